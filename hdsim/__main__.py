@@ -1,0 +1,5 @@
+"""``python -m hdsim``."""
+
+from hdsim.cli import main
+
+main()

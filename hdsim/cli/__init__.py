@@ -1,0 +1,85 @@
+"""The ``hdsim`` command: finds the subcommand, and turns every fault a user can cause into one message.
+
+Exit status: 0 done, 2 the user's mistake, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from hdsim.errors import HdsimError, nearest
+
+# One line each: `hdsim --help` must not import what the subcommands need. Module hdsim.cli.NAME has a command NAME.
+SUBCOMMANDS = {
+    "run": "Replay a workload on a platform with an agent; -m runs a sweep.",
+    "compare": "Compare runs or sweeps in one table and one figure.",
+    "report": "Write report.html, or static figures, of a run.",
+    "platform": "Show, validate or convert a platform file.",
+    "workload": "Show, validate, convert or generate a workload.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports the module of a subcommand when that subcommand is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the subcommands in the order of a user's work rather than the alphabet's."""
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a subcommand."""
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"hdsim.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds a subcommand, or names the nearest one."""
+        if args[0] not in SUBCOMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"unknown command '{args[0]}'{nearest(args[0], SUBCOMMANDS)}; allowed: {', '.join(SUBCOMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUBCOMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hdsim", prog_name="hdsim")
+def cli() -> None:
+    """Simulates heterogeneous clusters: replays job traces exactly and fast, with any scheduler."""
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Runs the ``hdsim`` command and exits.
+
+    Args:
+        args: Command line without the program's name; None takes the process's own.
+    """
+    try:
+        status = cli.main(args, prog_name="hdsim", standalone_mode=False)
+    except click.ClickException as error:
+        hint = ""
+        if isinstance(error, click.UsageError) and error.ctx:
+            hint = f" (see '{error.ctx.command_path} --help')"
+        click.echo(f"hdsim: error: {error.format_message()}{hint}", err=True)
+        sys.exit(2)
+    except HdsimError as error:
+        if os.environ.get("HDSIM_DEBUG"):
+            raise
+        click.echo(f"hdsim: error: {error}", err=True)
+        sys.exit(2)
+    except click.Abort:
+        click.echo("hdsim: interrupted", err=True)
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,82 @@
+"""What tests share: the reference data beside the checkout, external components, hypothesis profiles."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def _has_simgrid() -> bool:
+    if importlib.util.find_spec("simgrid"):
+        return True
+    # Debian installs SimGrid's Python module for the system's interpreter, which a virtual environment does not see.
+    system = shutil.which("python3", path="/usr/bin")
+    return bool(system) and subprocess.run([system, "-c", "import simgrid"], capture_output=True).returncode == 0
+
+
+_COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
+    "chromium": (
+        lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+        "apt-get install chromium",
+    ),
+    "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
+}
+
+
+def require_component(name: str) -> None:
+    """Skips the calling test where an external component is missing, and fails it under ``HDSIM_REQUIRE_ALL=1``."""
+    present, remedy = _COMPONENTS[name]
+    if not present():
+        message = f"{name} is not installed ({remedy})"
+        if os.environ.get("HDSIM_REQUIRE_ALL"):
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("requires"):
+        for name in marker.args:
+            require_component(name)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Top folder of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Reference traces and results of other systems, which lie beside the checkout and are no part of it."""
+    path = ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"the reference data is not at {path}")
+    return path
+
+
+@pytest.fixture
+def hdsim(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``python -m hdsim ARGS`` in an empty directory, as a user would; returns the finished process."""
+
+    def run(*args: object, cwd: Path = tmp_path, **options: object) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-m", "hdsim", *map(str, args)],
+            cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options,
+        )  # fmt: skip
+
+    return run
