@@ -1,0 +1,108 @@
+"""Classic policies: an order of the queue, a core policy, and backfilling.
+
+A pass serves the head of the queue as long as it fits; then backfilling, if any, lets others overtake it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hdsim.agent import Agent
+from hdsim.cores import CORE_POLICIES
+from hdsim.errors import ConfigError, nearest
+from hdsim.policies.backfill import BACKFILLS, make_backfill
+from hdsim.policies.orders import job_order
+from hdsim.policies.queue import make_queue
+
+if TYPE_CHECKING:
+    from hdsim.state import Cluster
+
+
+class ClassicAgent(Agent):
+    """A policy pair, with or without backfilling.
+
+    Args:
+        job_policy: Order of the queue (see :mod:`hdsim.policies.orders`), or ``void``, which starts nothing.
+        core_policy: Which idle cores a job gets (see :mod:`hdsim.cores`).
+        backfill: ``none``, ``easy``, ``conservative`` or ``rlscheduler``.
+        backfill_order: Order in which candidates are tried; the job policy's own by default.
+        commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).
+
+    Raises:
+        ConfigError: A name is unknown.
+    """
+
+    fixed_policy = True
+
+    def __init__(
+        self,
+        job_policy: str = "first",
+        core_policy: str = "high_gflops",
+        backfill: str = "none",
+        backfill_order: str | None = None,
+        commit_head: bool = False,
+    ) -> None:
+        for key, value, allowed in (
+            ("core_policy", core_policy, CORE_POLICIES),
+            ("backfill", backfill, BACKFILLS),
+        ):
+            if value not in allowed:
+                raise ConfigError(
+                    f"expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}",
+                    where=f"agent.{key}",
+                )
+        self.core_policy = core_policy
+        self._order = None if job_policy == "void" else job_order(job_policy)
+        self._backfill_order = job_order(backfill_order) if backfill_order else None
+        self._backfill_name = backfill
+        self._commit_head = commit_head
+
+    def begin(self, cluster: Cluster) -> None:
+        """Ranks the workload."""
+        if self._order is None:
+            return
+        self._queue = make_queue(cluster, self._order)
+        self._candidates = make_queue(cluster, self._backfill_order) if self._backfill_order else self._queue
+        self._backfill = make_backfill(self._backfill_name, cluster)
+        self._head: int | None = None
+
+    def decide(self, cluster: Cluster) -> None:
+        """One scheduling pass."""
+        if self._order is None:
+            return
+        queue, backfill = self._queue, self._backfill
+        queue.add(cluster.submitted)
+        if self._candidates is not queue:
+            self._candidates.add(cluster.submitted)
+        if backfill is not None:
+            backfill.ended(cluster)
+        if not cluster.queue:
+            return
+        queue.refresh(cluster)
+        if self._candidates is not queue:
+            self._candidates.refresh(cluster)
+        head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster)
+        if head is not None and backfill is not None:
+            backfill.fill(cluster, queue, self._candidates, head)
+
+    def _serve(self, cluster: Cluster) -> int | None:
+        """Starts jobs in order until one does not fit; returns that one."""
+        queue, backfill, after_start = self._queue, self._backfill, self._order and self._order.after_start
+        while True:
+            job = queue.head() if self._head is None else self._head
+            if job is None:
+                return None
+            placement = cluster.pick(job)
+            if placement is None:
+                if self._commit_head:
+                    self._head = job
+                return job
+            self._head = None
+            cluster.start(job, placement)
+            queue.remove(job)
+            if self._candidates is not queue:
+                self._candidates.remove(job)
+            if backfill is not None:
+                backfill.started(cluster, job, placement)
+            if after_start:
+                queue.refresh(cluster)

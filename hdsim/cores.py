@@ -1,0 +1,373 @@
+"""Idle cores and how a core policy picks among them.
+
+Two stores with the same verbs (`pick`, `take`, `give_back`). `OrderedCores` serves the common case in which cores are
+equally fast and differ only in a fixed order of preference: the idle cores are a sorted list and a pick is its tail. `NodeCores`
+serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core given.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import DecisionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hdsim.platform import Platform
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+#: Core policies whose key never changes: name -> (P,) key of a processor, highest first.
+STATIC_KEYS = {
+    "high_gflops": lambda platform: platform.gflops,
+    "low_power": lambda platform: -platform.power,
+}
+#: Core policies whose key moves with every core given, and the random one.
+MOVING_KEYS = ("high_cores", "high_mem", "high_mem_bw", "random")
+CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
+
+#: Up to this many cores are put back one by one; a longer list is merged by one sort.
+_FEW = 4
+
+
+class OrderedCores:
+    """Idle cores of a platform of one speed, in which only a fixed order of preference tells cores apart.
+
+    A core is known here by its slot, its place in that order with the best last, so that the cores to give are
+    always the end of one ascending list. A placement is a list of slots.
+
+    Args:
+        platform: The platform; memory and bandwidth are not watched.
+        policy: A name of :data:`STATIC_KEYS`.
+    """
+
+    def __init__(self, platform: Platform, policy: str) -> None:
+        key = STATIC_KEYS[policy](platform)[platform.core_processor]
+        self._core_of_slot = np.argsort(-key, kind="stable")[::-1].astype(np.int32)
+        self._slot_of_core: Ints = np.empty(platform.n_cores, np.int64)
+        self._slot_of_core[self._core_of_slot] = np.arange(platform.n_cores)
+        self.idle: list[int] = list(range(platform.n_cores))
+
+    @property
+    def n_idle(self) -> int:
+        """Idle cores."""
+        return len(self.idle)
+
+    def pick(self, n: int, memory: float, bandwidth: float) -> list[int] | None:
+        """Returns the `n` most preferred idle cores, or None; changes nothing."""
+        idle = self.idle
+        return idle[-n:] if n <= len(idle) else None
+
+    def placement_of(self, cores: Sequence[int]) -> list[int]:
+        """Turns core ids an agent chose into a placement."""
+        return sorted(self._slot_of_core[np.asarray(cores, np.int64)].tolist())
+
+    def take(self, slots: list[int], memory: float, bandwidth: float) -> None:
+        """Makes the slots busy.
+
+        Raises:
+            DecisionError: A core is busy or named twice.
+        """
+        idle = self.idle
+        n = len(slots)
+        if idle[-n:] == slots:
+            del idle[-n:]
+            return
+        wanted = set(slots)
+        rest = [slot for slot in idle if slot not in wanted]
+        if len(rest) != len(idle) - n:
+            busy = sorted(int(self._core_of_slot[slot]) for slot in wanted.difference(idle))
+            raise DecisionError(f"expected distinct idle cores, got busy {busy}" if busy else "a core is named twice")
+        idle[:] = rest
+
+    def give_back(self, slots: list[int], memory: float, bandwidth: float) -> None:
+        """Makes the slots idle again."""
+        idle = self.idle
+        if len(slots) <= _FEW:
+            for slot in slots:
+                insort(idle, slot)
+        else:
+            start = bisect_left(idle, slots[0])
+            tail = idle[start:] + slots
+            tail.sort()
+            idle[start:] = tail
+
+    def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
+        """Core ids of many placements, one after the other, ascending within each."""
+        slots = np.fromiter((slot for placement in placements for slot in placement), np.int32, int(sizes.sum()))
+        cores = self._core_of_slot[slots]
+        inside = np.ones(max(len(cores) - 1, 0), bool)
+        inside[(np.cumsum(sizes) - 1)[:-1]] = False
+        # Slots ascend, so on a uniform platform the core ids of each job descend: reversing all of them is cheap.
+        if np.all(cores[:-1][inside] > cores[1:][inside]):
+            ends = np.cumsum(sizes)
+            return cores[np.repeat(ends + (ends - sizes) - 1, sizes) - np.arange(len(cores))]
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        return cores[np.lexsort((cores, owner))]
+
+    def check(self, running: Sequence[list[int]]) -> None:
+        """Asserts that every core is either idle or held by exactly one running job."""
+        held = [slot for slots in running for slot in slots]
+        assert self.idle == sorted(self.idle), "idle cores out of order"
+        assert sorted(held + self.idle) == list(range(len(self._core_of_slot))), "a core is lost or held twice"
+
+
+class Placement:
+    """Concrete cores of one job.
+
+    Attributes:
+        cores: (n,) core ids, ascending.
+        processors: (m,) processors they are on, ascending.
+        counts: (m,) cores on each of those processors.
+    """
+
+    __slots__ = ("cores", "counts", "processors")
+
+    def __init__(self, cores: Ints, core_processor: NDArray[np.int32]) -> None:
+        self.cores = cores
+        if len(cores) == 1:
+            self.processors = core_processor[cores]
+            self.counts = _ONE
+            return
+        owner = core_processor[cores]
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        self.processors = owner[first]
+        self.counts = np.diff(first, append=len(owner))
+
+
+_ONE: Ints = np.ones(1, np.int64)
+
+
+class NodeCores:
+    """Idle cores, free memory of nodes and free bandwidth of processors.
+
+    Args:
+        platform: The platform.
+        policy: Core policy used where `pick` is given none.
+        rng: For the `random` policy.
+    """
+
+    def __init__(self, platform: Platform, policy: str, rng: np.random.Generator) -> None:
+        self._platform = platform
+        self._policy = policy
+        self._rng = rng
+        self._core_processor = platform.core_processor
+        self._core_node = platform.processor_node[platform.core_processor]
+        self._first_core = platform.processor_first_core
+        self._processor_node = platform.processor_node
+        self._node_first_processor = platform.node_first_processor[:-1]
+        self._node_first_core = platform.node_first_core
+        self._one_processor_a_node = platform.n_processors == platform.n_nodes
+        self._static = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
+        self._speed = platform.gflops / platform.reference_gflops
+        self.idle = np.ones(platform.n_cores, bool)
+        self.processor_idle = platform.cores_per_processor.astype(np.int64)
+        self.node_idle = np.diff(platform.node_first_core).astype(np.int64)
+        self.node_memory = platform.memory.copy()
+        self.free_bandwidth = platform.mem_bw.copy()
+        self.n_idle = platform.n_cores
+
+    def capacity(self, memory: float) -> Ints | Floats:
+        """(N,) cores each node can still give to a job that needs `memory` MB a core."""
+        return capacity(self.node_idle, self.node_memory, memory)
+
+    def pick(
+        self,
+        n: int,
+        memory: float,
+        bandwidth: float,
+        policy: str | None = None,
+        limit: Floats | Ints | None = None,
+    ) -> Placement | None:
+        """Returns the cores that the core policy gives one at a time, or None; changes nothing.
+
+        Args:
+            n: Cores wanted.
+            memory: MB a core takes from its node.
+            bandwidth: GB/s a core takes from its processor.
+            policy: Name of the core policy, the store's own by default.
+            limit: (N,) most cores each node may give (a backfilling plan's reservations).
+        """
+        if n > self.n_idle:
+            return None
+        room = self.capacity(memory)
+        if limit is not None:
+            room = np.minimum(room, limit)
+        if room.sum() < n:
+            return None
+        policy = policy or self._policy
+        if policy == "random":
+            return Placement(self._random(n, room), self._core_processor)
+        key, step, by_node = self._key(policy, memory, bandwidth)
+        # A node's best offer is its best processor with an idle core.
+        best = key if self._all_idle else np.where(self.processor_idle > 0, key, -np.inf)
+        if not self._one_processor_a_node:
+            best = np.maximum.reduceat(best, self._node_first_processor)
+        best = np.where(room > 0, best, -np.inf)
+        if n == 1:
+            return Placement(self._single(int(best.argmax()), key), self._core_processor)
+        return Placement(self._several(n, room, best, key, step, by_node), self._core_processor)
+
+    @property
+    def _all_idle(self) -> bool:
+        return self.n_idle == len(self.idle)
+
+    def _key(self, policy: str, memory: float, bandwidth: float) -> tuple[Floats, float, bool]:
+        """Key of each processor, by how much it falls with every core given, and whether the node's fall together."""
+        if policy in self._static:
+            return self._static[policy], 0.0, False
+        if policy == "high_mem_bw":
+            return self.free_bandwidth, bandwidth, False
+        if policy == "high_cores":
+            return self.processor_idle.astype(np.float64), 1.0, False
+        return self.node_memory[self._processor_node], memory, True
+
+    def _single(self, node: int, key: Floats) -> Ints:
+        first, last = self._platform.node_first_processor[node : node + 2]
+        if last - first > 1:
+            first += np.where(self.processor_idle[first:last] > 0, key[first:last], -np.inf).argmax()
+        start = self._first_core[first]
+        return np.array([start + self.idle[start : self._first_core[first + 1]].argmax()], np.int64)
+
+    def _several(self, n: int, room: Ints | Floats, best: Floats, key: Floats, step: float, by_node: bool) -> Ints:
+        # Offers of a node fall with every core it gives, so the n cores come from the n nodes with the best offers.
+        nodes = np.flatnonzero(best > -np.inf)
+        if len(nodes) > n:
+            offers = best[nodes]
+            last = np.partition(offers, len(nodes) - n)[len(nodes) - n]
+            better = nodes[offers > last]
+            nodes = np.sort(np.concatenate([better, nodes[offers == last][: n - len(better)]]))
+        cores = self._idle_cores_of(nodes)
+        owner = self._core_processor[cores]
+        offer = key[owner]
+        if step:
+            offer = offer - step * _running_count(self._core_node[cores] if by_node else owner)
+        ranked = cores[np.argsort(-offer, kind="stable")]
+        return np.sort(self._within(ranked, room)[:n])
+
+    def _random(self, n: int, room: Ints | Floats) -> Ints:
+        ranked = self._rng.permutation(np.flatnonzero(self.idle))
+        return np.sort(self._within(ranked, room)[:n])
+
+    def _within(self, ranked: Ints, room: Ints | Floats) -> Ints:
+        """Leaves out cores of a node that has given all it may, going through `ranked` in order."""
+        if np.array_equal(room, self.node_idle):
+            return ranked
+        node = self._core_node[ranked]
+        by_node = np.argsort(node, kind="stable")
+        given: Ints = np.empty(len(ranked), np.int64)
+        given[by_node] = _running_count(node[by_node])
+        return ranked[given < room[node]]
+
+    def _idle_cores_of(self, nodes: Ints) -> Ints:
+        first = self._node_first_core[nodes]
+        sizes = self._node_first_core[nodes + 1] - first
+        ends = np.cumsum(sizes)
+        cores: Ints = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
+        return cores[self.idle[cores]]
+
+    def placement_of(self, cores: Sequence[int]) -> Placement:
+        """Turns core ids an agent chose into a placement."""
+        return Placement(np.sort(np.asarray(cores, np.int64)), self._core_processor)
+
+    def take(self, placement: Placement, memory: float, bandwidth: float) -> None:
+        """Makes the cores busy and takes their memory and bandwidth.
+
+        Raises:
+            DecisionError: A core is busy or named twice, or a node has not enough memory.
+        """
+        cores = placement.cores
+        if not self.idle[cores].all():
+            raise DecisionError(f"expected idle cores, got busy {cores[~self.idle[cores]].tolist()}")
+        self._move(placement, -1, memory, bandwidth)
+        self.idle[cores] = False
+        if memory:
+            nodes = self._processor_node[placement.processors]
+            short = nodes[self.node_memory[nodes] < 0]
+            if len(short):
+                free = self.node_memory[short[0]]
+                self._move(placement, 1, memory, bandwidth)
+                self.idle[cores] = True
+                raise DecisionError(f"expected {memory:g} MB a core, but node {short[0]} would be at {free:g} MB free")
+
+    def give_back(self, placement: Placement, memory: float, bandwidth: float) -> None:
+        """Makes the cores idle again and returns their memory and bandwidth."""
+        self._move(placement, 1, memory, bandwidth)
+        self.idle[placement.cores] = True
+
+    def _move(self, placement: Placement, sign: int, memory: float, bandwidth: float) -> None:
+        processors, counts = placement.processors, placement.counts
+        if len(processors) == 1:
+            p = processors[0]
+            n = int(counts[0]) * sign
+            node = self._processor_node[p]
+            self.processor_idle[p] += n
+            self.node_idle[node] += n
+            if memory:
+                self.node_memory[node] += n * memory
+            if bandwidth:
+                self.free_bandwidth[p] += n * bandwidth
+            self.n_idle += n
+            return
+        change = counts * sign
+        self.processor_idle[processors] += change
+        if bandwidth:
+            self.free_bandwidth[processors] += change * bandwidth
+        nodes = self._processor_node[processors]
+        if not self._one_processor_a_node:
+            first = np.flatnonzero(np.diff(nodes, prepend=-1))
+            nodes, change = nodes[first], np.add.reduceat(change, first)
+        self.node_idle[nodes] += change
+        if memory:
+            self.node_memory[nodes] += change * memory
+        self.n_idle += int(change.sum())
+
+    def nodes_of(self, placement: Placement) -> tuple[NDArray[np.int32], Ints]:
+        """Nodes a placement is on, ascending, and its cores on each."""
+        nodes = self._processor_node[placement.processors]
+        first = np.flatnonzero(np.diff(nodes, prepend=-1))
+        return nodes[first], np.add.reduceat(placement.counts, first)
+
+    def slowest(self, placement: Placement) -> float:
+        """Relative speed of the slowest of the cores."""
+        processors = placement.processors
+        return float(self._speed[processors[0]] if len(processors) == 1 else self._speed[processors].min())
+
+    def cores_of(self, placements: Sequence[Placement], sizes: Ints) -> NDArray[np.int32]:
+        """Core ids of many placements, one after the other, ascending within each."""
+        if not placements:
+            return np.zeros(0, np.int32)
+        return np.concatenate([placement.cores for placement in placements]).astype(np.int32)
+
+    def check(self, running: Sequence[Placement]) -> None:
+        """Asserts that every core is idle or held by exactly one running job and that the counts agree."""
+        held = np.concatenate([placement.cores for placement in running]) if running else np.zeros(0, np.int64)
+        busy = np.zeros(len(self.idle), np.int64)
+        np.add.at(busy, held, 1)
+        assert busy.max(initial=0) <= 1, "a core is held twice"
+        assert np.array_equal(busy == 0, self.idle), "an idle core is held or a busy one is not"
+        idle = self.idle.astype(np.int64)
+        assert np.array_equal(np.bincount(self._core_processor, idle), self.processor_idle), "idle cores of processors"
+        assert np.array_equal(np.bincount(self._core_node, idle), self.node_idle), "idle cores of nodes"
+        assert self.n_idle == idle.sum(), "idle cores"
+        assert (self.node_memory >= 0).all(), "a node's free memory is negative"
+
+
+def capacity(idle: Ints, free_memory: Floats, memory: float) -> Ints | Floats:
+    """Cores that nodes with `idle` cores and `free_memory` MB can give to a job of `memory` MB a core."""
+    if not memory:
+        return idle
+    return np.minimum(idle, np.floor(free_memory / memory))
+
+
+def _running_count(groups: NDArray[np.integer]) -> Ints:
+    """For a sorted array, how many equal values stand before each."""
+    positions = np.arange(len(groups))
+    first = np.flatnonzero(np.diff(groups, prepend=-1))
+    return positions - np.repeat(first, np.diff(first, append=len(groups)))

@@ -1,0 +1,68 @@
+"""The exception tree: every fault a user can cause is one of these, and the commands turn it into one message.
+
+    HdsimError
+      PlatformError   a platform file or its types
+      WorkloadError   a trace, a workload file or a generator's parameters
+      ConfigError     a configuration key, an agent name, a command's argument
+      DecisionError   an agent asked for something that cannot be done
+      BackendError    the other side of a socket or an API went wrong
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+
+class HdsimError(Exception):
+    """A fault that is explained to the user without a traceback.
+
+    Args:
+        message: What was expected, what came and what is allowed.
+        where: File and line, or configuration key, the fault was found at.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.errors: tuple[HdsimError, ...] = (self,)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+    @classmethod
+    def many(cls, errors: Sequence[HdsimError]) -> Self:
+        """Joins all faults of one file in a single error; its text has one line for each."""
+        if len(errors) == 1 and isinstance(errors[0], cls):
+            return errors[0]
+        joined = cls("\n".join(str(error) for error in errors))
+        joined.errors = tuple(errors)
+        return joined
+
+
+class PlatformError(HdsimError):
+    """A platform file cannot be used."""
+
+
+class WorkloadError(HdsimError):
+    """A workload cannot be used."""
+
+
+class ConfigError(HdsimError):
+    """A configuration value or a command's argument cannot be used."""
+
+
+class DecisionError(HdsimError):
+    """An agent's decision cannot be carried out."""
+
+
+class BackendError(HdsimError):
+    """An external system (Batsim, Kubernetes) failed or went silent."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string."""
+    close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
+    return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,0 +1,433 @@
+"""Backfilling: which jobs may overtake the head of the queue.
+
+Estimates are made at the speed of the cores a job would be given; where memory limits a job, reservations count the
+cores and the memory of every node, otherwise cores alone. On a homogeneous platform without memory limits these are the
+textbook algorithms: EASY (Lifka 1995; Mu'alem and Feitelson 2001) and conservative backfilling.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from hdsim.cores import STATIC_KEYS, Floats, capacity
+from hdsim.policies.queue import FixedQueue, MovingQueue
+
+if TYPE_CHECKING:
+    from hdsim.state import Cluster
+
+Queue = FixedQueue | MovingQueue
+BACKFILLS = ("none", "easy", "conservative", "rlscheduler")
+
+
+class ExpectedEnds:
+    """Running jobs by their expected ends.
+
+    Attributes:
+        order: (end in s, job), ascending.
+        end: Expected end of each running job.
+    """
+
+    def __init__(self) -> None:
+        self.order: list[tuple[float, int]] = []
+        self.end: dict[int, float] = {}
+
+    def add(self, job: int, end: float) -> None:
+        """Notes a started job."""
+        self.end[job] = end
+        insort(self.order, (end, job))
+
+    def remove(self, job: int) -> float:
+        """Forgets an ended job and returns when it was expected to end."""
+        end = self.end.pop(job)
+        del self.order[bisect_left(self.order, (end, job))]
+        return end
+
+
+class Backfill(Protocol):
+    """A backfilling algorithm: told of every job that starts or ends, asked once a pass.
+
+    Attributes:
+        serves_head: The algorithm starts the head itself; otherwise it is asked only while the head is blocked.
+    """
+
+    serves_head: bool
+
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None: ...
+
+    def ended(self, cluster: Cluster) -> None: ...
+
+    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None: ...
+
+
+def _start(cluster: Cluster, queue: Queue, order: Queue, job: int, placement: Any) -> None:
+    cluster.start(job, placement)
+    queue.remove(job)
+    if order is not queue:
+        order.remove(job)
+
+
+class Easy:
+    """One reservation, for the head; any job may start now that does not delay it."""
+
+    serves_head = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._ends = ExpectedEnds()
+        self._fastest = float(cluster.platform.gflops.max() / cluster.platform.reference_gflops)
+        self._head = -1
+        self._room: _SpareCores | _SpareNodes | None = None
+
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
+        """Notes when a started job is expected to end."""
+        self._ends.add(job, cluster.now + cluster.estimate(job, placement))
+        self._head = -1
+
+    def ended(self, cluster: Cluster) -> None:
+        """Forgets the jobs that have ended."""
+        for job in cluster.ended:
+            self._ends.remove(job)
+            self._head = -1
+
+    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+        """Starts what does not delay the head.
+
+        While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
+        """
+        if not cluster.n_idle:
+            return
+        if self._head == head:
+            candidates = order.sort([job for job in cluster.submitted if job in cluster.queue and job != head])
+        else:
+            candidates = order.jobs()
+            self._room = (_SpareCores if cluster.only_counts else _SpareNodes)(cluster, self._ends, head)
+        room = self._room
+        assert room is not None
+        now, size, requested = cluster.now, cluster.size, cluster.requested_time
+        idle, extra = cluster.n_idle, room.extra
+        longest = (max(room.shadow, now) - now) * (1.0 if cluster.uniform_speed else self._fastest)
+        for job in candidates:
+            n = size[job]
+            if n > idle or (n > extra and requested[job] > longest) or job == head:
+                continue
+            placement = cluster.pick(job)
+            if placement is None:
+                continue
+            end = now + cluster.estimate(job, placement)
+            if end > room.shadow and not room.spare(cluster, job, placement):
+                continue
+            _start(cluster, queue, order, job, placement)
+            self._ends.add(job, end)
+            idle, extra = idle - n, room.extra
+            if not idle:
+                break
+        self._head = head
+
+
+class _SpareCores:
+    """Reservation of the head where only the number of cores matters.
+
+    Attributes:
+        shadow: When the head can start, s.
+        extra: Cores left over at that time.
+    """
+
+    def __init__(self, cluster: Cluster, ends: ExpectedEnds, head: int) -> None:
+        missing = cluster.size[head] - cluster.n_idle
+        self.shadow = math.inf
+        for end, job in ends.order:
+            if missing <= 0 and end > self.shadow:
+                break
+            missing -= cluster.size[job]
+            self.shadow = end
+        self.extra = -missing
+
+    def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
+        """Gives the job extra cores to keep past the shadow time, if there are enough."""
+        if cluster.size[job] > self.extra:
+            return False
+        self.extra -= cluster.size[job]
+        return True
+
+
+class _SpareNodes:
+    """Reservation of the head where memory of nodes matters; what is free at the shadow time is kept by node."""
+
+    def __init__(self, cluster: Cluster, ends: ExpectedEnds, head: int) -> None:
+        cores = cluster.cores
+        self._idle = cores.node_idle.copy()
+        self._memory = cores.node_memory.copy()
+        self._head_memory = float(cluster.workload.memory[head])
+        self.shadow = math.inf
+        room = capacity(self._idle, self._memory, self._head_memory).astype(np.float64)
+        self._spare = float(room.sum()) - cluster.size[head]
+        for end, job in ends.order:
+            if self._spare >= 0 and end > self.shadow:
+                break
+            nodes, counts = cores.nodes_of(cluster.running[job])
+            self._spare += self._change(nodes, counts, float(cluster.workload.memory[job]))
+            self.shadow = end
+        self.extra = math.inf  # how many cores are left over depends on where they are
+
+    def _change(self, nodes: Any, counts: Any, memory: float) -> float:
+        """Adds cores and memory to nodes; returns by how many cores the head's room has grown."""
+        before = capacity(self._idle[nodes], self._memory[nodes], self._head_memory).sum()
+        self._idle[nodes] += counts
+        self._memory[nodes] += counts * memory
+        return float(capacity(self._idle[nodes], self._memory[nodes], self._head_memory).sum() - before)
+
+    def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
+        """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
+        nodes, counts = cluster.cores.nodes_of(placement)
+        memory = float(cluster.workload.memory[job])
+        change = self._change(nodes, -counts, memory)
+        if self._spare + change < 0:
+            self._change(nodes, counts, memory)
+            return False
+        self._spare += change
+        return True
+
+
+class Conservative:
+    """A reservation for every queued job in order; the plan is made anew whenever an end was not where it was expected.
+
+    While every job ends when it was expected to and new jobs come last in the order, making the plan anew would give
+    the same plan, so a plan of core counts is only extended.
+    """
+
+    serves_head = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._ends = ExpectedEnds()
+        self._plan: _CorePlan | _NodePlan | None = None
+        self._reserved: dict[int, float] = {}
+
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
+        """Notes when a started job is expected to end."""
+        self._ends.add(job, cluster.now + cluster.estimate(job, placement))
+
+    def ended(self, cluster: Cluster) -> None:
+        """Forgets the jobs that have ended; an unexpected end outdates the plan."""
+        for job in cluster.ended:
+            if self._ends.remove(job) != cluster.now:
+                self._plan = None
+
+    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+        """Plans every queued job in order and starts those whose turn is now."""
+        jobs = order.jobs()
+        overdue = bool(self._ends.order) and self._ends.order[0][0] <= cluster.now
+        planned = len(self._reserved)
+        if isinstance(self._plan, _CorePlan) and not overdue and list(self._reserved) == jobs[:planned]:
+            self._plan.forward(cluster.now)
+            due = [job for job, start in self._reserved.items() if start <= cluster.now]
+            for job in due:
+                self._start(cluster, queue, order, job, cluster.pick(job))
+            jobs = jobs[planned:]
+        else:
+            by_count = cluster.only_counts and cluster.uniform_speed
+            self._plan = (_CorePlan if by_count else _NodePlan)(cluster, self._ends)
+            self._reserved.clear()
+        for job in jobs:
+            start, placement = self._plan.reserve(cluster, job)
+            self._reserved[job] = start
+            if start <= cluster.now:
+                self._start(cluster, queue, order, job, placement)
+
+    def _start(self, cluster: Cluster, queue: Queue, order: Queue, job: int, placement: Any) -> None:
+        _start(cluster, queue, order, job, placement)
+        del self._reserved[job]
+        self.started(cluster, job, placement)
+
+
+def _later(end: float, now: float) -> float:
+    """An expected end; a job past it may end at any moment, but has not yet."""
+    return end if end > now else math.nextafter(now, math.inf)
+
+
+class _CorePlan:
+    """Idle cores over time, on a uniform platform without memory limits.
+
+    ``free[i]`` cores are unreserved from ``times[i]`` to ``times[i + 1]``, the last for ever.
+    """
+
+    def __init__(self, cluster: Cluster, ends: ExpectedEnds) -> None:
+        self.times = [cluster.now]
+        self.free = [cluster.n_idle]
+        for end, job in ends.order:
+            end = _later(end, cluster.now)
+            if end > self.times[-1]:
+                self.times.append(end)
+                self.free.append(self.free[-1])
+            self.free[-1] += cluster.size[job]
+
+    def forward(self, now: float) -> None:
+        """Forgets what lies before `now`."""
+        i = bisect_left(self.times, now)
+        if i == len(self.times) or self.times[i] > now:
+            i -= 1
+        del self.times[:i], self.free[:i]
+        self.times[0] = now
+
+    def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
+        """Finds the earliest start of a job and keeps its cores for it.
+
+        Returns:
+            Start in s, and a placement if it is now.
+        """
+        times, free = self.times, self.free
+        n, duration = cluster.size[job], cluster.requested_time[job]
+        i = 0
+        while True:
+            while free[i] < n:
+                i += 1
+            end = times[i] + duration
+            j = i + 1
+            while j < len(times) and times[j] < end and free[j] >= n:
+                j += 1
+            if j == len(times) or times[j] >= end:
+                break
+            i = j
+        start = times[i]
+        if duration > 0:
+            if j == len(times) or times[j] > end:
+                times.insert(j, end)
+                free.insert(j, free[j - 1])
+            for k in range(i, j):
+                free[k] -= n
+        return start, cluster.pick(job) if start <= cluster.now else None
+
+
+class _NodePlan:
+    """Idle cores and free memory of every node over time; cores of a reservation are chosen node by node."""
+
+    def __init__(self, cluster: Cluster, ends: ExpectedEnds) -> None:
+        platform, cores = cluster.platform, cluster.cores
+        self._times = [cluster.now]
+        self._idle: list[Floats] = [cores.node_idle.astype(np.float64)]
+        self._memory: list[Floats] = [cores.node_memory.copy()]
+        speed = platform.gflops / platform.reference_gflops
+        self._node_speed = np.minimum.reduceat(speed, platform.node_first_processor[:-1])
+        preference = STATIC_KEYS["high_gflops"](platform)
+        self._preferred = np.argsort(
+            -np.maximum.reduceat(preference, platform.node_first_processor[:-1]), kind="stable"
+        )
+        for end, job in ends.order:
+            nodes, counts = cores.nodes_of(cluster.running[job])
+            i = self._split(_later(end, cluster.now))
+            self._add(i, len(self._times), nodes, counts, float(cluster.workload.memory[job]))
+
+    def _split(self, time: float) -> int:
+        """Index of the step that begins at `time`, made if there is none."""
+        i = bisect_left(self._times, time)
+        if i == len(self._times) or self._times[i] != time:
+            self._times.insert(i, time)
+            self._idle.insert(i, self._idle[i - 1].copy())
+            self._memory.insert(i, self._memory[i - 1].copy())
+        return i
+
+    def _add(self, first: int, last: int, nodes: Any, counts: Any, memory: float) -> None:
+        for i in range(first, last):
+            self._idle[i][nodes] += counts
+            self._memory[i][nodes] += counts * memory
+
+    def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
+        """Finds the earliest start of a job and keeps cores and memory of nodes for it; see `_CorePlan.reserve`."""
+        n, memory = cluster.size[job], float(cluster.workload.memory[job])
+        for i, start in enumerate(self._times):
+            choice = self._choose(cluster, job, i, n, memory)
+            if choice is None:
+                continue
+            nodes, counts, duration, placement = choice
+            if duration > 0:
+                last = self._split(start + duration)
+                self._add(i, last, nodes, -counts, memory)
+            return start, placement
+        raise AssertionError(f"job {job} does not fit on the empty platform")
+
+    def _choose(self, cluster: Cluster, job: int, i: int, n: int, memory: float) -> tuple[Any, Any, float, Any] | None:
+        """Nodes, cores on each, duration and (for a start now) placement of a job at the start of step `i`."""
+        start = self._times[i]
+        duration = 0.0
+        room = capacity(self._idle[i], self._memory[i], memory)
+        j = i + 1
+        while True:
+            while j < len(self._times) and self._times[j] < start + duration:
+                room = np.minimum(room, capacity(self._idle[j], self._memory[j], memory))
+                j += 1
+            if room.sum() < n:
+                return None
+            placement = None
+            if start <= cluster.now:
+                placement = cluster.pick(job, limit=room)
+                if placement is None:
+                    return None
+                nodes, counts = cluster.cores.nodes_of(placement)
+                needed = cluster.estimate(job, placement)
+            else:
+                nodes, counts = self._first_nodes(room, n)
+                needed = cluster.requested_time[job]
+                if not cluster.workload.fixed_duration[job]:
+                    needed /= float(self._node_speed[nodes].min())
+            if needed <= duration or j == len(self._times) or self._times[j] >= start + needed:
+                return nodes, counts, needed, placement
+            duration = needed
+
+    def _first_nodes(self, room: Floats, n: int) -> tuple[Any, Any]:
+        """The fastest nodes with room, and the cores to take of each."""
+        offered = room[self._preferred]
+        before = np.cumsum(offered) - offered
+        taken = np.clip(n - before, 0, offered)
+        used = taken > 0
+        nodes = self._preferred[used]
+        order = np.argsort(nodes)
+        return nodes[order], taken[used][order].astype(np.int64)
+
+
+class RLScheduler:
+    """The backfilling of RLScheduler's published code: not EASY, but what its tables were made with.
+
+    The head is reserved a start once, when it becomes the head; a job may start if it is expected to end strictly
+    before that. There are no extra cores.
+    """
+
+    serves_head = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._ends = ExpectedEnds()
+        self._head = -1
+        self._earliest = 0.0
+
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
+        """Notes when a started job is expected to end."""
+        self._ends.add(job, cluster.now + cluster.estimate(job, placement))
+
+    def ended(self, cluster: Cluster) -> None:
+        """Forgets the jobs that have ended."""
+        for job in cluster.ended:
+            self._ends.remove(job)
+
+    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+        """Starts, in order, what ends before the head's first reservation."""
+        if self._head != head:
+            self._head = head
+            self._earliest = _SpareCores(cluster, self._ends, head).shadow
+        for job in order.jobs():
+            if job == head or cluster.now + cluster.requested_time[job] >= self._earliest:
+                continue
+            placement = cluster.pick(job)
+            if placement is not None:
+                _start(cluster, queue, order, job, placement)
+                self.started(cluster, job, placement)
+
+
+def make_backfill(name: str, cluster: Cluster) -> Backfill | None:
+    """Makes the named algorithm, or None for ``none``."""
+    makers: dict[str, type[Easy] | type[Conservative] | type[RLScheduler]] = {
+        "easy": Easy,
+        "conservative": Conservative,
+        "rlscheduler": RLScheduler,
+    }
+    return makers[name](cluster) if name in makers else None

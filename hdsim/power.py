@@ -1,0 +1,149 @@
+"""What a core draws in each P-state, and the exact energy of a schedule.
+
+The table below is the only place that knows the P-states: the energy of a replay, the power shown in a report and
+the platform file written for SimGrid and Batsim are all made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+
+
+@dataclass(frozen=True)
+class PState:
+    """One P-state of a core.
+
+    Attributes:
+        name: When a core is in it.
+        speed: Share of the core's peak speed, 0..1.
+        power: Share of the core's power, 0..1.
+    """
+
+    name: str
+    speed: float
+    power: float
+
+
+#: P-states of HDeepRM as executed by Batsim, by number.
+PSTATES: tuple[PState, ...] = (
+    PState("computing", 1.0, 1.0),
+    PState("computing, bandwidth oversubscribed", 0.75, 1.0),
+    PState("idle beside a computing core", 0.0, 0.25),
+    PState("idle in an idle processor", 0.0, 0.05),
+)
+COMPUTING, OVERSUBSCRIBED, IDLE, ASLEEP = range(4)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Which processors every started job occupied, one row a (job, processor) pair, in order of the jobs' starts.
+
+    Attributes:
+        job: (R,) job index.
+        processor: (R,) processor index.
+        cores: (R,) cores of the processor that the job holds.
+    """
+
+    job: NDArray[np.int64]
+    processor: NDArray[np.int32]
+    cores: NDArray[np.int64]
+
+
+def usage(platform: Platform, jobs: NDArray[np.int64], sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
+    """Counts the cores of each processor that each job holds.
+
+    Args:
+        platform: The platform the cores belong to.
+        jobs: (S,) job indices in order of their starts.
+        sizes: (S,) cores of each of them.
+        cores: (sum of sizes,) core ids, ascending within a job.
+    """
+    if len(cores) == 0:
+        none = np.zeros(0, np.int64)
+        return Usage(none, none.astype(np.int32), none)
+    processor = platform.core_processor[cores]
+    row_starts = np.empty(len(cores), bool)
+    row_starts[0] = True
+    np.not_equal(processor[1:], processor[:-1], out=row_starts[1:])
+    job_ends = np.cumsum(sizes)
+    row_starts[(job_ends - sizes)[sizes > 0]] = True
+    first = np.flatnonzero(row_starts)
+    counts = np.diff(first, append=len(cores))
+    rows_per_job = np.diff(np.searchsorted(first, job_ends), prepend=0)
+    return Usage(np.repeat(jobs, rows_per_job), processor[first], counts)
+
+
+def busy_seconds(
+    platform: Platform, held: Usage, starting_time: NDArray[np.float64], finish_time: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
+
+    Args:
+        platform: The platform.
+        held: Who held what, rows in order of the jobs' starts.
+        starting_time: (J,) s.
+        finish_time: (J,) s.
+
+    Returns:
+        Two (P,) arrays in s.
+    """
+    n = platform.n_processors
+    start, finish = starting_time[held.job], finish_time[held.job]
+    core_seconds = np.bincount(held.processor, (finish - start) * held.cores, n)
+    if platform.n_cores == n:
+        return core_seconds, core_seconds
+    # The union of a processor's jobs: in order of starts, a job adds what lies after the latest finish before it.
+    # Finishes are compared by rank, so that one running maximum serves all processors without losing digits.
+    by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
+    processor, start = held.processor[by_processor].astype(np.int64), start[by_processor]
+    order = np.argsort(finish_time, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    latest = np.maximum.accumulate(rank[held.job[by_processor]] + processor * len(order))
+    latest_finish = finish_time[order][latest - processor * len(order)]
+    covered_until = np.full(len(start), -np.inf)
+    same = processor[1:] == processor[:-1]
+    covered_until[1:][same] = latest_finish[:-1][same]
+    added = np.maximum(latest_finish - np.maximum(start, covered_until), 0.0)
+    return core_seconds, np.bincount(processor, added, n)
+
+
+def total_energy(
+    platform: Platform, core_seconds: NDArray[np.float64], active_seconds: NDArray[np.float64], duration: float
+) -> float:
+    """Energy in J of the whole platform over `duration` seconds, by the P-state rule of :data:`PSTATES`.
+
+    Args:
+        platform: The platform.
+        core_seconds: (P,) busy core-seconds of each processor.
+        active_seconds: (P,) seconds in which at least one core of the processor was busy.
+        duration: Length of the run in s.
+    """
+    cores = platform.cores_per_processor
+    computing = PSTATES[COMPUTING].power * core_seconds
+    idle = PSTATES[IDLE].power * (cores * active_seconds - core_seconds)
+    asleep = PSTATES[ASLEEP].power * cores * (duration - active_seconds)
+    return float(np.sum(platform.power * (computing + idle + asleep)))
+
+
+def batsim_artefact(
+    platform: Platform, first_change: NDArray[np.float64], first_query: float
+) -> float:
+    """Energy in J that Batsim reports beyond the true figure.
+
+    SimGrid's energy plugin counts a host at the power of P-state 0 until the host's first update after time 0.
+
+    Args:
+        platform: The platform.
+        first_change: (C,) s, first P-state change or execution of a core (inf = never).
+        first_query: s, first time after 0 the energy of all hosts was read (the end of the run if it never was before).
+    """
+    gap = (PSTATES[COMPUTING].power - PSTATES[ASLEEP].power) * platform.power[platform.core_processor]
+    return float(np.sum(gap * np.minimum(first_change, first_query)))

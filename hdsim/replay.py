@@ -1,0 +1,261 @@
+"""The only loop: a backend tells what happened, the agent decides, the backend carries it out."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.agent import Agent, make_agent
+from hdsim.cores import capacity
+from hdsim.engine import SimBackend
+from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.resources import folder
+from hdsim.results import Result
+from hdsim.state import Cluster
+
+if TYPE_CHECKING:
+    from hdsim.contention import Contention
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+log = logging.getLogger(__name__)
+
+#: Instants between two looks at the progress bar's clock.
+_INSTANTS_PER_LOOK = 512
+
+
+class Backend(Protocol):
+    """What runs the jobs: the engine, a Batsim, a Kubernetes API server."""
+
+    def advance(self) -> bool: ...
+
+    def apply(self) -> None: ...
+
+
+class Interrupted(KeyboardInterrupt):
+    """The replay was stopped by a signal.
+
+    Attributes:
+        result: What had happened until then.
+        signal: Number of the signal.
+    """
+
+    def __init__(self, result: Result, signal_number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(signal_number).name}")
+        self.result = result
+        self.signal = signal_number
+
+
+def simulate(
+    platform: Platform,
+    workload: Workload,
+    agent: str | Mapping[str, Any] | Agent = "fcfs",
+    *,
+    contention: str | Mapping[str, Any] = "none",
+    seed: int = 0,
+    kill_at_walltime: bool = False,
+    progress: bool = False,
+    check: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> Result:
+    """Replays a workload on a platform under an agent.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        agent: An agent object, a name or settings; see :func:`hdsim.agent.make_agent`.
+        contention: Name of a file in ``conf/contention``, or its content as a mapping.
+        seed: Seed of everything random in the replay.
+        kill_at_walltime: Kill jobs at their walltime.
+        progress: Show a progress bar on standard error.
+        check: Assert all invariants of the state at every instant (slow).
+        config: Settings to keep in the result.
+
+    Returns:
+        The result.
+
+    Raises:
+        ConfigError: An unknown agent, policy or contention model.
+        DecisionError: The agent asked for something impossible.
+        WorkloadError: There is no job.
+        Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
+    """
+    if len(workload) == 0:
+        raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
+    agent = make_agent(agent)
+    model = make_contention(contention, platform)
+    if not (np.isfinite(platform.mem_bw).any() and (workload.memory_bandwidth > 0).any()):
+        model = None  # nothing to contend for
+    cluster = Cluster(
+        platform,
+        workload,
+        core_policy=agent.core_policy,
+        fixed_policy=agent.fixed_policy,
+        shares_bandwidth=model is not None,
+        rng=np.random.default_rng(seed),
+    )
+    impossible = impossible_jobs(platform, workload)
+    if len(impossible):
+        log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
+    backend = SimBackend(
+        platform,
+        workload,
+        cluster,
+        contention=model,
+        kill_at_walltime=kill_at_walltime,
+        impossible=impossible.tolist(),
+    )
+    begin = time.perf_counter()
+    with _collecting_later(), _signals() as stop:
+        signal_number = replay(backend, cluster, agent, stop, progress=progress, check=check)
+    result = Result.of(
+        cluster,
+        config=config,
+        wall_seconds=time.perf_counter() - begin,
+        interrupted=signal_number is not None,
+    )
+    if signal_number is not None:
+        raise Interrupted(result, signal_number)
+    if cluster.queue:
+        log.warning("%d jobs were never started by the agent", len(cluster.queue))
+    return result
+
+
+def replay(
+    backend: Backend, cluster: Cluster, agent: Agent, stop: list[int], *, progress: bool = False, check: bool = False
+) -> int | None:
+    """Runs a backend to its end.
+
+    Args:
+        backend: Where the events come from.
+        cluster: The state the backend keeps.
+        agent: Who decides.
+        stop: Signals received so far; the replay ends when there is one.
+        progress: Show a progress bar.
+        check: Assert the invariants at every instant.
+
+    Returns:
+        The signal that stopped the replay, or None.
+    """
+    agent.begin(cluster)
+    advance, apply, decide = backend.advance, backend.apply, agent.decide
+    bar = _Bar(cluster) if progress else None
+    instants = 0
+    try:
+        while advance():
+            decide(cluster)
+            apply()
+            if check:
+                cluster.check()
+            if stop:
+                return stop[0]
+            if bar is not None:
+                instants += 1
+                if instants % _INSTANTS_PER_LOOK == 0:
+                    bar.update()
+    finally:
+        if bar is not None:
+            bar.close()
+    return None
+
+
+def impossible_jobs(platform: Platform, workload: Workload) -> NDArray[np.int64]:
+    """Indices of the jobs that do not fit on the empty platform, by cores or by the memory of its nodes."""
+    cores = np.diff(platform.node_first_core).astype(np.int64)
+    needs, owner = np.unique(workload.memory, return_inverse=True)
+    room = np.array([capacity(cores, platform.memory, need).sum() for need in needs.tolist()])
+    return np.flatnonzero(workload.requested_cores > room[owner])
+
+
+def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Contention | None:
+    """Makes a contention model from the name of its file in ``conf/contention`` or from that file's content.
+
+    Raises:
+        ConfigError: There is no such model.
+    """
+    if isinstance(spec, str):
+        import yaml
+
+        files = {path.stem: path for path in sorted((folder("conf") / "contention").glob("*.yaml"))}
+        if spec not in files:
+            raise ConfigError(
+                f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where="contention"
+            )
+        spec = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
+    settings = {key: value for key, value in spec.items() if key not in ("name", "_target_")}
+    target = spec.get("_target_")
+    if target is None:
+        return None
+    module_name, _, class_name = str(target).rpartition(".")
+    try:
+        made: Contention = getattr(importlib.import_module(module_name), class_name)(platform, **settings)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(f"'{target}' cannot be made: {error}", where="contention") from None
+    return made
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Puts off garbage collection: a replay makes a great many lasting objects and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects the first SIGINT or SIGTERM so that a replay can stop between two instants; a second one kills."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def receive(number: int, _frame: Any) -> None:
+        received.append(number)
+        restore()
+
+    for number in before:
+        signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        restore()
+
+
+class _Bar:
+    """Jobs done, simulated time and jobs/s on standard error."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from tqdm import tqdm
+
+        self._cluster = cluster
+        self._bar = tqdm(total=len(cluster.workload), unit="job", desc="replay", delay=0.5, leave=False)
+
+    def update(self) -> None:
+        cluster = self._cluster
+        done = len(cluster.placements) - len(cluster.running)
+        self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d, queue {len(cluster.queue)}", refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        self.update()
+        self._bar.close()

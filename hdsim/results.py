@@ -1,0 +1,232 @@
+"""What came out of a replay: start, end, state and cores of every job, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim import power
+from hdsim.metrics import slowdown
+from hdsim.state import FinalState
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+    from hdsim.state import Cluster
+    from hdsim.workload import Workload
+
+Column = NDArray[Any]
+
+
+class Jobs(Mapping[str, Column]):
+    """Columns of the jobs by name, made when first asked for; rows in the order of the workload."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Column]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._made:
+            column = self._makers[name]()
+            column.flags.writeable = False
+            self._made[name] = column
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+class Result:
+    """A finished (or interrupted) replay.
+
+    Attributes:
+        platform: The platform.
+        workload: The jobs.
+        config: Settings of the replay.
+        starting_time: (J,) s since the first submission, NaN for a job that never started.
+        finish_time: (J,) s, NaN for a job that never ended.
+        state: (J,) :class:`hdsim.state.FinalState`.
+        started: (S,) jobs that ever started, in order of their starts.
+        sizes: (S,) cores of each of them.
+        cores: (sum of sizes,) core ids of each of them in turn, ascending within a job.
+        end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
+        wall_seconds: Wall-clock time the replay took.
+        interrupted: The replay was stopped before its end.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        workload: Workload,
+        *,
+        starting_time: NDArray[np.float64],
+        finish_time: NDArray[np.float64],
+        state: NDArray[np.int8],
+        started: NDArray[np.int64],
+        cores: NDArray[np.int32],
+        end_time: float,
+        config: Mapping[str, Any] | None = None,
+        wall_seconds: float = 0.0,
+        interrupted: bool = False,
+    ) -> None:
+        self.platform = platform
+        self.workload = workload
+        self.config = dict(config or {})
+        self.starting_time = starting_time
+        self.finish_time = finish_time
+        self.state = state
+        self.started = started
+        self.sizes: NDArray[np.int64] = workload.requested_cores[started]
+        self.cores = cores
+        self.end_time = end_time
+        self.wall_seconds = wall_seconds
+        self.interrupted = interrupted
+
+    @classmethod
+    def of(cls, cluster: Cluster, *, config: Mapping[str, Any] | None, wall_seconds: float, interrupted: bool) -> Result:
+        """Collects the columns from the state at the end of a replay."""
+        started = np.fromiter(cluster.placements, np.int64, len(cluster.placements))
+        sizes = cluster.workload.requested_cores[started]
+        finish = np.array(cluster.finish_time)
+        ended = finish[~np.isnan(finish)]
+        return cls(
+            cluster.platform,
+            cluster.workload,
+            starting_time=np.array(cluster.starting_time),
+            finish_time=finish,
+            state=np.array(cluster.state, np.int8),
+            started=started,
+            cores=cluster.cores.cores_of(list(cluster.placements.values()), sizes),
+            end_time=cluster.now if interrupted else float(ended.max(initial=0.0)),
+            config=config,
+            wall_seconds=wall_seconds,
+            interrupted=interrupted,
+        )
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Columns by name: Batsim's job columns, in the order of the workload."""
+        workload, start, finish = self.workload, self.starting_time, self.finish_time
+        submission = workload.submission_time
+        return Jobs(
+            {
+                "job_id": lambda: workload.job_id.copy(),
+                "submission_time": submission.copy,
+                "requested_number_of_resources": workload.requested_cores.copy,
+                "requested_time": workload.requested_time.copy,
+                "success": lambda: (self.state == FinalState.COMPLETED_SUCCESSFULLY).astype(np.int8),
+                "final_state": lambda: np.array([state.name for state in FinalState], object)[self.state],
+                "starting_time": start.copy,
+                "execution_time": lambda: finish - start,
+                "finish_time": finish.copy,
+                "waiting_time": lambda: start - submission,
+                "turnaround_time": lambda: finish - submission,
+                "stretch": lambda: slowdown(finish - submission, finish - start),
+                "allocated_resources": self._interval_sets,
+                "consumed_energy": self._consumed_energy,
+            }
+        )
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Metrics by name; see :mod:`hdsim.metrics`."""
+        from hdsim.metrics import summary
+
+        return summary(self)
+
+    @cached_property
+    def usage(self) -> power.Usage:
+        """Which processors every started job occupied."""
+        return power.usage(self.platform, self.started, self.sizes, self.cores)
+
+    @cached_property
+    def busy_until(self) -> NDArray[np.float64]:
+        """(J,) s, the finish of each job, or for one that still runs the end of the period."""
+        return np.where(np.isnan(self.finish_time), self.end_time, self.finish_time)
+
+    @cached_property
+    def energy_joules(self) -> float:
+        """Energy of the platform from the first submission to `end_time`, J."""
+        core_seconds, active = power.busy_seconds(self.platform, self.usage, self.starting_time, self.busy_until)
+        return power.total_energy(self.platform, core_seconds, active, self.end_time)
+
+    @cached_property
+    def alloc_offsets(self) -> NDArray[np.int64]:
+        """(J + 1,) where the cores of each job begin in `alloc_cores`."""
+        held = np.zeros(len(self.workload), np.int64)
+        held[self.started] = self.sizes
+        return np.concatenate([[0], np.cumsum(held)])
+
+    @cached_property
+    def alloc_cores(self) -> NDArray[np.int32]:
+        """Core ids of all jobs in the order of the workload, ascending within a job."""
+        order = np.argsort(self.started, kind="stable")
+        first = (np.cumsum(self.sizes) - self.sizes)[order]
+        sizes = self.sizes[order]
+        ends = np.cumsum(sizes)
+        return self.cores[np.repeat(first - (ends - sizes), sizes) + np.arange(len(self.cores))]
+
+    @cached_property
+    def oversubscribed(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+        """Spans in which the demands on a processor exceeded its memory bandwidth: processors, starts and ends in s."""
+        held = self.usage
+        demand = held.cores * self.workload.memory_bandwidth[held.job]
+        used = np.flatnonzero((demand > 0) & np.isfinite(self.platform.mem_bw[held.processor]))
+        processor, demand, job = held.processor[used], demand[used], held.job[used]
+        time = np.concatenate([self.starting_time[job], self.busy_until[job]])
+        change = np.concatenate([demand, -demand])
+        processor = np.concatenate([processor, processor])
+        order = np.lexsort((time, processor))
+        processor, time, change = processor[order], time[order], change[order]
+        if not len(processor):
+            return processor, time, time
+        # Sums of all processors in one pass: each processor's changes add up to nothing.
+        load = np.cumsum(change)
+        last_of_instant = np.append((processor[1:] != processor[:-1]) | (time[1:] != time[:-1]), True)
+        processor, time, load = processor[last_of_instant], time[last_of_instant], load[last_of_instant]
+        limit = self.platform.mem_bw[processor]
+        over = load > limit * (1 + 1e-12)
+        begins = over & np.append(True, (processor[1:] != processor[:-1]) | ~over[:-1])
+        until = np.flatnonzero(~over & np.append(False, (processor[1:] == processor[:-1]) & over[:-1]))
+        return processor[begins], time[begins], time[until]
+
+    def _interval_sets(self) -> Column:
+        texts = np.full(len(self.workload), "", object)
+        cores, sizes = self.cores, self.sizes
+        if len(cores):
+            ends = np.cumsum(sizes)
+            first = np.empty(len(cores), bool)
+            first[0] = True
+            np.not_equal(cores[1:], cores[:-1] + 1, out=first[1:])
+            first[ends - sizes] = True
+            begins = np.flatnonzero(first)
+            low = cores[begins].tolist()
+            high = cores[np.append(begins[1:], len(cores)) - 1].tolist()
+            spans = [f"{a}-{b}" if a != b else str(a) for a, b in zip(low, high, strict=True)]
+            until = np.searchsorted(begins, ends).tolist()
+            joined, start = [], 0
+            for end in until:
+                joined.append(spans[start] if end == start + 1 else " ".join(spans[start:end]))
+                start = end
+            texts[self.started] = joined
+        return texts
+
+    def _consumed_energy(self) -> Column:
+        """Energy of a job's own cores while it ran, J; cores that idle beside it are nobody's."""
+        energy = np.full(len(self.workload), np.nan)
+        watts = self.platform.power
+        if len(watts) and (watts == watts[0]).all():
+            total = self.sizes * watts[0]
+        else:
+            # Every started job has at least one core, so no group is empty.
+            per_core = watts[self.platform.core_processor[self.cores]]
+            total = np.add.reduceat(per_core, np.cumsum(self.sizes) - self.sizes) if len(per_core) else np.zeros(0)
+        seconds = self.finish_time[self.started] - self.starting_time[self.started]
+        energy[self.started] = total * seconds * power.PSTATES[power.COMPUTING].power
+        return energy

@@ -1,0 +1,272 @@
+"""The state of a simulated or real cluster as schedulers see it, and the few verbs that change it.
+
+Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
+cannot tell them apart. A backend calls `submit`, `end` and `clear_news`; a scheduler calls `start`, `start_on`, `reject`
+and `kill` and reads the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.cores import CORE_POLICIES, STATIC_KEYS, NodeCores, OrderedCores, Placement
+from hdsim.errors import ConfigError, DecisionError, nearest
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+
+class FinalState(IntEnum):
+    """What became of a job; the names are Batsim's where Batsim has one."""
+
+    NOT_SUBMITTED = 0
+    QUEUED = 1
+    RUNNING = 2
+    COMPLETED_SUCCESSFULLY = 3
+    COMPLETED_FAILED = 4
+    COMPLETED_WALLTIME_REACHED = 5
+    COMPLETED_KILLED = 6
+    REJECTED = 7
+
+
+class Cluster:
+    """Queue, running jobs and idle cores at one instant.
+
+    Attributes:
+        platform: The platform.
+        workload: The jobs; a job is known by its row in it.
+        now: Time in s since the first submission.
+        queue: Jobs that wait, as keys in order of submission.
+        running: Placement of each running job, in order of their starts.
+        submitted: Jobs that arrived at this instant, in order.
+        ended: Jobs that completed or were killed at this instant, in order.
+        started: Jobs the scheduler has started in its present pass.
+        killed: Running jobs the scheduler wants killed.
+        calls: Times at which the scheduler asked to be called again.
+        starting_time: s, NaN before the start; one entry a job.
+        finish_time: s, NaN before the end; one entry a job.
+        state: :class:`FinalState` of each job.
+        size: Requested cores of each job.
+        requested_time: s at reference speed, of each job.
+        placements: Placement of every job ever started, in order of the starts.
+        rng: For random policies.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        core_policy: Core policy that `pick` uses by default.
+        fixed_policy: Promise that no other core policy will be asked for, which permits a quicker store.
+        shares_bandwidth: The contention model needs to know which processors a job is on.
+        rng: For random policies.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        workload: Workload,
+        *,
+        core_policy: str = "high_gflops",
+        fixed_policy: bool = False,
+        shares_bandwidth: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        if core_policy not in CORE_POLICIES:
+            raise ConfigError(
+                f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
+                where="agent.core_policy",
+            )
+        jobs = len(workload)
+        self.rng = rng or np.random.default_rng(0)
+        self.platform = platform
+        self.workload = workload
+        self.now = 0.0
+        self.queue: dict[int, None] = {}
+        self.running: dict[int, Any] = {}
+        self.submitted: list[int] = []
+        self.ended: list[int] = []
+        self.started: list[int] = []
+        self.killed: list[int] = []
+        self.calls: list[float] = []
+        self.starting_time: list[float] = [math.nan] * jobs
+        self.finish_time: list[float] = [math.nan] * jobs
+        self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
+        self.placements: dict[int, Any] = {}
+        memory_matters = bool(np.any(workload.memory > 0)) and bool(np.isfinite(platform.memory).any())
+        self.only_counts = not memory_matters
+        self.uniform_speed = platform.homogeneous_speed
+        self.size: list[int] = workload.requested_cores.tolist()
+        self._memory: list[float] = workload.memory.tolist() if memory_matters else [0.0] * jobs
+        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
+        self.requested_time: list[float] = workload.requested_time.tolist()
+        self._fixed_duration: list[bool] = workload.fixed_duration.tolist()
+        self.cores: Any
+        only_order = self.only_counts and self.uniform_speed and not shares_bandwidth
+        if fixed_policy and only_order and core_policy in STATIC_KEYS:
+            self.cores = OrderedCores(platform, core_policy)
+        else:
+            self.cores = NodeCores(platform, core_policy, self.rng)
+
+    @property
+    def n_idle(self) -> int:
+        """Idle cores of the whole platform."""
+        return int(self.cores.n_idle)
+
+    # What a scheduler calls
+
+    def pick(self, job: int, core_policy: str | None = None, limit: Any = None) -> Any:
+        """Chooses cores for a queued job without giving them to it yet.
+
+        Args:
+            job: Job index.
+            core_policy: Name of a core policy, the agent's own by default.
+            limit: (N,) most cores each node may give, if limited.
+
+        Returns:
+            A placement for `start`, or None when the job does not fit now.
+        """
+        if core_policy is None and limit is None:
+            return self.cores.pick(self.size[job], self._memory[job], self._bandwidth[job])
+        if isinstance(self.cores, OrderedCores):
+            raise DecisionError(f"core policy '{core_policy}' asked for by an agent that declared a fixed one")
+        return self.cores.pick(self.size[job], self._memory[job], self._bandwidth[job], core_policy, limit)
+
+    def start(self, job: int, placement: Any = None) -> None:
+        """Starts a queued job now on the cores of a placement from `pick` (by default one is picked here).
+
+        Raises:
+            DecisionError: The job is not in the queue, or the cores are not idle or not enough.
+        """
+        if job not in self.queue:
+            raise DecisionError(f"job {self._name(job)} cannot be started: expected a queued job, it is {self._state(job)}")
+        if placement is None:
+            placement = self.pick(job)
+            if placement is None:
+                raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
+        self.cores.take(placement, self._memory[job], self._bandwidth[job])
+        del self.queue[job]
+        self.running[job] = self.placements[job] = placement
+        self.starting_time[job] = self.now
+        self.state[job] = FinalState.RUNNING
+        self.started.append(job)
+
+    def start_on(self, job: int, cores: Sequence[int]) -> None:
+        """Starts a queued job now on given core ids.
+
+        Raises:
+            DecisionError: The job is not in the queue, or the cores are not idle, not distinct, out of range or not
+                as many as it asked for, or their nodes lack memory.
+        """
+        wanted = self.size[job]
+        if len(cores) != wanted or len(set(cores)) != wanted:
+            raise DecisionError(f"job {self._name(job)}: expected {wanted} distinct cores, got {list(cores)}")
+        if min(cores) < 0 or max(cores) >= self.platform.n_cores:
+            raise DecisionError(
+                f"job {self._name(job)}: expected core ids 0 to {self.platform.n_cores - 1}, got {list(cores)}"
+            )
+        self.start(job, self.cores.placement_of(cores))
+
+    def reject(self, job: int) -> None:
+        """Takes a queued job out for good.
+
+        Raises:
+            DecisionError: The job is not in the queue.
+        """
+        if job not in self.queue:
+            raise DecisionError(f"job {self._name(job)} cannot be rejected: expected a queued job, it is {self._state(job)}")
+        del self.queue[job]
+        self.state[job] = FinalState.REJECTED
+
+    def kill(self, job: int) -> None:
+        """Asks the backend to kill a running job at this instant.
+
+        Raises:
+            DecisionError: The job does not run.
+        """
+        if job not in self.running:
+            raise DecisionError(f"job {self._name(job)} cannot be killed: expected a running job, it is {self._state(job)}")
+        self.killed.append(job)
+
+    def call_me_later(self, time: float) -> None:
+        """Asks for a scheduling pass at a future time in s.
+
+        Raises:
+            DecisionError: The time is not in the future.
+        """
+        if not time > self.now:
+            raise DecisionError(f"call_me_later: expected a time after {self.now:g}, got {time:g}")
+        self.calls.append(time)
+
+    def estimate(self, job: int, placement: Any) -> float:
+        """Seconds the job is expected to take on the cores of a placement, from its requested time."""
+        requested = self.requested_time[job]
+        if self.uniform_speed or self._fixed_duration[job]:
+            return requested
+        return requested / float(self.cores.slowest(placement))
+
+    def core_ids(self, job: int) -> list[int]:
+        """Core ids that a started job was given, ascending."""
+        return self.cores.cores_of([self.placements[job]], np.array([self.size[job]])).tolist()
+
+    # What a backend calls
+
+    def clear_news(self) -> None:
+        """Forgets what happened at the last instant."""
+        self.submitted.clear()
+        self.ended.clear()
+
+    def submit(self, job: int) -> None:
+        """Puts a job into the queue."""
+        self.queue[job] = None
+        self.state[job] = FinalState.QUEUED
+        self.submitted.append(job)
+
+    def refuse(self, job: int) -> None:
+        """Turns an arriving job away that could not run on the empty platform."""
+        self.state[job] = FinalState.REJECTED
+
+    def end(self, job: int, state: FinalState) -> None:
+        """Takes a running job off its cores."""
+        self.cores.give_back(self.running.pop(job), self._memory[job], self._bandwidth[job])
+        self.finish_time[job] = self.now
+        self.state[job] = state
+        self.ended.append(job)
+
+    def check(self) -> None:
+        """Asserts every invariant of the state; for tests, costs time in proportion to the platform and all jobs."""
+        states = np.array(self.state)
+        assert set(self.queue) == set(np.flatnonzero(states == FinalState.QUEUED).tolist()), "queue"
+        assert list(self.queue) == sorted(self.queue), "queue out of order"
+        assert set(self.running) == set(np.flatnonzero(states == FinalState.RUNNING).tolist()), "running jobs"
+        started, finished = np.array(self.starting_time), np.array(self.finish_time)
+        submitted = self.workload.submission_time
+        assert np.array_equal(~np.isnan(started), np.isin(states, [2, 3, 4, 5, 6])), "a state without its start"
+        assert np.array_equal(~np.isnan(finished), np.isin(states, [3, 4, 5, 6])), "a state without its end"
+        assert not (started < submitted).any() and not (finished < started).any(), "a job before its time"
+        assert not (finished > self.now).any(), "a job ended in the future"
+        for job, placement in self.running.items():
+            cores = placement.cores if isinstance(placement, Placement) else placement
+            assert len(cores) == self.size[job], "a job has not the cores it asked for"
+        self.cores.check(list(self.running.values()))
+        if isinstance(self.cores, NodeCores):
+            self._check_memory(self.cores)
+
+    def _check_memory(self, cores: NodeCores) -> None:
+        platform = self.platform
+        memory, bandwidth = platform.memory.copy(), platform.mem_bw.copy()
+        for job, placement in self.running.items():
+            np.subtract.at(memory, platform.processor_node[platform.core_processor[placement.cores]], self._memory[job])
+            np.subtract.at(bandwidth, platform.core_processor[placement.cores], self._bandwidth[job])
+        assert np.allclose(memory, cores.node_memory), "free memory of nodes"
+        assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
+
+    def _name(self, job: int) -> str:
+        return str(self.workload.job_id[job]) if 0 <= job < len(self.state) else f"index {job}"
+
+    def _state(self, job: int) -> str:
+        return FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
