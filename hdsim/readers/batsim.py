@@ -1,0 +1,378 @@
+"""Batsim's JSON workloads, with the fields that HDeepRM adds to profiles: ``req_time, req_ops, mem, mem_bw``.
+
+Format: https://batsim.readthedocs.io/en/latest/input-workload.html
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+from hdsim.readers import RawJobs, plain, read_bytes, write_bytes
+
+if TYPE_CHECKING:
+    from hdsim.workload import Workload
+
+SUPPORTED = "delay, parallel_homogeneous and parallel, the latter two without communication"
+#: Job fields with a meaning of their own; all others are kept verbatim.
+_JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime")
+_IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
+_GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What a profile asks for, in the units of the workload's columns; NaN where it does not say."""
+
+    runtime: float
+    fixed_duration: bool
+    requested_time: float
+    memory: float
+    memory_bandwidth: float
+    return_code: int
+    cores: int | None
+
+
+def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
+    """Reads a workload.
+
+    Args:
+        path: ``.json`` or ``.json.gz``.
+        reference_gflops: GFLOP/s of a core that turn a profile's operations into the seconds of `runtime`.
+
+    Returns:
+        The jobs in file order with the unreadable ones as errors, and the sha256 of the file.
+
+    Raises:
+        WorkloadError: The file is no JSON object with jobs and profiles, or has no job.
+    """
+    content, digest = read_bytes(path)
+    try:
+        data = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"expected JSON: {error.msg}", where=f"{path}:{error.lineno}:{error.colno}") from error
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"expected JSON in UTF-8: {error.reason}", where=str(path)) from error
+    jobs, profiles = _parts(data, path)
+    errors: list[WorkloadError] = []
+    demands: dict[str, _Demand | None] = {}
+    rows: list[tuple[Any, ...]] = []
+    places: list[int] = []
+    seen: set[str] = set()
+    for index, job in enumerate(jobs):
+        where = f"{path}: jobs[{index}]"
+        found = len(errors)
+        if not isinstance(job, dict):
+            errors.append(WorkloadError(f"expected an object, got {_show(job)}", where=where))
+            continue
+        identity = job.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, int | str):
+            errors.append(WorkloadError(f"expected a number or a text, got {_show(identity)}", where=f"{where}.id"))
+        elif str(identity) in seen:
+            errors.append(WorkloadError(f"expected ids to differ, got {_show(identity)} again", where=f"{where}.id"))
+        seen.add(str(identity))
+        submitted = _number(job, "subtime", where, errors)
+        cores = _whole(job, "res", where, errors)
+        walltime = _walltime(job, where, errors)
+        name = job.get("profile")
+        demand = None
+        if not isinstance(name, str) or name not in profiles:
+            errors.append(
+                WorkloadError(
+                    f"expected the name of a profile in 'profiles', got {_show(name)}", where=f"{where}.profile"
+                )
+            )
+        else:
+            if name not in demands:
+                demands[name] = _demand(name, profiles[name], reference_gflops, path, errors)
+            demand = demands[name]
+            if demand is not None and demand.cores not in (None, cores):
+                errors.append(
+                    WorkloadError(
+                        f"expected {demand.cores} as its parallel profile '{name}' is for that many, got {_show(cores)}",
+                        where=f"{where}.res",
+                    )
+                )
+        if len(errors) > found or demand is None:
+            continue
+        extra = {key: value for key, value in job.items() if key not in _JOB_FIELDS}
+        if "walltime" in job and walltime == math.inf:
+            extra["walltime"] = job["walltime"]
+        requested = demand.requested_time
+        if math.isnan(requested):
+            requested = walltime if walltime < math.inf else demand.runtime
+        rows.append((identity, submitted, cores, walltime, name, extra or None, requested, demand))
+        places.append(index)
+    return RawJobs(
+        _columns(rows),
+        lambda row, column: f"{path}: jobs[{places[row]}].{_place_of(column)}",
+        header={key: value for key, value in data.items() if key not in ("jobs", "profiles")},
+        profiles=profiles,
+        errors=tuple(errors),
+    ), digest
+
+
+def _parts(data: Any, path: str | Path) -> tuple[list[Any], dict[str, Any]]:
+    if not isinstance(data, dict):
+        raise WorkloadError(f"expected an object with 'jobs' and 'profiles', got {_show(data)}", where=str(path))
+    jobs, profiles = data.get("jobs"), data.get("profiles")
+    if not isinstance(jobs, list):
+        raise WorkloadError(f"expected a list, got {_show(jobs)}", where=f"{path}: jobs")
+    if not isinstance(profiles, dict):
+        raise WorkloadError(f"expected an object, got {_show(profiles)}", where=f"{path}: profiles")
+    if not jobs:
+        raise WorkloadError("expected at least one job, got an empty list", where=f"{path}: jobs")
+    return jobs, profiles
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
+    demands = [row[-1] for row in rows]
+    columns: dict[str, np.ndarray] = {
+        "job_id": _objects([row[0] for row in rows]),
+        "submission_time": np.array([row[1] for row in rows], np.float64),
+        "requested_cores": np.array([row[2] for row in rows], np.int64),
+        "walltime": np.array([row[3] for row in rows], np.float64),
+        "profile": _objects([row[4] for row in rows]),
+        "extra": _objects([row[5] for row in rows]),
+        "requested_time": np.array([row[6] for row in rows], np.float64),
+    }
+    if all(isinstance(row[0], int) for row in rows):
+        columns["job_id"] = np.array([row[0] for row in rows], np.int64)
+    for key in ("runtime", "memory", "memory_bandwidth"):
+        columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
+    columns["fixed_duration"] = np.array([demand.fixed_duration for demand in demands], np.bool_)
+    columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
+    for key in _IDENTITIES:
+        values = [(row[5] or {}).get(key, -1) for row in rows]
+        columns[key] = np.array([value if type(value) is int else -1 for value in values], np.int64)
+    return columns
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _place_of(column: str) -> str:
+    return {"submission_time": "subtime", "requested_cores": "res"}.get(column, f"profile ({column})")
+
+
+def _demand(
+    name: str, profile: Any, reference_gflops: float | None, path: str | Path, errors: list[WorkloadError]
+) -> _Demand | None:
+    """Reads a profile; None when it has faults, which are appended to `errors`."""
+    where = f"{path}: profiles.{name}"
+    if not isinstance(profile, dict):
+        errors.append(WorkloadError(f"expected an object, got {_show(profile)}", where=where))
+        return None
+    found = len(errors)
+    kind = profile.get("type")
+    cores = None
+    if kind == "delay":
+        runtime = _number(profile, "delay", where, errors)
+    elif kind in ("parallel_homogeneous", "parallel"):
+        runtime, cores = _operations(kind, profile, where, errors)
+        if reference_gflops is None:
+            raise WorkloadError(
+                "the profile counts operations: expected a platform, whose reference speed turns them into seconds",
+                where=where,
+            )
+        runtime /= reference_gflops * _GIGA
+    else:
+        errors.append(
+            WorkloadError(f"profile type {_show(kind)} is not supported; allowed: {SUPPORTED}", where=f"{where}.type")
+        )
+        return None
+    demand = _Demand(
+        runtime=runtime,
+        fixed_duration=kind == "delay",
+        requested_time=_number(profile, "req_time", where, errors, default=math.nan, least=0),
+        memory=_number(profile, "mem", where, errors, default=0.0, least=0),
+        memory_bandwidth=_number(profile, "mem_bw", where, errors, default=0.0, least=0),
+        return_code=_whole(profile, "ret", where, errors, default=0),
+        cores=cores,
+    )
+    return demand if len(errors) == found else None
+
+
+def _operations(
+    kind: str, profile: dict[str, Any], where: str, errors: list[WorkloadError]
+) -> tuple[float, int | None]:
+    """Operations of the core that does most, and the number of cores the profile is for (None = any)."""
+    communication = profile.get("com", 0)
+    if np.any(np.asarray(communication, object) != 0):
+        errors.append(WorkloadError(f"communication is not supported; allowed: {SUPPORTED}", where=f"{where}.com"))
+    if kind == "parallel_homogeneous":
+        return _number(profile, "cpu", where, errors), None
+    cpu = profile.get("cpu")
+    if not isinstance(cpu, list) or not cpu:
+        errors.append(WorkloadError(f"expected a list with one number a core, got {_show(cpu)}", where=f"{where}.cpu"))
+        return math.nan, None
+    each = [_number({"cpu": value}, "cpu", f"{where}[{i}]", errors, least=0) for i, value in enumerate(cpu)]
+    return max(each), len(cpu)
+
+
+def _number(
+    values: dict[str, Any],
+    key: str,
+    where: str,
+    errors: list[WorkloadError],
+    *,
+    default: float | None = None,
+    least: float = -math.inf,
+) -> float:
+    """A finite number of a job or profile; faults are appended to `errors` and give NaN."""
+    if default is not None and key not in values:
+        return default
+    value = values.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        limit = "" if least == -math.inf else f" of at least {least:g}"
+        errors.append(WorkloadError(f"expected a finite number{limit}, got {_show(value)}", where=f"{where}.{key}"))
+        return math.nan
+    return float(value)
+
+
+def _whole(
+    values: dict[str, Any], key: str, where: str, errors: list[WorkloadError], default: int | None = None
+) -> int:
+    value = values.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
+        errors.append(WorkloadError(f"expected a whole number, got {_show(value)}", where=f"{where}.{key}"))
+        return 0
+    return value
+
+
+def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> float:
+    """Kill limit in s; absent and -1 mean none."""
+    if job.get("walltime", -1) == -1:
+        return math.inf
+    walltime = _number(job, "walltime", where, errors)
+    if walltime <= 0:
+        errors.append(
+            WorkloadError(
+                f"expected more than 0 s, or -1 for none, got {_show(job['walltime'])}", where=f"{where}.walltime"
+            )
+        )
+    return walltime
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value) if value is not None else "nothing"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def write_batsim(workload: Workload, path: str | Path, reference_gflops: float | None = None) -> None:
+    """Writes a workload; the same jobs give the same bytes.
+
+    Args:
+        workload: The jobs.
+        path: ``.json`` or ``.json.gz``.
+        reference_gflops: See :func:`to_batsim`.
+
+    Raises:
+        WorkloadError: Ids repeat, or the place cannot be written.
+    """
+    text = json.dumps(to_batsim(workload, reference_gflops), indent=1) + "\n"
+    write_bytes(path, text.encode())
+
+
+def to_batsim(workload: Workload, reference_gflops: float | None = None) -> dict[str, Any]:
+    """The workload as Batsim's JSON object.
+
+    Profiles of the file that the jobs came from are kept where they still say what the columns say; all other jobs get
+    one profile for each distinct demand: ``parallel_homogeneous`` when the reference speed is known, else ``delay``.
+
+    Args:
+        workload: The jobs.
+        reference_gflops: GFLOP/s of a core that turn seconds into operations, by default the workload's own.
+
+    Raises:
+        WorkloadError: Ids repeat.
+    """
+    reference = reference_gflops if reference_gflops is not None else workload.reference_gflops
+    ids = workload.job_id.tolist()
+    if len(set(map(str, ids))) < len(ids):
+        repeated = next(identity for n, identity in enumerate(ids) if identity in ids[:n])
+        raise WorkloadError(f"expected ids to differ, got {repeated} again", where=workload.source)
+    profiles = dict(workload.profiles)
+    kept = {
+        name: _demand(name, profile, reference, workload.source, [])
+        for name, profile in profiles.items()
+        if reference is not None or (isinstance(profile, dict) and profile.get("type") == "delay")
+    }
+    made: dict[tuple[Any, ...], str] = {}
+    jobs = []
+    keys = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
+    columns = [getattr(workload, key).tolist() for key in keys]
+    others = (workload.trace_time, workload.requested_cores, workload.walltime, workload.requested_time)
+    identities = list(zip(*(getattr(workload, key).tolist() for key in _IDENTITIES), strict=True))
+    for row, demand in enumerate(zip(*columns, strict=True)):
+        submitted, cores, walltime, requested = (float(column[row]) for column in others)
+        extra = workload.extra[row]
+        job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": int(cores)}
+        if walltime < math.inf:
+            job["walltime"] = plain(walltime)
+        if extra is not None:
+            job |= {key: value for key, value in extra.items() if key not in job}
+        else:
+            job |= {key: value for key, value in zip(_IDENTITIES, identities[row], strict=True) if value != -1}
+        name = workload.profile[row]
+        if not _says(kept.get(name), demand, requested, walltime):
+            name = made.get((*demand, requested))
+            if name is None:
+                name, profiles_entry = _profile(demand, requested, reference)
+                name = _unused(name, profiles)
+                profiles[name] = profiles_entry
+                made[(*demand, requested)] = name
+        job["profile"] = name
+        jobs.append(job)
+    header = {key: value for key, value in workload.header.items() if not key[:1].isupper()}
+    return {"nb_res": workload.cluster_cores, **header, "jobs": jobs, "profiles": profiles}
+
+
+def _says(kept: _Demand | None, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:
+    """Whether a profile still states the demand of a job."""
+    if kept is None:
+        return False
+    states = (kept.runtime, kept.fixed_duration, kept.memory, kept.memory_bandwidth, kept.return_code)
+    fallback = walltime if walltime < math.inf else kept.runtime
+    return states == demand and requested == (fallback if math.isnan(kept.requested_time) else kept.requested_time)
+
+
+def _profile(demand: tuple[Any, ...], requested: float, reference: float | None) -> tuple[str, dict[str, Any]]:
+    """A profile for a demand, and a name that tells it from those of all other demands."""
+    runtime, fixed, memory, bandwidth, code = demand
+    profile: dict[str, Any]
+    if fixed or reference is None:
+        profile = {"type": "delay", "delay": plain(runtime), "req_time": plain(requested)}
+    else:
+        operations = reference * _GIGA
+        profile = {
+            "type": "parallel_homogeneous",
+            "com": 0,
+            "cpu": runtime * operations,
+            "req_time": plain(requested),
+            "req_ops": requested * operations,
+        }
+    profile |= {"mem": plain(memory), "mem_bw": plain(bandwidth)}
+    words = [plain(runtime), plain(requested), plain(memory), plain(bandwidth)]
+    if code:
+        profile["ret"] = code
+        words.append(code)
+    return "_".join(["delay" if fixed else "job", *map(str, words)]), profile
+
+
+def _unused(name: str, taken: dict[str, Any]) -> str:
+    """The name, with a number behind it if a profile of the file has it already."""
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate = f"{name}_{number}"
+        number += 1
+    return candidate
