@@ -1,0 +1,112 @@
+"""Quantities written with their unit: ``"54.54Gbps"``, ``"100us"``, ``"12GB"``.
+
+A number without a unit is refused, and so is a unit that is not in the table: a lower-case ``b`` is a bit and an
+upper-case ``B`` a byte, prefixes are powers of 1000, and ``Ki``, ``Mi``... are powers of 1024.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+
+from hdsim.errors import nearest
+
+_PREFIXES = {"": 1, "K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY_PREFIXES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+#: Units of a bandwidth, in byte/s.
+BANDWIDTH_UNITS: Mapping[str, Decimal] = {
+    **{f"{prefix}bps": Decimal(factor) / 8 for prefix, factor in _PREFIXES.items()},
+    **{f"{prefix}Bps": Decimal(factor) for prefix, factor in _PREFIXES.items()},
+}
+#: Units of a latency, in s.
+LATENCY_UNITS: Mapping[str, Decimal] = {
+    "s": Decimal(1),
+    "ms": Decimal("1e-3"),
+    "us": Decimal("1e-6"),
+    "ns": Decimal("1e-9"),
+}
+#: Units of an amount of memory, in MB (10^6 byte).
+SIZE_UNITS: Mapping[str, Decimal] = {
+    f"{prefix}B": Decimal(factor) / 10**6 for prefix, factor in (_PREFIXES | _BINARY_PREFIXES).items()
+}
+
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\W\d]*)\s*", re.ASCII)
+
+
+def parse_bandwidth(text: str) -> float:
+    """Returns a bandwidth such as ``"10.0Gbps"`` or ``"1.25GBps"`` in byte/s.
+
+    Raises:
+        ValueError: Not a number above 0 followed by one of :data:`BANDWIDTH_UNITS`.
+    """
+    value = _parse(text, BANDWIDTH_UNITS, "a bandwidth such as '10Gbps'")
+    if value == 0:
+        raise ValueError(f"expected a bandwidth above 0, got '{text}'")
+    return value
+
+
+def parse_latency(text: str) -> float:
+    """Returns a latency such as ``"100us"`` in s.
+
+    Raises:
+        ValueError: Not a number of at least 0 followed by one of :data:`LATENCY_UNITS`.
+    """
+    return _parse(text, LATENCY_UNITS, "a latency such as '100us'")
+
+
+def parse_size(text: str) -> float:
+    """Returns an amount of memory such as ``"12GB"`` in MB (10^6 byte).
+
+    Raises:
+        ValueError: Not a number of at least 0 followed by one of :data:`SIZE_UNITS`.
+    """
+    return _parse(text, SIZE_UNITS, "an amount of memory such as '12GB'")
+
+
+def _parse(text: str, units: Mapping[str, Decimal], expected: str) -> float:
+    allowed = f"allowed units: {', '.join(units)}"
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"expected {expected}, got {text!r}; {allowed}")
+    number, unit = match.groups()
+    if not unit:
+        raise ValueError(f"expected {expected}, got '{text}' without a unit; {allowed}")
+    if unit not in units:
+        raise ValueError(
+            f"expected {expected}, got '{text}' with the unknown unit '{unit}'{nearest(unit, units)}; {allowed}"
+        )
+    # In decimal, so that 100 us is the double nearest to 0.0001 rather than 100 * 1e-6.
+    value = float(Decimal(number) * units[unit])
+    if value < 0:
+        raise ValueError(f"expected {expected}, got the negative '{text}'")
+    if value == float("inf"):
+        raise ValueError(f"expected {expected}, got '{text}', which is too large")
+    return value
+
+
+def format_bandwidth(bytes_per_second: float) -> str:
+    """Returns a bandwidth in byte/s for a reader, such as ``"10 Gbps"``."""
+    return "unlimited" if bytes_per_second == float("inf") else f"{scaled(bytes_per_second * 8)}bps"
+
+
+def format_latency(seconds: float) -> str:
+    """Returns a latency in s for a reader, such as ``"100 us"``."""
+    for unit, factor in LATENCY_UNITS.items():
+        if seconds >= factor:
+            return f"{seconds / float(factor):g} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds * 1e9:g} ns"
+
+
+def format_size(megabytes: float) -> str:
+    """Returns an amount of memory in MB for a reader, such as ``"12 GB"``."""
+    return "unlimited" if megabytes == float("inf") else f"{scaled(megabytes * 1e6)}B"
+
+
+def scaled(value: float) -> str:
+    """Returns a number with the largest metric prefix that leaves it at least 1, such as ``"2.5 G"``."""
+    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.4g} {prefix}"
+    return f"{value:.4g} "
