@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import click
 
+from hdsim import __version__
 from hdsim.errors import HdsimError, nearest
 
 # One line each: `hdsim --help` must not import what the subcommands need. Module hdsim.cli.NAME has a command NAME.
@@ -55,7 +56,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="hdsim", prog_name="hdsim")
+@click.version_option(__version__, prog_name="hdsim")
 def cli() -> None:
     """Simulates heterogeneous clusters: replays job traces exactly and fast, with any scheduler."""
 

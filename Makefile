@@ -1,0 +1,45 @@
+# make run    replay the shipped trace on the shipped heterogeneous platform gaia, with a report
+# make test   all tests          make lint   style and types          make bench   benchmarks
+# The first of them makes .venv; later ones start at once.
+
+CANDIDATES := python3.13 python3.12 python3.11 python3 python
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	$$p -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN ?= runs/gaia
+TESTS ?= tests
+WORKERS ?= auto
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/.run
+	@$(BIN)/hdsim run platform=gaia agent=easy contention=threshold hydra.run.dir=$(RUN)
+	@$(BIN)/hdsim report $(RUN)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest -p no:xdist benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# A stamp is made anew when the dependencies change; the sources are used in place.
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(BIN)/python:
+	@test -n '$(PYTHON)' || { echo 'hdsim needs Python 3.11, 3.12 or 3.13 with venv on PATH, or PYTHON=/path/to/python' >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)

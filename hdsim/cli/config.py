@@ -1,0 +1,354 @@
+"""The configuration of a run: Hydra composes it; this module checks it and says what is wrong with it in one line.
+
+Hydra's own entry point prints faults and exits; to turn them into `ConfigError` its `Hydra` object is used directly, as
+that entry point does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from hydra import version as hydra_version
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from hdsim.agent import ENTRY_POINTS, parse_name
+from hdsim.errors import ConfigError, nearest
+from hdsim.resources import folder
+
+Task = Callable[[DictConfig], object]
+
+
+def run_name(overrides: str) -> str:
+    """Returns a folder name for a run of a sweep: its overrides without slashes, cut and numbered by hash if long."""
+    name = re.sub(r"[/\\\s]+", "_", overrides) or "default"
+    return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
+
+
+OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a configuration key takes.
+
+    Attributes:
+        expected: The words an error message uses.
+        accepts: Whether a value is one of them.
+    """
+
+    expected: str
+    accepts: Callable[[Any], bool]
+
+    def __or__(self, other: Rule) -> Rule:
+        return Rule(f"{self.expected} or {other.expected}", lambda value: self.accepts(value) or other.accepts(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(minimum: int) -> Rule:
+    return Rule(f"a whole number >= {minimum}", lambda value: _is_number(value) and value >= minimum and value % 1 == 0)
+
+
+def _words(*allowed: str) -> Rule:
+    return Rule(", ".join(allowed), lambda value: value in allowed)
+
+
+_POSITIVE = Rule("a number > 0", lambda value: _is_number(value) and value > 0)
+_NOT_NEGATIVE = Rule("a number >= 0", lambda value: _is_number(value) and value >= 0)
+_TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")
+_NULL = Rule("null", lambda value: value is None)
+_FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+
+# The keys hdsim itself reads. `agent` and `contention` are open: their further keys belong to the class they name.
+RULES: dict[str, Rule | dict[str, Rule]] = {
+    "seed": _whole(0),
+    "platform": {"path": _TEXT, "types": _TEXT | _NULL},
+    "workload": {
+        "path": _TEXT,
+        "jobs": _whole(1) | _NULL,
+        "start": _whole(0),
+        "arrival_factor": _POSITIVE,
+        # The words these take are known, and checked, where the workload is read.
+        "memory_bandwidth": _TEXT | _NOT_NEGATIVE,
+        "memory": _TEXT | _NOT_NEGATIVE,
+        "runtime": _TEXT,
+        "walltime": _TEXT,
+        "strict": _FLAG,
+    },
+    "backend": {"name": _words("sim"), "kill_at_walltime": _FLAG},
+}
+OPEN_GROUPS = ("agent", "contention")
+
+
+def check(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks the names and values of all keys.
+
+    Args:
+        config: The composed configuration without Hydra's own part.
+
+    Returns:
+        The configuration, whole numbers written as floats (``1e4``) turned into integers.
+
+    Raises:
+        ConfigError: Unknown, missing or wrong keys, all of them.
+    """
+    faults: list[ConfigError] = []
+    checked: dict[str, Any] = {}
+    top_level = (*RULES, *OPEN_GROUPS)
+    for key in config:
+        if key not in top_level:
+            faults.append(_unknown_key(str(key), top_level))
+    for key in top_level:
+        value = config.get(key)
+        rule = RULES.get(key)
+        if isinstance(rule, Rule):
+            checked[key] = _check_value(key, value, rule, faults)
+        elif not isinstance(value, Mapping):
+            faults.append(ConfigError(f"expected the keys of an option of the group {key}, got {value!r}", where=key))
+        elif rule is None:
+            checked[key] = dict(value)
+        else:
+            faults += [_unknown_key(f"{key}.{name}", rule) for name in value if name not in rule]
+            checked[key] = {name: _check_value(f"{key}.{name}", value.get(name), rule[name], faults) for name in rule}
+    if faults:
+        raise ConfigError.many(faults)
+    return checked
+
+
+def _check_value(key: str, value: Any, rule: Rule, faults: list[ConfigError]) -> Any:
+    if not rule.accepts(value):
+        faults.append(
+            ConfigError(f"expected {rule.expected}, got {'null' if value is None else repr(value)}", where=key)
+        )
+    return int(value) if isinstance(value, float) and rule.expected.startswith("a whole number") else value
+
+
+def _unknown_key(key: str, allowed: Sequence[str] | Mapping[str, Any]) -> ConfigError:
+    parent, _, name = key.rpartition(".")
+    if not allowed:
+        return ConfigError(f"unknown key; {parent} takes a value and has no keys", where=key)
+    return ConfigError(f"unknown key{nearest(name, allowed)}; allowed: {', '.join(allowed)}", where=key)
+
+
+class Composer:
+    """Composes configurations from ``conf/``, a user's own folder and the agents of installed packages.
+
+    Args:
+        config_dir: A further folder to search for groups and options (Hydra's ``--config-dir``).
+        config_name: The primary configuration.
+
+    Raises:
+        ConfigError: The folder does not exist.
+    """
+
+    def __init__(self, config_dir: str | None = None, config_name: str = "config") -> None:
+        hydra_version.setbase("1.3")
+        self._config_name = config_name
+        self._installed_agents = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
+        for name, target in self._installed_agents.items():
+            self._add_agent(name, {"_target_": target.replace(":", ".")})
+        search_path = create_config_search_path(str(folder("conf")))
+        if config_dir is not None:
+            extra = Path(config_dir).resolve()
+            if not extra.is_dir():
+                raise ConfigError(f"expected a directory, got '{config_dir}'", where="--config-dir")
+            search_path.append("command-line", f"file://{extra}")
+        GlobalHydra.instance().clear()
+        self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
+
+    def overrides(self, given: Sequence[str]) -> list[str]:
+        """Prepares a user's overrides for the other methods.
+
+        Every short agent name becomes an option of the group ``agent``; ``agent.path`` and ``agent._target_`` select
+        the option ``custom``; and the settings of a user's own agent need no ``+``.
+
+        Raises:
+            ConfigError: There is no such agent.
+        """
+        choices = [name for text in given if text.startswith("agent=") for name in _choices(text)]
+        if not choices and any(text.startswith(("agent.path=", "agent._target_=")) for text in given):
+            choices = ["custom"]
+            given = ["agent=custom", *given]
+        options = self._options("agent")
+        for name in choices:
+            if name not in options:
+                self._add_agent(name, {"defaults": ["classic", "_self_"], **_parse_agent(name, options)})
+        if all(name == "custom" or name in self._installed_agents for name in choices):
+            given = [f"++{text}" if choices and text.startswith("agent.") else text for text in given]
+        return list(given)
+
+    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Returns the checked configuration of one run.
+
+        Raises:
+            ConfigError: An override or a value is wrong.
+        """
+        composed = self._compose(overrides, RunMode.RUN)
+        with _explained("hydra.run.dir"):
+            Path(composed.hydra.run.dir)
+        return plain(composed)
+
+    def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[list[str]] | None]:
+        """Returns the folder of a sweep and the overrides of its runs, None where not Hydra's basic sweeper decides.
+
+        Raises:
+            ConfigError: An override is wrong.
+        """
+        composed = self._compose(overrides, RunMode.MULTIRUN)
+        loader = self._hydra.config_loader
+        with _explained("hydra.sweep"):
+            directory = Path(composed.hydra.sweep.dir)
+            sweeper = Plugins.instance().instantiate_sweeper(
+                hydra_context=HydraContext(config_loader=loader, callbacks=Callbacks(composed)),
+                task_function=lambda _: None,
+                config=composed,
+            )
+            if not hasattr(sweeper, "split_arguments"):
+                return directory, None
+            arguments = [f"{key}={value}" for key, value in sweeper.params.items()]
+            arguments += composed.hydra.overrides.task
+            parsed = OverridesParser.create(config_loader=loader).parse_overrides(arguments)
+            return directory, [run for batch in sweeper.split_arguments(parsed, None) for run in batch]
+
+    def run(self, overrides: Sequence[str], task: Task) -> None:
+        """Makes the run directory and calls the task."""
+        self._hydra.run(self._config_name, task, list(overrides))
+
+    def multirun(self, overrides: Sequence[str], task: Task) -> None:
+        """Calls the task for every run of a sweep, each in its directory."""
+        self._hydra.multirun(self._config_name, task, list(overrides))
+
+    def show(self, overrides: Sequence[str], part: str, package: str | None, resolve: bool) -> None:
+        """Prints the configuration (Hydra's ``--cfg``).
+
+        Raises:
+            ConfigError: An override is wrong.
+        """
+        self._guard(overrides, lambda: self._hydra.show_cfg(self._config_name, list(overrides), part, package, resolve))
+
+    def info(self, overrides: Sequence[str], about: str) -> None:
+        """Prints how the configuration came about (Hydra's ``--info``).
+
+        Raises:
+            ConfigError: An override is wrong.
+        """
+        self._guard(overrides, lambda: self._hydra.show_info(about, self._config_name, list(overrides)))
+
+    def _options(self, group: str) -> list[str]:
+        return sorted(self._hydra.config_loader.get_group_options(group))
+
+    @staticmethod
+    def _add_agent(name: str, node: dict[str, Any]) -> None:
+        ConfigStore.instance().store(group="agent", name=name, node=node, provider="hdsim")
+
+    def _compose(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
+        composed = self._guard(
+            overrides,
+            lambda: self._hydra.compose_config(
+                config_name=self._config_name, overrides=list(overrides), run_mode=mode, with_log_configuration=False
+            ),
+        )
+        assert isinstance(composed, DictConfig)
+        return composed
+
+    def _guard(self, overrides: Sequence[str], call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            raise self._explain(error, overrides) from error
+
+    def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:
+        """Says Hydra's or OmegaConf's fault in one line with what is allowed."""
+        cause = error.__cause__
+        if isinstance(error, OverrideParseException):
+            return ConfigError(
+                f"expected KEY=VALUE, got '{error.override}' (a value with commas, spaces or = needs quotes)"
+            )
+        if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+            group, _, option = error.missing_cfg_file.rpartition("/")
+            options = self._options(group)
+            return ConfigError(
+                f"expected one of {', '.join(options)}, got '{option}'{nearest(option, options)}",
+                where=group or "--config-name",
+            )
+        if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
+            key = str(cause.full_key)
+            return _unknown_key(key, self._keys_beside(key, overrides))
+        message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
+        if message.startswith("Ambiguous value"):
+            message += " (several values need -m, a list needs [])"
+        return ConfigError(message)
+
+    def _keys_beside(self, key: str, overrides: Sequence[str]) -> list[str]:
+        """Returns the valid keys of the group that an unknown key is in."""
+        loader = self._hydra.config_loader
+        parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
+        groups = [text.input_line for text in parsed if text.input_line and self._options(text.key_or_group)]
+        composed = self._hydra.compose_config(
+            config_name=self._config_name, overrides=groups, run_mode=RunMode.MULTIRUN, with_log_configuration=False
+        )
+        parent = key.rpartition(".")[0]
+        node = OmegaConf.select(composed, parent) if parent else composed
+        return [str(name) for name in node] if isinstance(node, DictConfig) else []
+
+
+@contextlib.contextmanager
+def _explained(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_first_line(error), where=where) from error
+
+
+def _choices(override: str) -> list[str]:
+    """Returns the options that a group override (``agent=a`` or, in a sweep, ``agent=a,b``) names."""
+    return [name.strip("'\" ") for name in override.partition("=")[2].split(",")]
+
+
+def _parse_agent(name: str, options: Sequence[str]) -> dict[str, Any]:
+    try:
+        return parse_name(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error.message}; further options: {', '.join(options)}", where="agent") from error
+
+
+def plain(composed: DictConfig) -> dict[str, Any]:
+    """Returns a composed configuration without Hydra's part, resolved and checked.
+
+    Raises:
+        ConfigError: A value is missing, cannot be resolved, or is wrong.
+    """
+    try:
+        config = OmegaConf.to_container(
+            OmegaConf.masked_copy(composed, [str(key) for key in composed if key not in ("hydra", "experiment")]),
+            resolve=True,
+            throw_on_missing=True,
+        )
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_line(error), where=str(error.full_key or "") or None) from error
+    assert isinstance(config, dict)
+    return check({str(key): value for key, value in config.items()})
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
