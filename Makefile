@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 RUN ?= runs/gaia
 TESTS ?= tests
 WORKERS ?= auto
+# Reference traces beside the checkout, if they are there; BENCH takes further options of benchmarks/replay.py.
+DATA ?= $(wildcard ../shared/data)
+BENCH ?=
 
 .PHONY: run test lint bench clean
 
@@ -26,7 +29,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest -p no:xdist benchmarks
+	$(BIN)/python benchmarks/replay.py $(if $(DATA),--data $(DATA)) $(BENCH)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

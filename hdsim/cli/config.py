@@ -179,22 +179,15 @@ class Composer:
     def overrides(self, given: Sequence[str]) -> list[str]:
         """Prepares a user's overrides for the other methods.
 
-        Every short agent name becomes an option of the group ``agent``; ``agent.path`` and ``agent._target_`` select
-        the option ``custom``; and the settings of a user's own agent need no ``+``.
-
-        Raises:
-            ConfigError: There is no such agent.
+        ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
+        an agent that is not hdsim's own need no ``+``.
         """
-        choices = [name for text in given if text.startswith("agent=") for name in _choices(text)]
+        choices = [name for text in given if text.startswith("agent=") for name in text[len("agent=") :].split(",")]
         if not choices and any(text.startswith(("agent.path=", "agent._target_=")) for text in given):
             choices = ["custom"]
             given = ["agent=custom", *given]
-        options = self._options("agent")
-        for name in choices:
-            if name not in options:
-                self._add_agent(name, {"defaults": ["classic", "_self_"], **_parse_agent(name, options)})
-        if all(name == "custom" or name in self._installed_agents for name in choices):
-            given = [f"++{text}" if choices and text.startswith("agent.") else text for text in given]
+        if choices and all(name == "custom" or name in self._installed_agents for name in choices):
+            given = [f"++{text}" if text.startswith("agent.") else text for text in given]
         return list(given)
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
@@ -208,35 +201,41 @@ class Composer:
             Path(composed.hydra.run.dir)
         return plain(composed)
 
-    def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[list[str]] | None]:
-        """Returns the folder of a sweep and the overrides of its runs, None where not Hydra's basic sweeper decides.
+    def is_sweep(self, overrides: Sequence[str]) -> bool:
+        """Whether the configuration asks for a sweep by itself (``hydra.mode``), as an experiment may."""
+        mode = self._compose(overrides, RunMode.MULTIRUN).hydra.mode
+        return mode is RunMode.MULTIRUN
+
+    def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[list[str]]]:
+        """Returns the folder of a sweep and the overrides of its runs.
 
         Raises:
-            ConfigError: An override is wrong.
+            ConfigError: An override is wrong, or a plugin other than Hydra's basic sweeper is asked for.
         """
         composed = self._compose(overrides, RunMode.MULTIRUN)
         loader = self._hydra.config_loader
         with _explained("hydra.sweep"):
             directory = Path(composed.hydra.sweep.dir)
-            sweeper = Plugins.instance().instantiate_sweeper(
+            sweeper: Any = Plugins.instance().instantiate_sweeper(
                 hydra_context=HydraContext(config_loader=loader, callbacks=Callbacks(composed)),
                 task_function=lambda _: None,
                 config=composed,
             )
-            if not hasattr(sweeper, "split_arguments"):
-                return directory, None
+            if type(sweeper).__name__ != "BasicSweeper":
+                raise ConfigError(f"expected basic, got {type(sweeper).__name__}", where="hydra/sweeper")
             arguments = [f"{key}={value}" for key, value in sweeper.params.items()]
             arguments += composed.hydra.overrides.task
             parsed = OverridesParser.create(config_loader=loader).parse_overrides(arguments)
             return directory, [run for batch in sweeper.split_arguments(parsed, None) for run in batch]
 
-    def run(self, overrides: Sequence[str], task: Task) -> None:
-        """Makes the run directory and calls the task."""
-        self._hydra.run(self._config_name, task, list(overrides))
+    def run(self, overrides: Sequence[str], task: Task) -> Any:
+        """Makes the run directory, calls the task and returns what it returns."""
+        return self._hydra.run(self._config_name, task, list(overrides)).return_value
 
-    def multirun(self, overrides: Sequence[str], task: Task) -> None:
-        """Calls the task for every run of a sweep, each in its directory."""
-        self._hydra.multirun(self._config_name, task, list(overrides))
+    def multirun(self, overrides: Sequence[str], task: Task) -> list[Any]:
+        """Calls the task for every run of a sweep, each in its directory, and returns what the calls return."""
+        batches = self._hydra.multirun(self._config_name, task, list(overrides))
+        return [job.return_value for batch in batches for job in batch]
 
     def show(self, overrides: Sequence[str], part: str, package: str | None, resolve: bool) -> None:
         """Prints the configuration (Hydra's ``--cfg``).
@@ -272,10 +271,30 @@ class Composer:
         return composed
 
     def _guard(self, overrides: Sequence[str], call: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return call()
+            except (HydraException, OmegaConfBaseException, ValueError) as error:
+                if not self._learn_agent(error):
+                    raise self._explain(error, overrides) from error
+
+    def _learn_agent(self, error: Exception) -> bool:
+        """Makes the short name of an agent an option when Hydra does not find it.
+
+        Raises:
+            ConfigError: There is no such agent.
+        """
+        missing = (error.missing_cfg_file or "") if isinstance(error, MissingConfigException) else ""
+        group, _, name = missing.rpartition("/")
+        if group != "agent":
+            return False
         try:
-            return call()
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise self._explain(error, overrides) from error
+            settings = parse_name(name)
+        except ConfigError as unknown:
+            options = ", ".join(self._options("agent"))
+            raise ConfigError(f"{unknown.message}; further options: {options}", where="agent") from error
+        self._add_agent(name, {"defaults": ["classic", "_self_"], **settings})
+        return True
 
     def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:
         """Says Hydra's or OmegaConf's fault in one line with what is allowed."""
@@ -318,18 +337,6 @@ def _explained(where: str) -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_first_line(error), where=where) from error
-
-
-def _choices(override: str) -> list[str]:
-    """Returns the options that a group override (``agent=a`` or, in a sweep, ``agent=a,b``) names."""
-    return [name.strip("'\" ") for name in override.partition("=")[2].split(",")]
-
-
-def _parse_agent(name: str, options: Sequence[str]) -> dict[str, Any]:
-    try:
-        return parse_name(name)
-    except ConfigError as error:
-        raise ConfigError(f"{error.message}; further options: {', '.join(options)}", where="agent") from error
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:

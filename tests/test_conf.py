@@ -1,0 +1,196 @@
+"""The tree in conf/: every option composes, names something that exists and is documented; mistakes are explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hdsim.agent import make_agent
+from hdsim.cli.config import RULES, Composer, Rule, run_name
+from hdsim.errors import ConfigError
+from hdsim.replay import make_contention
+from hdsim.resources import bundled, folder, resolve
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in (folder("conf") / group).glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
+
+
+def compose(composer: Composer, *overrides: str) -> dict:
+    return composer.compose(composer.overrides(overrides))
+
+
+def test_defaults_are_a_heterogeneous_platform_and_a_bundled_trace(composer: Composer) -> None:
+    config = compose(composer)
+    assert resolve("platforms", config["platform"]["path"]).is_file()
+    assert resolve("workloads", config["workload"]["path"]).is_file()
+    assert config["agent"]["job_policy"] == "first"
+
+
+@pytest.mark.parametrize("name", options("platform"))
+def test_every_platform_option_names_a_platform(composer: Composer, name: str) -> None:
+    import hdsim
+
+    config = compose(composer, f"platform={name}")
+    assert hdsim.load_platform(resolve("platforms", config["platform"]["path"])).n_cores > 0
+
+
+def test_every_bundled_platform_is_an_option() -> None:
+    assert set(bundled("platforms")) == set(options("platform"))
+
+
+@pytest.mark.parametrize("name", options("workload"))
+def test_every_workload_option_names_a_workload(composer: Composer, name: str) -> None:
+    config = compose(composer, f"workload={name}")
+    assert resolve("workloads", config["workload"]["path"]).is_file()
+
+
+@pytest.mark.parametrize("name", options("contention"))
+def test_every_contention_option_can_be_made(composer: Composer, name: str) -> None:
+    from hdsim import Platform
+
+    model = make_contention(compose(composer, f"contention={name}")["contention"], Platform.homogeneous(2, 4))
+    assert (model is None) == (name == "none")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("classic", "fcfs", "lcfs", "sjf", "ljf", "smallest", "largest", "saf", "laf", "wfp3", "unicef"),
+        *("f1", "f2", "f3", "f4", "tetris", "drf", "void", "random", "easy", "conservative", "easy-sjf", "easy-saf"),
+        *("conservative-sjf", "shortest-high_gflops", "low_mem_bw-low_power", "easy-sjf-low_power"),
+    ],
+)
+def test_every_shorthand_is_an_agent(composer: Composer, name: str) -> None:
+    make_agent(compose(composer, f"agent={name}")["agent"])
+
+
+def test_a_shorthand_takes_the_keys_of_a_classic_agent(composer: Composer) -> None:
+    agent = compose(composer, "agent=easy-sjf", "agent.core_policy=low_power")["agent"]
+    assert (agent["job_policy"], agent["backfill"], agent["core_policy"]) == ("sjf", "easy", "low_power")
+
+
+def test_an_own_agent_needs_no_plus_for_its_settings(composer: Composer) -> None:
+    agent = compose(composer, "agent.path=my_agent.py", "agent.patience=3")["agent"]
+    assert agent == {"path": "my_agent.py", "_target_": None, "patience": 3}
+
+
+@pytest.mark.parametrize("path", sorted((folder("conf") / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_composes_and_begins_with_its_command(composer: Composer, path: Path) -> None:
+    first, second = path.read_text().splitlines()[:2]
+    assert first == "# @package _global_"
+    assert second.startswith("# hdsim run") and f"experiment={path.stem}" in second
+    directory, runs = composer.sweep(composer.overrides([f"experiment={path.stem}"]))
+    assert directory.parts[0] == "runs"
+    for overrides in runs:
+        compose(composer, *overrides)
+
+
+def keys() -> list[str]:
+    return [key for group, rule in RULES.items() for key in ([group] if isinstance(rule, Rule) else
+            [f"{group}.{name}" for name in rule])]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [*keys(), "agent.job_policy", "agent.core_policy", "agent.backfill", "hydra.run.dir"])
+def test_every_key_is_documented(key: str) -> None:
+    assert f"`{key}`" in (ROOT / "docs/configuration.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("agent=fcsf", "agent: expected an agent such as fcfs"),
+        ("agent=fcsf", "(did you mean 'fcfs'?)"),
+        ("agnt=fcfs", "agnt: unknown key (did you mean 'agent'?); allowed: "),
+        ("platform=gaya", "got 'gaya' (did you mean 'gaia'?)"),
+        ("platform=gaia,pik", "several values need -m"),
+        ("sed=1", "sed: unknown key (did you mean 'seed'?)"),
+        ("+sed=1", "sed: unknown key (did you mean 'seed'?)"),
+        ("workload.jbos=3", "workload.jbos: unknown key (did you mean 'jobs'?); allowed: path, jobs, start,"),
+        ("+workload.jbos=3", "workload.jbos: unknown key (did you mean 'jobs'?)"),
+        ("workload.jobs=abc", "workload.jobs: expected a whole number >= 1 or null, got 'abc'"),
+        ("workload.jobs=-1", "workload.jobs: expected a whole number >= 1 or null, got -1"),
+        ("workload.jobs=2.5", "workload.jobs: expected a whole number >= 1 or null, got 2.5"),
+        ("workload.arrival_factor=nan", "workload.arrival_factor: expected a number > 0, got nan"),
+        ("workload.arrival_factor=0", "workload.arrival_factor: expected a number > 0, got 0"),
+        ("workload.strict=3", "workload.strict: expected true or false, got 3"),
+        ("seed=null", "seed: expected a whole number >= 0, got null"),
+        ("seed=true", "seed: expected a whole number >= 0, got True"),
+        ("seed.x=1", "seed.x: unknown key; seed takes a value and has no keys"),
+        ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
+        ("platform.path=???", "platform.path: "),
+        ("backend=batsm", "backend: expected one of sim, got 'batsm'"),
+        ("agent.job_polcy=sjf", "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
+        ("hydra.run.dri=x", "hydra.run.dri: unknown key (did you mean 'dir'?)"),
+        ("hydra.run.dir=${x}", "hydra.run.dir: Interpolation key 'x' not found"),
+        ("fcfs", "expected KEY=VALUE, got 'fcfs'"),
+        ("workload=3", "string"),
+        ("~agent", "agent: "),
+    ],
+)
+def test_a_mistake_is_one_line(composer: Composer, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(composer, override)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_wrong_values_are_listed_at_once(composer: Composer) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(composer, "seed=x", "workload.jobs=0", "+backend.sped=1")
+    assert len(caught.value.errors) == 3
+
+
+def test_a_whole_number_may_be_written_as_a_float(composer: Composer) -> None:
+    jobs = compose(composer, "workload.jobs=1e3")["workload"]["jobs"]
+    assert jobs == 1000 and isinstance(jobs, int)
+
+
+def test_a_sweep_expands_every_list(composer: Composer) -> None:
+    _, runs = composer.sweep(composer.overrides(["agent=fcfs,easy-saf", "seed=range(1,4)", "workload.jobs=10"]))
+    assert len(runs) == 6
+    assert ["agent=easy-saf", "seed=3", "workload.jobs=10"] in runs
+
+
+def test_an_extra_folder_adds_options(tmp_path: Path) -> None:
+    (tmp_path / "platform").mkdir()
+    (tmp_path / "platform/mine.yaml").write_text("path: mine.json\ntypes: null\n")
+    assert compose(Composer(config_dir=str(tmp_path)), "platform=mine")["platform"]["path"] == "mine.json"
+
+
+def test_a_missing_extra_folder_is_named() -> None:
+    with pytest.raises(ConfigError, match="--config-dir: expected a directory, got 'nowhere'"):
+        Composer(config_dir="nowhere")
+
+
+def test_an_installed_package_adds_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "guest.py").write_text(
+        "import hdsim\n"
+        "class Guest(hdsim.Agent):\n"
+        "    def __init__(self, patience=1):\n"
+        "        self.patience = patience\n"
+    )
+    metadata = tmp_path / "guest-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[hdsim.agents]\nguest = guest:Guest\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    agent = make_agent(compose(Composer(), "agent=guest", "agent.patience=7")["agent"])
+    assert agent.patience == 7  # type: ignore[attr-defined]
+
+
+def test_names_of_runs_are_file_names_and_differ() -> None:
+    long = "platform.path=" + "x" * 300
+    assert run_name("agent=fcfs,seed=1") == "agent=fcfs,seed=1"
+    assert "/" not in run_name("agent.path=a/b.py")
+    assert run_name("") == "default"
+    assert len(run_name(long)) < 130
+    assert run_name(long) != run_name(long + "y")

@@ -1,0 +1,60 @@
+"""Every ```bash``` and ```python``` block of README.md and docs/ runs as written, in an empty directory.
+
+The blocks of a page run in order and share its directory. Blocks in other languages (```console```, ```text```, ...)
+show something and are not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which ``hdsim`` and ``python`` are this checkout and this interpreter."""
+    programs = tmp_path_factory.mktemp("bin")
+    for name, arguments in (("hdsim", "-m hdsim "), ("python", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        program.chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if BLOCK.search(page.read_text())],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    for language, block in BLOCK.findall(page.read_text()):
+        command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [sys.executable, "-c", block]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{page.name}:\n{block}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    listed = set(LINK.findall(index))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]} - {"index.md"}
+    assert pages == {target for target in listed if target.endswith(".md") and not target.startswith("..")}
