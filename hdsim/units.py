@@ -106,7 +106,7 @@ def format_size(megabytes: float) -> str:
 
 def scaled(value: float) -> str:
     """Returns a number with the largest metric prefix that leaves it at least 1, such as ``"2.5 G"``."""
-    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
+    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:.4g} {prefix}"
     return f"{value:.4g} "

@@ -1,0 +1,193 @@
+"""``hdsim platform``: show, validate and convert platform files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hdsim import resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from hdsim.platform import Platform
+
+_file = click.argument("file", metavar="FILE")
+_types = click.option(
+    "--types",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of network_types.json, node_types.json, processor_types.json and memory_types.json.",
+)
+
+
+@click.group()
+def platform() -> None:
+    """Show, validate or convert a platform file.
+
+    FILE is a path, or the name of a platform that comes with hdsim, such as gaia.
+    """
+
+
+@platform.command()
+@_file
+@_types
+def show(file: str, types: Path | None) -> None:
+    """Summarise a platform: clusters, nodes, processors, speed, memory, bandwidth, power."""
+    from hdsim.platform import load_platform
+
+    click.echo("\n".join(_summary(load_platform(resources.resolve("platforms", file), types))))
+
+
+@platform.command()
+@_file
+@_types
+def validate(file: str, types: Path | None) -> None:
+    """List every fault of a platform file; exit status 2 if there are any."""
+    from hdsim.errors import PlatformError
+    from hdsim.platform import validate_platform
+
+    path = resources.resolve("platforms", file)
+    errors = validate_platform(path, types)
+    if errors:
+        raise PlatformError.many(errors)
+    click.echo(f"{path}: valid")
+
+
+@platform.command()
+@_file
+@_types
+@click.option("--to", type=click.Choice(["simgrid", "json"]), default="simgrid", show_default=True, help="Format.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write  [default: stdout]"
+)
+def convert(file: str, types: Path | None, to: str, output: Path | None) -> None:
+    """Write a platform as SimGrid XML for Batsim, or as JSON with all its types in one file."""
+    from hdsim.platform import load_platform
+
+    loaded = load_platform(resources.resolve("platforms", file), types)
+    if to == "simgrid":
+        from hdsim.simgrid import to_xml
+
+        data = to_xml(loaded)
+    else:
+        data = json.dumps(loaded.to_dict(), indent=2, ensure_ascii=False).encode() + b"\n"
+    if output is None:
+        click.echo(data, nl=False)
+    else:
+        from hdsim.readers import write_bytes
+
+        write_bytes(output, data)
+
+
+def _summary(platform: Platform) -> Iterator[str]:
+    """Yields the lines of `hdsim platform show`."""
+    import numpy as np
+
+    from hdsim.power import ASLEEP, COMPUTING, PSTATES
+    from hdsim.units import format_bandwidth, format_latency, format_size, scaled
+
+    cores = platform.cores_per_processor
+    node_cores = np.diff(platform.node_first_core)
+    watts = float(np.dot(platform.power, cores))
+    yield f"{platform.name} ({platform.source})"
+    yield ", ".join(
+        _counted(number, noun)
+        for number, noun in (
+            (platform.n_clusters, "cluster"),
+            (platform.n_nodes, "node"),
+            (platform.n_processors, "processor"),
+            (platform.n_cores, "core"),
+        )
+    )
+    yield f"speed      {scaled(float(np.dot(platform.gflops, cores)) * 1e9)}FLOP/s in all, per core " + _spread(
+        platform.gflops, lambda value: f"{value:.4g} GFLOP/s", platform.reference_gflops
+    )
+    yield f"memory     {format_size(float(platform.memory.sum()))} in all, per node " + _spread(
+        platform.memory, format_size
+    )
+    yield "bandwidth  per processor " + _spread(platform.mem_bw, _memory_bandwidth)
+    yield (
+        f"power      {scaled(watts * PSTATES[COMPUTING].power)}W with all cores computing, "
+        f"{scaled(watts * PSTATES[ASLEEP].power)}W with all idle"
+    )
+    network = f"{format_bandwidth(platform.global_bandwidth[0])}, {format_latency(platform.global_latency[0])}"
+    yield f"network    between clusters {network}"
+
+    yield ""
+    yield from _table(
+        ("cluster", "nodes", "processors", "cores", "node link", "latency"),
+        [
+            (
+                name,
+                last - first,
+                int(platform.node_first_processor[last] - platform.node_first_processor[first]),
+                int(platform.node_first_core[last] - platform.node_first_core[first]),
+                format_bandwidth(platform.local_bandwidth[k]),
+                format_latency(platform.local_latency[k]),
+            )
+            for k, name in enumerate(platform.cluster_names)
+            for first, last in [platform.cluster_first_node[k : k + 2].tolist()]
+        ],
+    )
+    yield ""
+    yield from _table(
+        ("node type", "nodes", "processors", "cores", "memory"),
+        [
+            (
+                name,
+                len(of_type),
+                int(np.diff(platform.node_first_processor)[of_type].sum()),
+                int(node_cores[of_type].sum()),
+                format_size(platform.memory[of_type[0]]),
+            )
+            for t, name in enumerate(platform.node_type_names)
+            for of_type in [np.flatnonzero(platform.node_type == t)]
+        ],
+    )
+    yield ""
+    yield from _table(
+        ("processor type", "kind", "processors", "cores", "cores each", "GFLOP/s a core", "W a core", "bandwidth"),
+        [
+            (
+                name,
+                platform.processor_kind[t],
+                len(of_type),
+                int(cores[of_type].sum()),
+                int(cores[of_type[0]]),
+                f"{platform.gflops[of_type[0]]:.4g}",
+                f"{platform.power[of_type[0]]:.4g}",
+                _memory_bandwidth(platform.mem_bw[of_type[0]]),
+            )
+            for t, name in enumerate(platform.processor_type_names)
+            for of_type in [np.flatnonzero(platform.processor_type == t)]
+        ],
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _memory_bandwidth(gigabytes_per_second: float) -> str:
+    return "unlimited" if gigabytes_per_second == float("inf") else f"{gigabytes_per_second:.4g} GB/s"
+
+
+def _spread(values: np.ndarray, shown: Callable[[float], str], mean: float | None = None) -> str:
+    low, high = shown(float(values.min())), shown(float(values.max()))
+    if low == high:
+        return low
+    return f"{low} to {high}" + ("" if mean is None else f", {shown(mean)} on average")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Yields the lines of a table: the first column to the left, the others to the right."""
+    cells = [list(header), *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for first, *rest in cells:
+        yield "  ".join([first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))])
