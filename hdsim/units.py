@@ -74,9 +74,9 @@ def _parse(text: str, units: Mapping[str, Decimal], expected: str) -> float:
     if not unit:
         raise ValueError(f"expected {expected}, got '{text}' without a unit; {allowed}")
     if unit not in units:
-        raise ValueError(
-            f"expected {expected}, got '{text}' with the unknown unit '{unit}'{nearest(unit, units)}; {allowed}"
-        )
+        same_letters = [known for known in units if known.lower() == unit.lower()]
+        hint = nearest(unit, same_letters or units)
+        raise ValueError(f"expected {expected}, got '{text}' with the unknown unit '{unit}'{hint}; {allowed}")
     # In decimal, so that 100 us is the double nearest to 0.0001 rather than 100 * 1e-6.
     value = float(Decimal(number) * units[unit])
     if value < 0:

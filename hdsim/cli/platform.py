@@ -79,6 +79,9 @@ def convert(file: str, types: Path | None, to: str, output: Path | None) -> None
         data = json.dumps(loaded.to_dict(), indent=2, ensure_ascii=False).encode() + b"\n"
     if output is None:
         click.echo(data, nl=False)
+    elif output.exists() and not output.is_file():
+        # A pipe or a device such as /dev/null is written to, never replaced.
+        output.write_bytes(data)
     else:
         from hdsim.readers import write_bytes
 
