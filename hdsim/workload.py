@@ -183,6 +183,11 @@ class Workload:
     def __len__(self) -> int:
         return len(self.runtime)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores a pickled workload; arrays come out of a pickle writeable."""
+        _frozen({key: state[key] for key in COLUMNS})
+        self.__dict__.update(state)
+
     def __repr__(self) -> str:
         return f"<Workload {self.source}: {len(self)} jobs>"
 
@@ -268,30 +273,28 @@ class Workload:
 def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
     """One column as an array of its type, checked."""
     if key in _OBJECTS:
-        column = np.empty(jobs, object)
-        column[:] = _OBJECTS[key] if value is None else value
-        return column
+        return _objects(key, _OBJECTS[key] if value is None else value, jobs, source)
     if key == "job_id":
         ids = np.asarray(value)
-        if ids.dtype.kind in "iu" and ids.shape == (jobs,):
-            return ids.astype(np.int64)
-        column = np.empty(jobs, object)
-        column[:] = value
-        return column
+        return (
+            ids.astype(np.int64)
+            if ids.dtype.kind in "iu" and ids.shape == (jobs,)
+            else _objects(key, value, jobs, source)
+        )
     if value is None:
         value = False if key == "fixed_duration" else _FLOATS.get(key, _INTS.get(key))
     try:
-        column = np.asarray(value, np.bool_ if key == "fixed_duration" else np.float64)
+        column: np.ndarray = np.asarray(value, np.bool_ if key == "fixed_duration" else np.float64)
         column = np.broadcast_to(column, jobs)
     except (TypeError, ValueError) as error:
         raise WorkloadError(f"{key}: expected {jobs} numbers: {error}", where=source) from error
     if key in _FLOATS:
         _require(~np.isnan(column), key, column, "a number", source)
-        if key in ("walltime",):
+        if key == "walltime":
             _require(column > 0, key, column, "more than 0 s (inf = no limit)", source)
         else:
             _require(np.isfinite(column), key, column, "a finite number", source)
-            if key != "original_submission_time" and key != "submission_time":
+            if key not in ("submission_time", "original_submission_time"):
                 _require(column >= 0, key, column, "at least 0", source)
     elif key in _INTS:
         _require(column == np.floor(column), key, column, "a whole number", source)
@@ -299,6 +302,15 @@ def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
             _require(column >= 1, key, column, "at least 1", source)
         column = column.astype(np.int64)
     return np.array(column)
+
+
+def _objects(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
+    column = np.empty(jobs, object)
+    try:
+        column[:] = value
+    except ValueError as error:
+        raise WorkloadError(f"{key}: expected {jobs} values: {error}", where=source) from error
+    return column
 
 
 def _require(good: np.ndarray, key: str, column: np.ndarray, expected: str, source: str) -> None:
@@ -442,7 +454,7 @@ def _impossible(raw: RawJobs, platform: Platform | None) -> dict[int, list[Workl
     for column in ("submission_time", "runtime"):
         check(columns[column] >= 0, column, "at least 0 s", columns[column])
     if platform:
-        room = _cores_with_memory(platform, memory)
+        room = cores_with_memory(platform, memory)
         for row in np.flatnonzero(fits & (room < cores)).tolist():
             error = WorkloadError(
                 f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
@@ -453,8 +465,16 @@ def _impossible(raw: RawJobs, platform: Platform | None) -> dict[int, list[Workl
     return dict(sorted(faults.items()))
 
 
-def _cores_with_memory(platform: Platform, memory: Floats) -> Floats:
-    """(J,) cores that an empty platform can give to a job of `memory` MB a core."""
+def cores_with_memory(platform: Platform, memory: Floats) -> Floats:
+    """How large a job may be on an empty platform.
+
+    Args:
+        platform: The platform.
+        memory: (J,) MB a core.
+
+    Returns:
+        (J,) cores that the platform's nodes can give to a job that takes so much memory with each.
+    """
     nodes = np.stack([np.diff(platform.node_first_core).astype(np.float64), platform.memory])
     kinds, counts = np.unique(nodes, axis=1, return_counts=True)
     room = np.zeros(len(memory))
@@ -504,12 +524,12 @@ def _synthesised(
     return workload.replaced(**new) if new else workload
 
 
-def _amount(key: str, value: str | float | None, other: str) -> float:
+def _amount(key: str, value: str | float, other: str) -> float:
     """A constant from a setting that is a number or "none", and no longer the word `other`."""
-    if value in ("none", None):
+    if value == "none":
         return 0.0
     try:
-        amount = float(value)  # type: ignore[arg-type]
+        amount = float(value)
     except ValueError:
         amount = np.nan
     if not (np.isfinite(amount) and amount >= 0):

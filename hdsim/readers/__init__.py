@@ -77,13 +77,14 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         data = gzip.compress(data, mtime=0)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        half = Path(name)
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
-            os.chmod(name, 0o644)
-            os.replace(name, path)
+            half.chmod(0o644)
+            half.replace(path)
         except BaseException:
-            os.unlink(name)
+            half.unlink()
             raise
     except OSError as error:
         raise WorkloadError(f"expected a place that can be written: {error.strerror}", where=str(path)) from error

@@ -17,6 +17,7 @@ from hdsim.errors import WorkloadError
 from hdsim.readers import RawJobs, plain, read_bytes, write_bytes
 
 if TYPE_CHECKING:
+    from hdsim.platform import Platform
     from hdsim.workload import Workload
 
 SUPPORTED = "delay, parallel_homogeneous and parallel, the latter two without communication"
@@ -95,7 +96,7 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
             if demand is not None and demand.cores not in (None, cores):
                 errors.append(
                     WorkloadError(
-                        f"expected {demand.cores} as its parallel profile '{name}' is for that many, got {_show(cores)}",
+                        f"expected {demand.cores}, the cores of its parallel profile '{name}', got {_show(cores)}",
                         where=f"{where}.res",
                     )
                 )
@@ -181,7 +182,8 @@ def _demand(
         runtime, cores = _operations(kind, profile, where, errors)
         if reference_gflops is None:
             raise WorkloadError(
-                "the profile counts operations: expected a platform, whose reference speed turns them into seconds",
+                "the profile counts operations: expected a platform (platform=, --platform), "
+                "whose reference speed turns them into seconds",
                 where=where,
             )
         runtime /= reference_gflops * _GIGA
@@ -268,22 +270,22 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def write_batsim(workload: Workload, path: str | Path, reference_gflops: float | None = None) -> None:
+def write_batsim(workload: Workload, path: str | Path, platform: Platform | None = None) -> None:
     """Writes a workload; the same jobs give the same bytes.
 
     Args:
         workload: The jobs.
         path: ``.json`` or ``.json.gz``.
-        reference_gflops: See :func:`to_batsim`.
+        platform: See :func:`to_batsim`.
 
     Raises:
         WorkloadError: Ids repeat, or the place cannot be written.
     """
-    text = json.dumps(to_batsim(workload, reference_gflops), indent=1) + "\n"
+    text = json.dumps(to_batsim(workload, platform), indent=1) + "\n"
     write_bytes(path, text.encode())
 
 
-def to_batsim(workload: Workload, reference_gflops: float | None = None) -> dict[str, Any]:
+def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str, Any]:
     """The workload as Batsim's JSON object.
 
     Profiles of the file that the jobs came from are kept where they still say what the columns say; all other jobs get
@@ -291,12 +293,13 @@ def to_batsim(workload: Workload, reference_gflops: float | None = None) -> dict
 
     Args:
         workload: The jobs.
-        reference_gflops: GFLOP/s of a core that turn seconds into operations, by default the workload's own.
+        platform: Gives ``nb_res`` and the reference speed that turns seconds into operations; without one they are what
+            the workload itself says.
 
     Raises:
         WorkloadError: Ids repeat.
     """
-    reference = reference_gflops if reference_gflops is not None else workload.reference_gflops
+    reference = platform.reference_gflops if platform else workload.reference_gflops
     ids = workload.job_id.tolist()
     if len(set(map(str, ids))) < len(ids):
         repeated = next(identity for n, identity in enumerate(ids) if identity in ids[:n])
@@ -334,7 +337,8 @@ def to_batsim(workload: Workload, reference_gflops: float | None = None) -> dict
         job["profile"] = name
         jobs.append(job)
     header = {key: value for key, value in workload.header.items() if not key[:1].isupper()}
-    return {"nb_res": workload.cluster_cores, **header, "jobs": jobs, "profiles": profiles}
+    header["nb_res"] = platform.n_cores if platform else header.get("nb_res", workload.cluster_cores)
+    return {**header, "jobs": jobs, "profiles": profiles}
 
 
 def _says(kept: _Demand | None, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:

@@ -102,8 +102,8 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
         return f"{path}:{line_numbers()[row]}: field {number + 1} ({FIELDS[number]})"
 
     memory = np.where(own_memory, table[:, REQUESTED_MEMORY], table[:, USED_MEMORY])
-    columns = {name: table[:, number].astype(np.int64) for name, number in _IDENTITIES.items()}
-    columns |= {
+    columns: dict[str, np.ndarray] = {
+        **{name: table[:, number].astype(np.int64) for name, number in _IDENTITIES.items()},
         "submission_time": table[:, SUBMIT].copy(),
         "runtime": table[:, RUN].copy(),
         "requested_cores": np.where(requested, table[:, REQUESTED], table[:, ALLOCATED]).astype(np.int64),
@@ -232,10 +232,9 @@ def format_swf(workload: Workload) -> str:
     )
     for job, submit, run, cores, requested, memory, *rest in zip(*(column.tolist() for column in numbers), strict=True):
         kilobytes = _kilobytes(memory) if memory > 0 else -1
-        identities = " ".join(map(str, rest))
-        lines.append(
-            f"{job} {plain(submit)} -1 {plain(run)} {cores} -1 -1 {cores} {plain(requested)} {kilobytes} {identities} -1 -1"
-        )
+        done = f"{job} {plain(submit)} -1 {plain(run)} {cores} -1 -1"
+        asked = f"{cores} {plain(requested)} {kilobytes}"
+        lines.append(f"{done} {asked} {' '.join(map(str, rest))} -1 -1")
     return "\n".join(lines) + "\n"
 
 

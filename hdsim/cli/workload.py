@@ -1,0 +1,242 @@
+"""``hdsim workload``: statistics, faults, conversion and generation of workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hdsim.errors import WorkloadError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+#: Heading and quantile of each statistic; the mean stands between the median and the upper quartile.
+_STATISTICS = (
+    ("min", 0.0),
+    ("25 %", 0.25),
+    ("median", 0.5),
+    ("mean", None),
+    ("75 %", 0.75),
+    ("99 %", 0.99),
+    ("max", 1.0),
+)
+
+_platform = click.option("--platform", metavar="FILE", help="Platform to replay on: a file or a bundled name.")
+_output = click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
+)
+_arrival_factor = click.option(
+    "--arrival-factor", type=float, default=1.0, show_default=True, help="Multiply inter-arrival times."
+)
+
+
+class _AmountOr(click.ParamType):
+    """A number of at least 0, or one of some words."""
+
+    name = "amount"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
+        if value in self.words:
+            return str(value)
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"expected {', '.join(self.words)} or a number, got '{value}'", param, ctx)
+
+
+class _Amounts(click.ParamType):
+    """Numbers separated by commas."""
+
+    name = "amounts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        if isinstance(value, list):
+            return value
+        try:
+            return [float(word) for word in value.split(",")]
+        except ValueError:
+            self.fail(f"expected numbers separated by commas, got '{value}'", param, ctx)
+
+
+@click.group()
+def workload() -> None:
+    """Show, validate, convert or generate a workload.
+
+    FILE is an SWF trace or a Batsim/HDeepRM JSON workload, either may be gzip, or the name of a bundled workload.
+    """
+
+
+@workload.command()
+@click.argument("file")
+@_platform
+def show(file: str, platform: str | None) -> None:
+    """Print what a workload asks for: statistics over its jobs, and the load it offers."""
+    from hdsim.workload import load_workload
+
+    machine = _load_platform(platform)
+    jobs = load_workload(_find(file), machine, memory_bandwidth="trace")
+    click.echo("\n".join(_summary(jobs, machine)))
+
+
+@workload.command()
+@click.argument("file")
+@_platform
+def validate(file: str, platform: str | None) -> None:
+    """List all faults of a workload; exit with 2 if there are any.
+
+    With --platform, jobs that do not fit on it are faults too.
+    """
+    from hdsim.workload import validate_workload
+
+    path = _find(file)
+    errors = validate_workload(path, _load_platform(platform))
+    if errors:
+        raise WorkloadError.many(errors)
+    click.echo(f"{path}: no fault")
+
+
+@workload.command()
+@click.argument("file")
+@_output
+@click.option("--to", type=click.Choice(["swf", "json"]), help="Format, by default that of the output's extension.")
+@_platform
+@click.option("--jobs", type=int, help="How many jobs to take, by default all.")
+@click.option("--start", type=int, default=0, show_default=True, help="First job to take.")
+@_arrival_factor
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
+@click.option(
+    "--memory-bandwidth", type=_AmountOr("trace", "none", "draw"), default="trace", show_default=True,
+    help="GB/s a core: those of the file, none, a draw from 4 to 24, or a number.",
+)  # fmt: skip
+@click.option(
+    "--memory", type=_AmountOr("trace", "none"), default="trace", show_default=True,
+    help="MB a core: those of the file, none, or a number.",
+)  # fmt: skip
+@click.option(
+    "--runtime", type=click.Choice(["trace", "requested", "hdeeprm"]), default="trace", show_default=True,
+    help="Run times: those of the file, the requested times, or a random share of these.",
+)  # fmt: skip
+@click.option("--strict", is_flag=True, help="Fail on a job that cannot be replayed rather than leave it out.")
+def convert(file: str, output: Path, to: str | None, platform: str | None, **options: Any) -> None:
+    """Write a workload in the other format, or part of it, or with other demands.
+
+    With --platform, JSON profiles count operations at the platform's reference speed (HDeepRM's form); without it they
+    are delays in seconds.
+    """
+    from hdsim.workload import load_workload
+
+    machine = _load_platform(platform)
+    jobs = load_workload(_find(file), machine, **options)
+    _write(jobs, output, to, machine)
+    click.echo(f"{output}: {len(jobs)} jobs")
+
+
+@workload.command()
+@_output
+@click.option("--jobs", type=int, required=True, help="Number of jobs.")
+@click.option("--cores", type=int, default=256, show_default=True, help="Size of the machine.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all draws.")
+@click.option("--typeless", is_flag=True, help="One class of jobs rather than interactive and batch jobs.")
+@click.option(
+    "--estimates", type=click.Choice(["none", "tsafrir"]), default="none", show_default=True,
+    help="Requested times: the run times, or Tsafrir's model of users.",
+)  # fmt: skip
+@click.option("--max-estimate", type=float, help="Longest requested time in s, by default that of the longest job.")
+@click.option("--memory", type=_Amounts(), help="MB a core, e.g. 500,1000,2000: each job draws one of them.")
+@_arrival_factor
+def generate(output: Path, **options: Any) -> None:
+    """Make a workload by the Lublin-Feitelson model; the same options give the same file."""
+    import dataclasses
+
+    from hdsim.generators.lublin import generate as make
+
+    command = _command(options)
+    options["typed"] = not options.pop("typeless")
+    jobs = make(**options)
+    jobs = dataclasses.replace(jobs, header={**jobs.header, "Note": f"made by: {command}"})
+    _write(jobs, output, None, None)
+    click.echo(f"{output}: {len(jobs)} jobs")
+
+
+def _command(options: dict[str, Any]) -> str:
+    """The command line that makes the same workload, without the name of the file."""
+    words = ["hdsim", "workload", "generate"]
+    for key, value in options.items():
+        if value is None or value is False:
+            continue
+        words.append("--" + key.replace("_", "-"))
+        if value is not True:
+            words.append(",".join(f"{amount:g}" for amount in value) if isinstance(value, list) else str(value))
+    return " ".join(words)
+
+
+def _find(file: str) -> Path:
+    from hdsim.resources import resolve
+
+    return resolve("workloads", file)
+
+
+def _load_platform(name: str | None) -> Platform | None:
+    from hdsim.platform import load_platform
+    from hdsim.resources import resolve
+
+    return None if name is None else load_platform(resolve("platforms", name, where="--platform"))
+
+
+def _write(jobs: Workload, output: Path, to: str | None, platform: Platform | None) -> None:
+    from hdsim.workload import is_json
+
+    if to is None and not is_json(output) and ".swf" not in output.suffixes[-2:]:
+        raise WorkloadError("expected a name that ends in .swf, .swf.gz, .json or .json.gz", where=str(output))
+    if to == "json" or (to is None and is_json(output)):
+        from hdsim.readers.batsim import write_batsim
+
+        write_batsim(jobs, output, platform)
+    else:
+        from hdsim.readers.swf import write_swf
+
+        write_swf(jobs, output)
+
+
+def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
+    """Lines that describe a workload to a person."""
+    import numpy as np
+
+    cores = platform.n_cores if platform else jobs.cluster_cores
+    machine = f"the {cores} cores of {platform.name}" if platform else f"{cores} cores"
+    days = float(jobs.submission_time[-1]) / 86400
+    rows = [
+        ("run time (s)", jobs.runtime),
+        ("requested time (s)", jobs.requested_time),
+        ("requested cores", jobs.requested_cores),
+        ("memory (MB/core)", jobs.memory),
+        ("bandwidth (GB/s/core)", jobs.memory_bandwidth),
+    ]
+    if len(jobs) > 1:
+        rows.append(("inter-arrival time (s)", np.diff(jobs.submission_time)))
+    return [
+        str(jobs.source),
+        f"{len(jobs)} jobs submitted over {days:.2f} days, {len(jobs.dropped)} dropped",
+        f"offered load on {machine}: {jobs.offered_load * jobs.cluster_cores / cores:.3f}",
+        "",
+        " " * 22 + "".join(f"{heading:>12}" for heading, _ in _STATISTICS),
+        *(f"{name:<22}" + "".join(f"{_shown(value):>12}" for value in _statistics(column)) for name, column in rows),
+    ]
+
+
+def _statistics(column: np.ndarray) -> list[float]:
+    import numpy as np
+
+    return [float(column.mean() if share is None else np.quantile(column, share)) for _, share in _STATISTICS]
+
+
+def _shown(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
