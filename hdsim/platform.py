@@ -500,11 +500,13 @@ def _inline_types(document: Mapping[str, Any], checker: _Checker) -> _Types:
     inline = document.get("types")
     if inline is None:
         checker.fault("types", "expected an object {...} of types, got none")
-    found = checker.object(inline, "types", optional=SECTIONS) if inline is not None else {}
+    found = {} if inline is None else checker.object(inline, "types", optional=SECTIONS)
     for section in SECTIONS:
         prefix = f"types.{section}"
-        content = found.get(section, {}) if inline is not None else None
-        if content is not None and not isinstance(content, Mapping):
+        content = found.get(section)
+        if content is None and isinstance(inline, Mapping):
+            content = {}
+        elif content is not None and not isinstance(content, Mapping):
             checker.fault(prefix, f"expected an object {{...}} of types, got {_shown(content)}")
             content = None
         types.put(section, content, checker, prefix)

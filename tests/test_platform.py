@@ -316,6 +316,12 @@ def test_comments_are_allowed_everywhere():
         (["global_link"], {}, "global_link: unknown key (did you mean 'global_links'?)"),
         (["types"], None, "types: expected an object {...} of types, got none"),
         (["types", "gpu"], {}, "types.gpu: unknown key"),
+        (
+            ["types", "node"],
+            None,
+            "clusters[0].nodes[0].type: expected one of nothing, as no type is defined, got 'thin'",
+        ),
+        (["types", "memory"], None, "types.node.thin.memory.type: expected one of nothing, as no type is defined"),
         (["types", "node"], [], "types.node: expected an object {...} of types, got an empty list"),
         (["types", "network", "10G", "bandwidth"], "10", "types.network.10G.bandwidth: expected a bandwidth such as"),
         (["types", "network", "10G", "bandwidth"], ..., "types.network.10G.bandwidth: expected a value, got none"),
