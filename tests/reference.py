@@ -1,0 +1,718 @@
+"""A second, slow and obvious implementation of the models, against which the engine is checked.
+
+It is written from the descriptions of the models alone and shares no code with hdsim: not the readers, not the state,
+not the clock. Nothing here is meant to be fast; every pass looks at everything again.
+
+Two machines are modelled. `replay_counts` knows only how many cores are free, and runs textbook schedulers. `replay`
+knows every processor, node and core, runs the policy pairs, slows jobs down where memory bandwidth is oversubscribed
+and adds up energy core by core.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import IO, Any
+
+# Jobs
+
+
+@dataclass(frozen=True)
+class Job:
+    """A rigid job. Times in s, `memory` in MB and `bandwidth` in GB/s for each core.
+
+    `runtime` and `requested` are at the platform's reference speed, unless `fixed`: then the job lasts `runtime`
+    seconds on whatever cores it gets. `origin` is the submission time before the trace was shifted to start at 0.
+    """
+
+    submit: float
+    runtime: float
+    cores: int
+    requested: float
+    memory: float = 0.0
+    bandwidth: float = 0.0
+    origin: float = 0.0
+    walltime: float = math.inf
+    fixed: bool = False
+
+
+def _open(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def read_swf(path: Path) -> list[Job]:
+    """Jobs of an SWF file, in its order, shifted to start at 0; an absent requested time is the run time."""
+    with _open(path) as lines:
+        rows = [[float(word) for word in line.split()] for line in lines if line.strip() and not line.startswith(";")]
+    first = rows[0][1]
+    return [
+        Job(
+            submit=row[1] - first,
+            runtime=row[3],
+            cores=int(row[7] if row[7] > 0 else row[4]),
+            requested=row[8] if row[8] >= 0 else row[3],
+            origin=row[1],
+        )
+        for row in rows
+    ]
+
+
+def read_batsim(path: Path, reference_gflops: float) -> list[Job]:
+    """Jobs of a Batsim workload, in its order; operations become seconds at the reference speed."""
+    with _open(path) as file:
+        content = json.load(file)
+    jobs = []
+    for entry in content["jobs"]:
+        profile = content["profiles"][entry["profile"]]
+        fixed = profile["type"] == "delay"
+        runtime = profile["delay"] if fixed else profile["cpu"] / (reference_gflops * 1e9)
+        walltime = entry.get("walltime", -1)
+        jobs.append(
+            Job(
+                submit=entry["subtime"],
+                runtime=runtime,
+                cores=entry["res"],
+                requested=profile.get("req_time", walltime if walltime > 0 else runtime),
+                memory=profile.get("mem", 0.0),
+                bandwidth=profile.get("mem_bw", 0.0),
+                origin=entry["subtime"],
+                walltime=walltime if walltime > 0 else math.inf,
+                fixed=fixed,
+            )
+        )
+    return jobs
+
+
+def core_ids(intervals: str) -> list[int]:
+    """Core ids of an interval set such as "0-3 8"."""
+    bounds = [part.split("-") for part in intervals.split()]
+    return [core for ends in bounds for core in range(int(ends[0]), int(ends[-1]) + 1)]
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file."""
+    with _open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def window(jobs: Sequence[Job], first: int, count: int) -> list[Job]:
+    """Part of a trace, shifted to start at 0; the origin of the times stays known."""
+    part = jobs[first : first + count]
+    return [changed(job, submit=job.submit - part[0].submit) for job in part]
+
+
+# Metrics
+
+
+def bounded_slowdown(job: Job, start: float, runtime: float, tau: float = 10.0) -> float:
+    """max(1, turnaround / max(run time, tau))."""
+    return max(1.0, (start - job.submit + runtime) / max(runtime, tau))
+
+
+def metrics(jobs: Sequence[Job], starts: Sequence[float], tau: float = 10.0) -> tuple[float, float, float]:
+    """Makespan, mean wait and mean bounded slowdown of jobs that ran for their run time."""
+    makespan = max(s + job.runtime for job, s in zip(jobs, starts, strict=True)) - min(job.submit for job in jobs)
+    wait = math.fsum(s - job.submit for job, s in zip(jobs, starts, strict=True)) / len(jobs)
+    slowdown = math.fsum(bounded_slowdown(job, s, job.runtime, tau) for job, s in zip(jobs, starts, strict=True))
+    return makespan, wait, slowdown / len(jobs)
+
+
+# Scores: the lowest goes first; equal scores in order of submission. A score sees the job and how long it has waited.
+
+Score = Callable[[Job, float], float]
+
+
+def _log10(seconds: float) -> float:
+    """log10 of a submission time; a trace that starts at 0 has no logarithm there, so 0.1 stands for 0."""
+    return math.log10(seconds if seconds > 0 else 0.1)
+
+
+SCORES: dict[str, Score] = {
+    "fcfs": lambda job, wait: job.submit,
+    "lcfs": lambda job, wait: -job.submit,
+    "sjf": lambda job, wait: job.requested,
+    "ljf": lambda job, wait: -job.requested,
+    "smallest": lambda job, wait: job.cores,
+    "largest": lambda job, wait: -job.cores,
+    "saf": lambda job, wait: job.cores * job.requested,
+    "laf": lambda job, wait: -job.cores * job.requested,
+    "wfp3": lambda job, wait: -((wait / job.requested) ** 3) * job.cores,
+    "unicef": lambda job, wait: -wait / (math.log2(max(job.cores, 2)) * job.requested),
+    "f1": lambda job, wait: math.log10(max(job.requested, 0.1)) * job.cores + 870 * _log10(job.origin),
+    "f2": lambda job, wait: math.sqrt(job.requested) * job.cores + 25_600 * _log10(job.origin),
+    "f3": lambda job, wait: job.requested * job.cores + 6_860_000 * _log10(job.origin),
+    "f4": lambda job, wait: job.requested * math.sqrt(job.cores) + 530_000 * _log10(job.origin),
+}
+DYNAMIC = ("wfp3", "unicef")
+
+
+# Textbook schedulers on a machine of equal cores
+
+
+@dataclass
+class Machine:
+    """What a textbook scheduler sees: time, free cores, the queue in order, (expected end, cores) of running jobs."""
+
+    now: float
+    free: int
+    queue: list[int]
+    running: list[tuple[float, int]]
+
+
+Scheduler = Callable[[Machine, Sequence[Job]], list[int]]
+
+
+def strict(machine: Machine, jobs: Sequence[Job]) -> list[int]:
+    """Starts the queue in order up to the first job that does not fit."""
+    started = []
+    free = machine.free
+    for job in machine.queue:
+        if jobs[job].cores > free:
+            break
+        free -= jobs[job].cores
+        started.append(job)
+    return started
+
+
+def easy(machine: Machine, jobs: Sequence[Job], candidates: Callable[[int], Any] | None = None) -> list[int]:
+    """EASY backfilling: the first job that does not fit has a reservation, nobody else has.
+
+    Args:
+        machine: The state.
+        jobs: All jobs.
+        candidates: Sort key of the jobs tried behind the head, by default the order of the queue.
+    """
+    now = machine.now
+    started = strict(machine, jobs)
+    waiting = machine.queue[len(started) :]
+    if not waiting:
+        return started
+    free = machine.free - sum(jobs[job].cores for job in started)
+    head = jobs[waiting[0]]
+    ends = sorted(machine.running + [(now + jobs[job].requested, jobs[job].cores) for job in started])
+    available = free
+    shadow = now
+    for end, cores in ends:
+        if available >= head.cores and end > shadow:
+            break
+        available += cores
+        shadow = max(end, now)
+    extra = available - head.cores
+    others = waiting[1:] if candidates is None else sorted(waiting[1:], key=candidates)
+    for job in others:
+        n, ends_in_time = jobs[job].cores, now + jobs[job].requested <= shadow
+        if n <= free and (ends_in_time or n <= extra):
+            started.append(job)
+            free -= n
+            if not ends_in_time:
+                extra -= n
+    return started
+
+
+def conservative(machine: Machine, jobs: Sequence[Job]) -> list[int]:
+    """Conservative backfilling: every queued job, in order, is given the earliest time that delays none before it."""
+    now = machine.now
+    # A job past its expected end can end at any moment but has not yet; a job holds its cores at least for a moment.
+    soon = math.nextafter(now, math.inf)
+    taken = [(now, max(end, soon), cores) for end, cores in machine.running]
+    total = machine.free + sum(cores for _, cores in machine.running)
+    started = []
+    for job in machine.queue:
+        n, duration = jobs[job].cores, jobs[job].requested
+        for start in sorted({now} | {end for _, end, _ in taken}):
+            end = max(start + duration, math.nextafter(start, math.inf))
+            times = [start] + [begin for begin, _, _ in taken if start < begin < end]
+            if all(n <= total - sum(c for b, e, c in taken if b <= time < e) for time in times):
+                break
+        taken.append((start, end, n))
+        if start == now:
+            started.append(job)
+    return started
+
+
+def replay_counts(
+    jobs: Sequence[Job],
+    total: int,
+    scheduler: Scheduler,
+    score: Score = SCORES["fcfs"],
+    *,
+    dynamic: bool = False,
+    batch: bool = True,
+    latency: float = 0.0,
+) -> list[float]:
+    """Start times of jobs on a machine of equal cores.
+
+    Args:
+        jobs: In order of submission.
+        total: Cores of the machine.
+        scheduler: One of the schedulers above.
+        score: Order of the queue.
+        dynamic: The score changes with time.
+        batch: All events of an instant, then one scheduling pass; otherwise a pass after every single completion and
+            then after every single submission.
+        latency: Time added to every run, in s.
+    """
+    starts = [math.nan] * len(jobs)
+    ends: list[tuple[float, int]] = []
+    machine = Machine(0.0, total, [], [])
+    running: dict[int, tuple[float, int]] = {}
+    arrived = 0
+
+    def rank(job: int) -> tuple[float, int]:
+        return score(jobs[job], machine.now - jobs[job].submit), job
+
+    while arrived < len(jobs) or ends:
+        now = min([job.submit for job in jobs[arrived : arrived + 1]] + [end for end, _ in ends[:1]])
+        machine.now = now
+        single = False
+        while ends and ends[0][0] == now and not single:
+            _, job = ends.pop(0)
+            del running[job]
+            machine.free += jobs[job].cores
+            single = not batch
+        while arrived < len(jobs) and jobs[arrived].submit == now and not single:
+            if dynamic:
+                machine.queue.append(arrived)
+            else:
+                insort(machine.queue, arrived, key=rank)
+            arrived += 1
+            single = not batch
+        if dynamic:
+            machine.queue.sort(key=rank)
+        machine.running = list(running.values())
+        for job in scheduler(machine, jobs):
+            starts[job] = now
+            machine.queue.remove(job)
+            machine.free -= jobs[job].cores
+            running[job] = (now + jobs[job].requested, jobs[job].cores)
+            insort(ends, (now + jobs[job].runtime + latency, job))
+    assert not machine.queue
+    return starts
+
+
+def replay_rlscheduler(jobs: Sequence[Job], total: int, score: Score, *, backfill: bool) -> list[float]:
+    """Start times under RLScheduler's own rules (Zhang et al., SC 2020).
+
+    Whenever a job waits, the best by score is made the head at once and stays it until it starts. Until it fits, one
+    event at a time is taken, a submission before a completion of the same instant. With backfilling, before each such
+    event the waiting jobs, in order of submission, that fit and would end strictly before the head's expected start are
+    started; that expected start is computed once, when the head is found not to fit.
+    """
+    starts = [math.nan] * len(jobs)
+    queue: list[int] = []
+    running: list[int] = []
+    now, free, arrived = 0.0, total, 0
+
+    def start(job: int) -> None:
+        nonlocal free
+        starts[job] = now
+        queue.remove(job)
+        running.append(job)
+        free -= jobs[job].cores
+
+    def next_event() -> None:
+        nonlocal now, free, arrived
+        first = min(running, key=lambda job: starts[job] + jobs[job].runtime, default=None)
+        release = math.inf if first is None else starts[first] + jobs[first].runtime
+        if arrived < len(jobs) and jobs[arrived].submit <= release:
+            now = max(now, jobs[arrived].submit)
+            queue.append(arrived)
+            arrived += 1
+        else:
+            assert first is not None
+            now = max(now, release)
+            running.remove(first)
+            free += jobs[first].cores
+
+    while True:
+        while not queue and arrived < len(jobs):
+            next_event()
+        if not queue:
+            return starts
+        head = min(queue, key=lambda job: (score(jobs[job], now - jobs[job].submit), job))
+        if backfill and jobs[head].cores > free:
+            expected, available = now, free
+            for job in sorted(running, key=lambda job: starts[job] + jobs[job].requested):
+                available += jobs[job].cores
+                expected = starts[job] + jobs[job].requested
+                if available >= jobs[head].cores:
+                    break
+        while jobs[head].cores > free:
+            if backfill:
+                for job in sorted(queue):
+                    if jobs[job].cores <= free and now + jobs[job].requested < expected:
+                        start(job)
+            next_event()
+        start(head)
+
+
+# Processors, nodes and cores
+
+
+@dataclass(frozen=True)
+class Processor:
+    """`gflops` and `power` (W) are those of one core; `bandwidth` in GB/s is the processor's."""
+
+    node: int
+    cores: int
+    gflops: float
+    power: float
+    bandwidth: float = math.inf
+
+
+@dataclass
+class Platform:
+    """Processors in order of their core ids, and the memory of each node in MB."""
+
+    processors: list[Processor]
+    memory: list[float]
+    first_core: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_core = [sum(p.cores for p in self.processors[:i]) for i in range(len(self.processors))]
+
+    @property
+    def reference_gflops(self) -> float:
+        """Mean speed of all cores."""
+        return sum(p.gflops * p.cores for p in self.processors) / sum(p.cores for p in self.processors)
+
+    def processor_of(self, core: int) -> int:
+        """The processor a core is on."""
+        return max(i for i, first in enumerate(self.first_core) if first <= core)
+
+
+def read_platform(path: Path, types: Path) -> Platform:
+    """Reads HDeepRM's platform format, with its type libraries in a folder."""
+    nodes = json.loads((types / "node_types.json").read_text())
+    kinds = json.loads((types / "processor_types.json").read_text())
+    platform: list[Processor] = []
+    memory: list[float] = []
+    for cluster in json.loads(path.read_text())["clusters"]:
+        for entry in cluster["nodes"]:
+            node = nodes[entry["type"]]
+            for _ in range(entry["number"]):
+                for item in node["processors"]:
+                    kind = kinds[item["type"]]
+                    processor = Processor(
+                        node=len(memory),
+                        cores=kind["cores"],
+                        gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
+                        power=kind["power"] / kind["cores"],
+                        bandwidth=kind["mem_bw"],
+                    )
+                    platform += [processor] * item["number"]
+                memory.append(node["memory"]["capacity"] * 1000.0)
+    return Platform(platform, memory)
+
+
+JOB_RULES: dict[str, Callable[[Job], float]] = {
+    "first": lambda job: job.submit,
+    "shortest": lambda job: job.requested,
+    "smallest": lambda job: job.cores,
+    "low_mem": lambda job: job.memory,
+    "low_mem_bw": lambda job: job.bandwidth,
+}
+CORE_RULES = ("high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
+
+#: Share of a core's power in each P-state.
+POWER = {"P0": 1.0, "P1": 1.0, "P2": 0.25, "P3": 0.05}
+
+
+@dataclass
+class Run:
+    """A running or ended job: its progress is known at `since`, when `work` s at reference speed were left."""
+
+    job: int
+    start: float
+    cores: list[int]
+    processors: list[int]
+    since: float
+    work: float
+    speed: float = 0.0
+    finish: float = math.nan
+    killed: bool = False
+
+    def end(self) -> float:
+        """When the job will end if nothing changes."""
+        return self.since + self.work / self.speed
+
+
+@dataclass
+class Outcome:
+    """What happened: runs by job, total energy in J, and the changes of P-state of each core as (time, state)."""
+
+    runs: dict[int, Run]
+    energy: float
+    states: dict[int, list[tuple[float, str]]]
+    instants: list[float]
+    oversubscribed: list[tuple[int, float, float]]
+
+    def job_energy(self, job: int, platform: Platform, decimals: int | None = None) -> float:
+        """Energy in J of a job's cores while it ran, with watts a core rounded to some decimals if asked for."""
+        run = self.runs[job]
+        powers = [platform.processors[p].power for p in run.processors]
+        if decimals is not None:
+            powers = [round(power, decimals) for power in powers]
+        return sum(powers) * (run.finish - run.start)
+
+
+class Cluster:
+    """Free cores, free memory and bandwidth demands of a platform, looked at afresh by every question."""
+
+    def __init__(self, platform: Platform, contended: bool) -> None:
+        self.platform = platform
+        self.contended = contended
+        self.idle = [list(range(f, f + p.cores)) for f, p in zip(platform.first_core, platform.processors, strict=True)]
+        self.memory = list(platform.memory)
+        # Kept as one running difference, core by core, because HDeepRM does so: with a bandwidth such as 59.7 GB/s the
+        # rounding decides which of two equally loaded processors has the most left.
+        self.bandwidth = [processor.bandwidth for processor in platform.processors]
+
+    def best(self, job: Job, rule: str) -> int | None:
+        """The processor that gives the next core to a job: the best key, the lowest id among equals."""
+        keys = {
+            "high_gflops": lambda i, p: p.gflops,
+            "high_cores": lambda i, p: len(self.idle[i]),
+            "high_mem": lambda i, p: self.memory[p.node],
+            "high_mem_bw": lambda i, p: self.bandwidth[i],
+            "low_power": lambda i, p: -p.power,
+        }
+        eligible = [
+            (keys[rule](i, p), -i)
+            for i, p in enumerate(self.platform.processors)
+            if self.idle[i] and self.memory[p.node] >= job.memory
+        ]
+        return -max(eligible)[1] if eligible else None
+
+    def take(self, job: Job, core: int, processor: int) -> None:
+        """Gives one core to a job."""
+        self.idle[processor].remove(core)
+        self.memory[self.platform.processors[processor].node] -= job.memory
+        self.bandwidth[processor] -= job.bandwidth
+
+    def give_back(self, job: Job, core: int, processor: int) -> None:
+        """Takes one core back from a job."""
+        insort(self.idle[processor], core)
+        self.memory[self.platform.processors[processor].node] += job.memory
+        self.bandwidth[processor] += job.bandwidth
+
+    def allocate(self, job: Job, rule: str) -> tuple[list[int], list[int]] | None:
+        """Gives a job its cores one at a time; all or none."""
+        given: list[tuple[int, int]] = []
+        while len(given) < job.cores:
+            processor = self.best(job, rule)
+            if processor is None:
+                for core, owner in given:
+                    self.give_back(job, core, owner)
+                return None
+            core = self.idle[processor][0]
+            self.take(job, core, processor)
+            given.append((core, processor))
+        given.sort()
+        return [core for core, _ in given], [processor for _, processor in given]
+
+    def occupy(self, job: Job, cores: Sequence[int]) -> tuple[list[int], list[int]] | None:
+        """Gives a job the cores named, if each is idle and has the memory when its turn comes."""
+        processors = [self.platform.processor_of(core) for core in cores]
+        for k, (core, processor) in enumerate(zip(cores, processors, strict=True)):
+            node = self.platform.processors[processor].node
+            if core not in self.idle[processor] or self.memory[node] < job.memory:
+                for other, owner in zip(cores[:k], processors[:k], strict=True):
+                    self.give_back(job, other, owner)
+                return None
+            self.take(job, core, processor)
+        return list(cores), processors
+
+    def release(self, job: Job, run: Run) -> None:
+        """Takes all cores of a job back."""
+        for core, processor in zip(run.cores, run.processors, strict=True):
+            self.give_back(job, core, processor)
+
+    def over(self, processor: int) -> bool:
+        """Whether the busy cores of a processor ask for more bandwidth than it has."""
+        return self.contended and self.bandwidth[processor] < 0
+
+    def speed(self, job: Job, run: Run) -> float:
+        """Progress in seconds at reference speed per second: that of the slowest core."""
+        if job.fixed:
+            return 1.0
+        slowest = min(self.platform.processors[p].gflops * (0.75 if self.over(p) else 1.0) for p in run.processors)
+        return slowest / self.platform.reference_gflops
+
+    def states(self) -> Iterator[tuple[int, float, str]]:
+        """Core, power per core at full speed in W, and P-state of every core."""
+        for i, processor in enumerate(self.platform.processors):
+            idle = len(self.idle[i])
+            for core in range(self.platform.first_core[i], self.platform.first_core[i] + processor.cores):
+                if core not in self.idle[i]:
+                    yield core, processor.power, "P1" if self.over(i) else "P0"
+                else:
+                    yield core, processor.power, "P3" if idle == processor.cores else "P2"
+
+
+def replay(
+    platform: Platform,
+    jobs: Sequence[Job],
+    job_rule: str,
+    core_rule: str,
+    *,
+    threshold: bool = False,
+    kill_at_walltime: bool = False,
+    observed: Mapping[int, tuple[float, Sequence[int]]] | None = None,
+) -> Outcome:
+    """Runs the policy pair `job_rule`-`core_rule`.
+
+    A random rule may do anything within its limits, so the reference cannot foretell it; it follows what was `observed`
+    instead (start in s and ascending core ids of each job) and raises where that could not have been drawn.
+
+    Args:
+        platform: The platform.
+        jobs: In order of submission.
+        job_rule: A key of `JOB_RULES`, or "random".
+        core_rule: One of `CORE_RULES`, or "random".
+        threshold: Cores of a processor with oversubscribed bandwidth run at 75 %.
+        kill_at_walltime: A job is killed once it has run for its walltime.
+        observed: What happened in the run that is checked.
+
+    Raises:
+        AssertionError: `observed` breaks a rule.
+    """
+    cluster = Cluster(platform, threshold)
+    queue: list[int] = []
+    running: dict[int, Run] = {}
+    ended: dict[int, Run] = {}
+    state = {core: "P3" for core, _, _ in cluster.states()}
+    changes: dict[int, list[tuple[float, str]]] = {core: [(0.0, "P3")] for core in state}
+    watts = sum(power * POWER[name] for _, power, name in cluster.states())
+    over_since: dict[int, float] = {}
+    oversubscribed: list[tuple[int, float, float]] = []
+    instants: list[float] = []
+    energy = now = 0.0
+    arrived = 0
+
+    def deadline(run: Run) -> float:
+        return run.start + jobs[run.job].walltime if kill_at_walltime else math.inf
+
+    def place(job: int) -> tuple[list[int], list[int]] | None:
+        if core_rule != "random":
+            return cluster.allocate(jobs[job], core_rule)
+        assert observed is not None
+        if job in observed and observed[job][0] == now:
+            cores = cluster.occupy(jobs[job], observed[job][1])
+            assert cores is not None, f"job {job} was given cores that were not to be had at {now}"
+            return cores
+        possible = cluster.allocate(jobs[job], "high_gflops")
+        if possible is None:
+            return None
+        for core, processor in zip(*possible, strict=True):
+            cluster.give_back(jobs[job], core, processor)
+        raise AssertionError(f"job {job} could have started at {now}")
+
+    def begin(job: int, cores: list[int], processors: list[int]) -> None:
+        queue.remove(job)
+        running[job] = Run(job, now, cores, processors, since=now, work=jobs[job].runtime)
+
+    def random_pass() -> None:
+        """The jobs observed to start now must be startable in some order, after which some job must be in the way."""
+        assert observed is not None
+        due = [job for job in queue if job in observed and observed[job][0] == now]
+
+        def follow(left: list[int]) -> list[tuple[int, list[int], list[int]]] | None:
+            if not left:
+                return []
+            for job in left:
+                given = cluster.allocate(jobs[job], core_rule) if core_rule != "random" else place(job)
+                if given is None:
+                    continue
+                if given[0] == list(observed[job][1]):
+                    rest = follow([other for other in left if other != job])
+                    if rest is not None:
+                        return [(job, *given), *rest]
+                for core, processor in zip(*given, strict=True):
+                    cluster.give_back(jobs[job], core, processor)
+            return None
+
+        order = follow(due)
+        assert order is not None, f"jobs {due} cannot have been started at {now} on the cores they got"
+        for job, cores, processors in order:
+            begin(job, cores, processors)
+        blocked = not queue
+        for job in queue:
+            given = cluster.allocate(jobs[job], "high_gflops")
+            if given is None:
+                blocked = True
+                break
+            for core, processor in zip(*given, strict=True):
+                cluster.give_back(jobs[job], core, processor)
+        assert blocked, f"every job of the queue could have been started at {now}, and none was"
+
+    while arrived < len(jobs) or running:
+        upcoming = [min(run.end(), deadline(run)) for run in running.values()]
+        then = min(upcoming + [job.submit for job in jobs[arrived : arrived + 1]])
+        energy += watts * (then - now)
+        now = then
+        instants.append(now)
+        for job, run in list(running.items()):
+            if run.end() <= now or deadline(run) <= now:
+                run.finish = now
+                run.killed = not run.end() < deadline(run)
+                cluster.release(jobs[job], run)
+                ended[job] = running.pop(job)
+        while arrived < len(jobs) and jobs[arrived].submit == now:
+            queue.append(arrived)
+            arrived += 1
+        if job_rule == "random":
+            random_pass()
+        else:
+            while queue:
+                head = min(queue, key=lambda job: (JOB_RULES[job_rule](jobs[job]), job))
+                given = place(head)
+                if given is None:
+                    break
+                begin(head, *given)
+        for job, run in running.items():
+            speed = cluster.speed(jobs[job], run)
+            if speed != run.speed:
+                run.work -= (now - run.since) * run.speed
+                run.since, run.speed = now, speed
+        watts = 0.0
+        for core, power, name in cluster.states():
+            watts += power * POWER[name]
+            if name != state[core]:
+                state[core] = name
+                changes[core].append((now, name))
+        for i in range(len(platform.processors)):
+            if cluster.over(i):
+                over_since.setdefault(i, now)
+            elif i in over_since:
+                oversubscribed.append((i, over_since.pop(i), now))
+    assert not queue, "jobs are left that can never run"
+    return Outcome(ended, energy, changes, instants, sorted(oversubscribed))
+
+
+def reported_energy(platform: Platform, outcome: Outcome) -> float:
+    """The energy Batsim 4.2.1 reports for a run from 0 to its last instant.
+
+    It differs from the true one in two ways. The platform's XML gives watts with three decimals; and every core counts
+    as P0 until the first news of it after time 0, which is its first change of state or first job, or else the first
+    query of energy after time 0, which comes with the next scheduling pass.
+    """
+    query = min(time for time in outcome.instants if time > 0)
+    end = outcome.instants[-1]
+    total = 0.0
+    for i, processor in enumerate(platform.processors):
+        watts = {state: round(processor.power * share, 3) for state, share in POWER.items()}
+        for core in range(platform.first_core[i], platform.first_core[i] + processor.cores):
+            states = outcome.states[core]
+            for (since, state), (until, _) in zip(states, [*states[1:], (end, "")], strict=True):
+                total += watts[state] * (until - since)
+            change = states[1][0] if len(states) > 1 else math.inf
+            total += (watts["P0"] - watts["P3"]) * min(change, query)
+    return total

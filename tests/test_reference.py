@@ -1,0 +1,233 @@
+"""The reference implementation against published numbers, recorded runs of other systems and hand-drawn schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference as ref
+import rlscheduler
+
+STRICT_FCFS = (12_482_549, 2_388_443.7601, 66_502.4755)
+STRICT_SJF = (11_359_058, 275_304.2226, 53.5435)
+EASY = (8_730_698, 97_155.9945, 590.0538)
+
+
+def _job(submit: float, runtime: float, cores: int, requested: float | None = None, **rest: Any) -> ref.Job:
+    return ref.Job(submit, runtime, cores, runtime if requested is None else requested, **rest)
+
+
+@pytest.fixture(scope="module")
+def lublin(shared_data: Path) -> list[ref.Job]:
+    return ref.read_swf(shared_data / "traces" / "lublin_256.swf")
+
+
+# Hand-drawn schedules
+
+
+def test_strict_order_lets_nobody_overtake() -> None:
+    jobs = [_job(0, 10, 3), _job(1, 5, 4), _job(2, 1, 1)]
+    assert ref.replay_counts(jobs, 4, ref.strict) == [0, 10, 15]
+    assert ref.replay_counts(jobs, 4, ref.strict, ref.SCORES["sjf"]) == [0, 10, 2]
+
+
+def test_easy_backfills_by_time_and_by_extra_cores() -> None:
+    """4 cores: the head (3 cores) is due at 10 with one core left over; a long serial job may take just that one."""
+    jobs = [_job(0, 10, 2), _job(1, 5, 3), _job(2, 100, 1), _job(3, 100, 1), _job(4, 6, 1), _job(5, 6, 1)]
+    #   0-10  job 0 on two cores; job 1 reserved for 10, one core to spare then
+    #   2     job 2 takes the spare core for good; job 3 would delay job 1
+    #   4     job 4 ends at 10, in time for job 1; job 5 would end at 11
+    #   15    job 1 ends and job 3 and 5 start
+    assert ref.replay_counts(jobs, 4, ref.easy) == [0, 10, 2, 15, 4, 15]
+
+
+def test_conservative_delays_no_job_that_easy_would() -> None:
+    """EASY lets job 3 delay job 2, which has no reservation there; conservative backfilling does not."""
+    jobs = [_job(0, 10, 3), _job(0, 4, 4), _job(0, 10, 4), _job(0, 13, 1)]
+    assert ref.replay_counts(jobs, 4, ref.conservative) == [0, 10, 14, 24]
+    jobs = [_job(0, 10, 3), _job(0, 4, 3), _job(0, 10, 4), _job(0, 15, 1)]
+    assert ref.replay_counts(jobs, 4, ref.easy) == [0, 10, 15, 0]
+    assert ref.replay_counts(jobs, 4, ref.conservative) == [0, 10, 14, 24]
+
+
+def test_conservative_compresses_when_a_job_ends_early() -> None:
+    jobs = [_job(0, 2, 4, requested=10), _job(0, 3, 4), _job(1, 1, 4)]
+    assert ref.replay_counts(jobs, 4, ref.conservative) == [0, 2, 5]
+
+
+def test_a_job_waits_for_memory_and_takes_the_fastest_cores() -> None:
+    platform = ref.Platform([ref.Processor(0, 2, 1.0, 10.0), ref.Processor(1, 2, 3.0, 20.0)], [100.0, 100.0])
+    jobs = [_job(0, 6, 1, memory=60), _job(0, 6, 2, memory=60), _job(0, 6, 1, memory=60)]
+    outcome = ref.replay(platform, jobs, "first", "high_gflops")
+    assert [outcome.runs[job].cores for job in range(3)] == [[2], [0, 2], [2]]
+    # The reference speed is 2, so a job runs for 6 x 2/3 s on node 1 and for 6 x 2/1 s if it has a core of node 0.
+    assert [(outcome.runs[job].start, outcome.runs[job].finish) for job in range(3)] == [(0, 4), (4, 16), (16, 20)]
+    # Node 0: from 4 to 16 one core works and one idles, before and after both sleep. Node 1: one works, one idles.
+    assert outcome.energy == pytest.approx(10 * (0.1 * 8 + 1.25 * 12) + 20 * 1.25 * 20, rel=1e-12)
+
+
+def test_oversubscribed_bandwidth_slows_all_cores_of_a_processor() -> None:
+    platform = ref.Platform([ref.Processor(0, 2, 1.0, 10.0, bandwidth=10.0)], [math.inf])
+    jobs = [_job(0, 6, 1, bandwidth=6), _job(2, 3, 1, bandwidth=6)]
+    outcome = ref.replay(platform, jobs, "first", "high_gflops", threshold=True)
+    # Both run at 75 %: job 1 ends at 2 + 3 / 0.75 = 6, when job 0 has 6 - 2 - 3 = 1 s of work left.
+    assert (outcome.runs[1].finish, outcome.runs[0].finish) == (6, 7)
+    assert outcome.oversubscribed == [(0, 2, 6)]
+
+
+def test_walltime_kills() -> None:
+    platform = ref.Platform([ref.Processor(0, 1, 1.0, 10.0)], [math.inf])
+    jobs = [_job(0, 6, 1, walltime=4), _job(0, 3, 1, walltime=3.5)]
+    outcome = ref.replay(platform, jobs, "first", "high_gflops", kill_at_walltime=True)
+    assert [(outcome.runs[job].finish, outcome.runs[job].killed) for job in range(2)] == [(4, True), (7, False)]
+
+
+# Published numbers
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "order", "published"),
+    [(ref.strict, "fcfs", STRICT_FCFS), (ref.strict, "sjf", STRICT_SJF), (ref.easy, "fcfs", EASY)],
+    ids=["fcfs", "sjf", "easy"],
+)
+def test_lublin_256(
+    lublin: list[ref.Job], scheduler: ref.Scheduler, order: str, published: tuple[float, float, float]
+) -> None:
+    makespan, wait, slowdown = ref.metrics(lublin, ref.replay_counts(lublin, 256, scheduler, ref.SCORES[order]))
+    assert (makespan, round(wait, 4), round(slowdown, 4)) == published
+
+
+SCORES: dict[str, ref.Score] = {
+    **ref.SCORES,
+    "unicef_serial_first": lambda job, wait: -wait / ((math.log2(job.cores) + 1e-15) * job.requested),
+    "wfp3-bug": lambda job, wait: ref.SCORES["wfp3"](job, rlscheduler.NOT_STARTED - job.origin),
+    "unicef-bug": lambda job, wait: (
+        -(rlscheduler.NOT_STARTED - job.origin + 1e-15) / (math.log2(job.cores + 1e-15) * job.requested)
+    ),
+}
+
+
+@pytest.mark.parametrize("backfill", [False, True], ids=["none", "backfill"])
+@pytest.mark.parametrize("order", rlscheduler.PUBLISHED)
+def test_rlscheduler_table(lublin: list[ref.Job], order: str, backfill: bool) -> None:
+    slowdowns = []
+    for first in rlscheduler.WINDOWS:
+        jobs = ref.window(lublin, first, rlscheduler.LENGTH)
+        starts = ref.replay_rlscheduler(jobs, rlscheduler.PROCESSORS, SCORES[order], backfill=backfill)
+        slowdowns.append(ref.metrics(jobs, starts)[2])
+    assert round(sum(slowdowns) / len(slowdowns), 2) == rlscheduler.PUBLISHED[order][backfill]
+
+
+# Recorded runs
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "learning_shortest-high_gflops",
+        "learning_shortest-high_mem_bw",
+        "learning_shortest-low_power",
+        "gaia_div20_first-high_gflops",
+        "gaia_div20_shortest-high_mem_bw",
+    ],
+)
+def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
+    folder, hdeeprm = shared_data / "batsim_runs" / run, shared_data / "hdeeprm"
+    name, _, pair = run.replace("_div20", "").partition("_")
+    platform = ref.read_platform(hdeeprm / "platforms" / f"{name}.json", hdeeprm / "types")
+    jobs = ref.read_batsim(folder / "workload.json.gz", platform.reference_gflops)
+    outcome = ref.replay(platform, jobs, *pair.split("-"), threshold=True)
+    rows = ref.read_table(folder / "out_jobs.csv.gz")
+    assert len(rows) == len(outcome.runs) == len(jobs)
+    for row in rows:
+        done = outcome.runs[int(row["job_id"])]
+        assert ref.core_ids(row["allocated_resources"]) == done.cores
+        # Compared as Batsim prints them, with six decimals; the last term is the rounding of the comparison itself.
+        assert abs(round(done.start, 6) - float(row["starting_time"])) <= 2e-6 + 1e-9
+        assert abs(round(done.finish, 6) - float(row["finish_time"])) <= 2e-6 + 1e-9
+        energy = outcome.job_energy(done.job, platform, decimals=3)
+        assert energy == pytest.approx(float(row["consumed_energy"]), rel=1e-6, abs=1e-4)
+    reported = float(ref.read_table(folder / "out_schedule.csv")[0]["consumed_joules"])
+    assert ref.reported_energy(platform, outcome) == pytest.approx(reported, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("run", "scheduler", "estimate"),
+    [
+        ("lublin1000-fcfsNoTopo", ref.strict, lambda runtime: runtime),
+        ("lublin1000-easyNotopo-wt1", ref.easy, lambda runtime: runtime + 1),
+        ("lublin1000-easyNotopo-wt2x", ref.easy, lambda runtime: 2 * runtime),
+    ],
+)
+def test_batsim_runs_of_textbook_schedulers(
+    shared_data: Path,
+    lublin: list[ref.Job],
+    run: str,
+    scheduler: ref.Scheduler,
+    estimate: Callable[[float], float],
+) -> None:
+    """Batsim tells its scheduler of one event at a time, so that is how it must be replayed."""
+    jobs = [changed(job, requested=estimate(job.runtime)) for job in lublin[:1000]]
+    starts = ref.replay_counts(jobs, 256, scheduler, batch=False)
+    recorded = {
+        int(row["job_id"]): float(row["starting_time"]) - lublin[0].origin
+        for row in ref.read_table(shared_data / "batsim_runs" / run / "out_jobs.csv.gz")
+    }
+    assert dict(enumerate(starts, 1)) == recorded
+
+
+def test_batching_the_events_of_an_instant_moves_the_mean_wait_of_easy(lublin: list[ref.Job]) -> None:
+    jobs = [changed(job, requested=job.runtime + 1) for job in lublin[:1000]]
+    waits = [ref.metrics(jobs, ref.replay_counts(jobs, 256, ref.easy, batch=batch))[1] for batch in (True, False)]
+    assert [round(wait, 3) for wait in waits] == [11045.205, 11049.083]
+
+
+def oar_errors(
+    data: Path, starts_of: Callable[[list[ref.Job], Path], Sequence[float]], latency: float
+) -> list[list[float]]:
+    """Errors against the eight real cluster runs: makespan (relative), mean wait (s), bounded stretch (relative)."""
+    errors = []
+    for seed in range(1, 5):
+        path = data / "oar_real_runs" / f"workload_seed{seed}.json"
+        jobs = ref.read_batsim(path, 1.0)
+        starts = starts_of(jobs, path)
+        simulated = _figures([(job.submit, s, s + job.runtime + latency) for job, s in zip(jobs, starts, strict=True)])
+        for run in range(2):
+            rows = ref.read_table(data / "oar_real_runs" / f"real_seed{seed}_run{run}.csv")
+            times = ("submission_time", "starting_time", "finish_time")
+            real = _figures([tuple(float(row[time]) for time in times) for row in rows])
+            errors.append([simulated[0] / real[0] - 1, simulated[1] - real[1], simulated[2] / real[2] - 1])
+    return errors
+
+
+def _figures(jobs: list[tuple[float, ...]]) -> list[float]:
+    makespan = max(finish for _, _, finish in jobs) - min(submit for submit, _, _ in jobs)
+    wait = sum(start - submit for submit, start, _ in jobs) / len(jobs)
+    stretch = sum(max(1.0, (finish - submit) / max(finish - start, 60.0)) for submit, start, finish in jobs)
+    return [makespan, wait, stretch / len(jobs)]
+
+
+def within_published_errors(errors: list[list[float]], latency: float) -> bool:
+    """Whether the mean errors are no larger than those published (the worst makespan too)."""
+    makespan, stretch = ([abs(error[i]) for error in errors] for i in (0, 2))
+    limits = (0.0023, 2.3, 0.014) if latency else (0.0024, 7.5, 0.036)
+    mean_wait = abs(sum(error[1] for error in errors)) / len(errors)
+    return (
+        max(makespan) <= 0.0104
+        and sum(makespan) / len(errors) <= limits[0]
+        and mean_wait <= limits[1]
+        and sum(stretch) / len(errors) <= limits[2]
+    )
+
+
+@pytest.mark.parametrize("latency", [0.0, 2.0], ids=["none", "launch_and_teardown"])
+def test_real_cluster_runs(shared_data: Path, latency: float) -> None:
+    def starts_of(jobs: list[ref.Job], path: Path) -> list[float]:
+        return ref.replay_counts(jobs, 32, ref.conservative, latency=latency)
+
+    errors = oar_errors(shared_data, starts_of, latency)
+    assert within_published_errors(errors, latency), errors
