@@ -56,6 +56,9 @@ class ClassicAgent(Agent):
         self._backfill_order = job_order(backfill_order) if backfill_order else None
         self._backfill_name = backfill
         self._commit_head = commit_head
+        # With a fixed order a blocked head stays the head unless a better job arrives, which commitment forbids.
+        if self._order is not None and not self._order.moving and backfill == "none" and not commit_head:
+            self.strict_order = self._order
 
     def begin(self, cluster: Cluster) -> None:
         """Ranks the workload."""
@@ -70,23 +73,27 @@ class ClassicAgent(Agent):
         """One scheduling pass."""
         if self._order is None:
             return
-        queue, backfill = self._queue, self._backfill
+        queue, candidates, backfill = self._queue, self._candidates, self._backfill
         queue.add(cluster.submitted)
-        if self._candidates is not queue:
-            self._candidates.add(cluster.submitted)
+        if candidates is not queue:
+            candidates.add(cluster.submitted)
         if backfill is not None:
             backfill.ended(cluster)
         if not cluster.queue:
             return
-        queue.refresh(cluster)
-        if self._candidates is not queue:
-            self._candidates.refresh(cluster)
+        if self._order.moving:
+            queue.refresh(cluster)
+        if candidates is not queue:
+            candidates.refresh(cluster)
+        if backfill is None and not self._commit_head:
+            queue.serve(cluster)
+            return
         head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster)
         if head is not None and backfill is not None:
-            backfill.fill(cluster, queue, self._candidates, head)
+            backfill.fill(cluster, queue, candidates, head)
 
     def _serve(self, cluster: Cluster) -> int | None:
-        """Starts jobs in order until one does not fit; returns that one."""
+        """Like the queue's own `serve`, but remembers a committed head and tells the backfilling of each start."""
         queue, backfill, after_start = self._queue, self._backfill, self._order and self._order.after_start
         while True:
             job = queue.head() if self._head is None else self._head

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hdsim.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from hdsim.policies.orders import JobOrder
     from hdsim.state import Cluster
 
 #: Installed packages register agents in this entry point group.
@@ -30,10 +31,12 @@ class Agent:
         core_policy: Core policy that ``cluster.pick(job)`` uses where it is given no other.
         fixed_policy: True if the agent never asks ``pick`` for another core policy; the state is then kept in a
             quicker form.
+        strict_order: The fixed order of the queue, if serving it strictly is all this agent does.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
+    strict_order: JobOrder | None = None
 
     def begin(self, cluster: Cluster) -> None:
         """Called once before the first event of a replay."""

@@ -8,7 +8,8 @@ serves everything else: memory of nodes, bandwidth of processors, policies whose
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,20 +37,31 @@ CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw
 _FEW = 4
 
 
+class Demands(NamedTuple):
+    """What each job asks for; scalars of a list cost a quarter of those of an array."""
+
+    size: list[int]  # cores
+    memory: list[float]  # MB a core, 0 where no memory is watched
+    bandwidth: list[float]  # GB/s a core
+
+
 class OrderedCores:
     """Idle cores of a platform of one speed, in which only a fixed order of preference tells cores apart.
 
     A core is known here by its slot, its place in that order with the best last, so that the cores to give are
-    always the end of one ascending list. A placement is a list of slots.
+    always the end of one ascending list. A placement is a list of slots, best first.
 
     Args:
         platform: The platform; memory and bandwidth are not watched.
+        demands: What the jobs ask for.
         policy: A name of :data:`STATIC_KEYS`.
     """
 
-    def __init__(self, platform: Platform, policy: str) -> None:
+    def __init__(self, platform: Platform, demands: Demands, policy: str) -> None:
+        self._size = demands.size
         key = STATIC_KEYS[policy](platform)[platform.core_processor]
         self._core_of_slot = np.argsort(-key, kind="stable")[::-1].astype(np.int32)
+        self._by_id = bool((np.diff(self._core_of_slot) < 0).all())
         self._slot_of_core: Ints = np.empty(platform.n_cores, np.int64)
         self._slot_of_core[self._core_of_slot] = np.arange(platform.n_cores)
         self.idle: list[int] = list(range(platform.n_cores))
@@ -59,16 +71,23 @@ class OrderedCores:
         """Idle cores."""
         return len(self.idle)
 
-    def pick(self, n: int, memory: float, bandwidth: float) -> list[int] | None:
-        """Returns the `n` most preferred idle cores, or None; changes nothing."""
+    def pick(self, job: int, policy: str | None = None, limit: None = None) -> list[int] | None:
+        """Returns the most preferred idle cores, as many as the job asks for, or None; changes nothing.
+
+        Raises:
+            DecisionError: The agent asks for a core policy after it has promised to use one.
+        """
+        if policy is not None:
+            raise DecisionError(f"core policy '{policy}' asked for by an agent that declares a fixed one")
+        n = self._size[job]
         idle = self.idle
-        return idle[-n:] if n <= len(idle) else None
+        return idle[: -n - 1 : -1] if n <= len(idle) else None
 
     def placement_of(self, cores: Sequence[int]) -> list[int]:
         """Turns core ids an agent chose into a placement."""
-        return sorted(self._slot_of_core[np.asarray(cores, np.int64)].tolist())
+        return sorted(self._slot_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
 
-    def take(self, slots: list[int], memory: float, bandwidth: float) -> None:
+    def take(self, job: int, slots: list[int]) -> None:
         """Makes the slots busy.
 
         Raises:
@@ -76,7 +95,7 @@ class OrderedCores:
         """
         idle = self.idle
         n = len(slots)
-        if idle[-n:] == slots:
+        if idle[: -n - 1 : -1] == slots:
             del idle[-n:]
             return
         wanted = set(slots)
@@ -86,30 +105,27 @@ class OrderedCores:
             raise DecisionError(f"expected distinct idle cores, got busy {busy}" if busy else "a core is named twice")
         idle[:] = rest
 
-    def give_back(self, slots: list[int], memory: float, bandwidth: float) -> None:
+    def give_back(self, job: int, slots: list[int]) -> None:
         """Makes the slots idle again."""
         idle = self.idle
-        if len(slots) <= _FEW:
+        if not idle or idle[-1] < slots[-1]:
+            idle += slots[::-1]
+        elif len(slots) <= _FEW:
             for slot in slots:
                 insort(idle, slot)
         else:
-            start = bisect_left(idle, slots[0])
+            start = bisect_left(idle, slots[-1])
             tail = idle[start:] + slots
             tail.sort()
             idle[start:] = tail
 
     def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
         """Core ids of many placements, one after the other, ascending within each."""
-        slots = np.fromiter((slot for placement in placements for slot in placement), np.int32, int(sizes.sum()))
+        slots = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
         cores = self._core_of_slot[slots]
-        inside = np.ones(max(len(cores) - 1, 0), bool)
-        inside[(np.cumsum(sizes) - 1)[:-1]] = False
-        # Slots ascend, so on a uniform platform the core ids of each job descend: reversing all of them is cheap.
-        if np.all(cores[:-1][inside] > cores[1:][inside]):
-            ends = np.cumsum(sizes)
-            return cores[np.repeat(ends + (ends - sizes) - 1, sizes) - np.arange(len(cores))]
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        return cores[np.lexsort((cores, owner))]
+        if self._by_id:
+            return cores
+        return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
 
     def check(self, running: Sequence[list[int]]) -> None:
         """Asserts that every core is either idle or held by exactly one running job."""
@@ -136,9 +152,8 @@ class Placement:
             self.counts = _ONE
             return
         owner = core_processor[cores]
-        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        first, self.counts = _runs(owner)
         self.processors = owner[first]
-        self.counts = np.diff(first, append=len(owner))
 
 
 _ONE: Ints = np.ones(1, np.int64)
@@ -149,12 +164,14 @@ class NodeCores:
 
     Args:
         platform: The platform.
+        demands: What the jobs ask for.
         policy: Core policy used where `pick` is given none.
         rng: For the `random` policy.
     """
 
-    def __init__(self, platform: Platform, policy: str, rng: np.random.Generator) -> None:
+    def __init__(self, platform: Platform, demands: Demands, policy: str, rng: np.random.Generator) -> None:
         self._platform = platform
+        self._size, self._memory, self._bandwidth = demands
         self._policy = policy
         self._rng = rng
         self._core_processor = platform.core_processor
@@ -173,30 +190,19 @@ class NodeCores:
         self.free_bandwidth = platform.mem_bw.copy()
         self.n_idle = platform.n_cores
 
-    def capacity(self, memory: float) -> Ints | Floats:
-        """(N,) cores each node can still give to a job that needs `memory` MB a core."""
-        return capacity(self.node_idle, self.node_memory, memory)
-
-    def pick(
-        self,
-        n: int,
-        memory: float,
-        bandwidth: float,
-        policy: str | None = None,
-        limit: Floats | Ints | None = None,
-    ) -> Placement | None:
+    def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> Placement | None:
         """Returns the cores that the core policy gives one at a time, or None; changes nothing.
 
         Args:
-            n: Cores wanted.
-            memory: MB a core takes from its node.
-            bandwidth: GB/s a core takes from its processor.
+            job: Job index.
             policy: Name of the core policy, the store's own by default.
             limit: (N,) most cores each node may give (a backfilling plan's reservations).
         """
+        n = self._size[job]
         if n > self.n_idle:
             return None
-        room = self.capacity(memory)
+        memory, bandwidth = self._memory[job], self._bandwidth[job]
+        room = capacity(self.node_idle, self.node_memory, memory)
         if limit is not None:
             room = np.minimum(room, limit)
         if room.sum() < n:
@@ -276,7 +282,7 @@ class NodeCores:
         """Turns core ids an agent chose into a placement."""
         return Placement(np.sort(np.asarray(cores, np.int64)), self._core_processor)
 
-    def take(self, placement: Placement, memory: float, bandwidth: float) -> None:
+    def take(self, job: int, placement: Placement) -> None:
         """Makes the cores busy and takes their memory and bandwidth.
 
         Raises:
@@ -285,23 +291,24 @@ class NodeCores:
         cores = placement.cores
         if not self.idle[cores].all():
             raise DecisionError(f"expected idle cores, got busy {cores[~self.idle[cores]].tolist()}")
-        self._move(placement, -1, memory, bandwidth)
+        self._move(job, placement, -1)
         self.idle[cores] = False
+        memory = self._memory[job]
         if memory:
             nodes = self._processor_node[placement.processors]
             short = nodes[self.node_memory[nodes] < 0]
             if len(short):
                 free = self.node_memory[short[0]]
-                self._move(placement, 1, memory, bandwidth)
-                self.idle[cores] = True
+                self.give_back(job, placement)
                 raise DecisionError(f"expected {memory:g} MB a core, but node {short[0]} would be at {free:g} MB free")
 
-    def give_back(self, placement: Placement, memory: float, bandwidth: float) -> None:
+    def give_back(self, job: int, placement: Placement) -> None:
         """Makes the cores idle again and returns their memory and bandwidth."""
-        self._move(placement, 1, memory, bandwidth)
+        self._move(job, placement, 1)
         self.idle[placement.cores] = True
 
-    def _move(self, placement: Placement, sign: int, memory: float, bandwidth: float) -> None:
+    def _move(self, job: int, placement: Placement, sign: int) -> None:
+        memory, bandwidth = self._memory[job], self._bandwidth[job]
         processors, counts = placement.processors, placement.counts
         if len(processors) == 1:
             p = processors[0]
@@ -321,7 +328,7 @@ class NodeCores:
             self.free_bandwidth[processors] += change * bandwidth
         nodes = self._processor_node[processors]
         if not self._one_processor_a_node:
-            first = np.flatnonzero(np.diff(nodes, prepend=-1))
+            first, _ = _runs(nodes)
             nodes, change = nodes[first], np.add.reduceat(change, first)
         self.node_idle[nodes] += change
         if memory:
@@ -331,7 +338,7 @@ class NodeCores:
     def nodes_of(self, placement: Placement) -> tuple[NDArray[np.int32], Ints]:
         """Nodes a placement is on, ascending, and its cores on each."""
         nodes = self._processor_node[placement.processors]
-        first = np.flatnonzero(np.diff(nodes, prepend=-1))
+        first, _ = _runs(nodes)
         return nodes[first], np.add.reduceat(placement.counts, first)
 
     def slowest(self, placement: Placement) -> float:
@@ -366,8 +373,19 @@ def capacity(idle: Ints, free_memory: Floats, memory: float) -> Ints | Floats:
     return np.minimum(idle, np.floor(free_memory / memory))
 
 
+def _runs(groups: NDArray[np.integer]) -> tuple[Ints, Ints]:
+    """For a sorted, not empty array, where each run of equal values begins and how long it is."""
+    begins = np.empty(len(groups), bool)
+    begins[0] = True
+    np.not_equal(groups[1:], groups[:-1], out=begins[1:])
+    first = begins.nonzero()[0]
+    lengths = np.empty_like(first)
+    np.subtract(first[1:], first[:-1], out=lengths[:-1])
+    lengths[-1] = len(groups) - first[-1]
+    return first, lengths
+
+
 def _running_count(groups: NDArray[np.integer]) -> Ints:
-    """For a sorted array, how many equal values stand before each."""
-    positions = np.arange(len(groups))
-    first = np.flatnonzero(np.diff(groups, prepend=-1))
-    return positions - np.repeat(first, np.diff(first, append=len(groups)))
+    """For a sorted, not empty array, how many equal values stand before each."""
+    first, lengths = _runs(groups)
+    return np.arange(len(groups)) - np.repeat(first, lengths)

@@ -1,15 +1,18 @@
-"""The discrete-event engine: SimPy's clock and event queue feeding a `Cluster`.
+"""The discrete-event engine: a SimPy environment that hands out one instant at a time and feeds a `Cluster`.
 
-Timers are plain SimPy timeouts with a callback, never a process per job; one arrival is pending at a time; a
-completion whose date moves is disarmed and armed again.
+Completions, walltimes and calls are SimPy events with a callback, never a process per job; a completion whose date moves
+is disarmed and armed again. Arrivals are read from the sorted trace and need no event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
 
 import simpy
+from simpy.events import NORMAL
 
 from hdsim.progress import Progress
 from hdsim.state import Cluster, FinalState
@@ -20,7 +23,25 @@ if TYPE_CHECKING:
     from hdsim.workload import Workload
 
 
-class SimBackend:
+class Alarm(simpy.Event):
+    """An event at an absolute date; SimPy's relative timeouts can miss a trace's date by a rounding.
+
+    Args:
+        env: The environment.
+        date: s.
+        callback: What to call with the event; clear `callbacks` to disarm it.
+        value: Value of the event.
+    """
+
+    def __init__(self, env: simpy.Environment, date: float, callback: Callable[[Any], None], value: Any = None) -> None:
+        self.env = env
+        self.callbacks = [callback]
+        self._value = value
+        self._ok = True
+        heappush(env._queue, (date, NORMAL, next(env._eid), self))
+
+
+class SimBackend(simpy.Environment):
     """Simulates a workload on a platform.
 
     Args:
@@ -42,136 +63,142 @@ class SimBackend:
         kill_at_walltime: bool = False,
         impossible: Iterable[int] = (),
     ) -> None:
+        super().__init__()
         self.cluster = cluster
-        self._env = simpy.Environment()
         self._progress = Progress(platform, workload, contention) if contention else None
         self._kill_at_walltime = kill_at_walltime
-        self._submission: list[float] = workload.submission_time.tolist()
+        self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._runtime: list[float] = workload.runtime.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
         self._at_peak: list[bool] = (workload.fixed_duration | platform.homogeneous_speed).tolist()
         self._impossible = frozenset(impossible)
         self._finals = [
-            FinalState.COMPLETED_FAILED if code else FinalState.COMPLETED_SUCCESSFULLY
+            int(FinalState.COMPLETED_FAILED if code else FinalState.COMPLETED_SUCCESSFULLY)
             for code in workload.return_code.tolist()
         ]
-        self._timers: dict[int, simpy.Event] = {}
-        self._walltimes: dict[int, simpy.Event] = {}
+        self._completions: list[Alarm | None] = [None] * len(workload)
+        self._walltimes: dict[int, Alarm] = {}
         self._next = 0
         self._called = False
-        if self._submission:
-            self._arm_arrival()
 
     def advance(self) -> bool:
-        """Runs to the next instant with news and hands over all its events; False when nothing is left to happen."""
-        cluster, env = self.cluster, self._env
-        cluster.clear_news()
+        """Runs to the next instant with news and hands over all its events; False when nothing is left to happen.
+
+        At an instant, jobs end first, then others arrive.
+        """
+        cluster, queue = self.cluster, self._queue
+        submitted, ended = cluster.submitted, cluster.ended
+        submitted.clear()
+        ended.clear()
         self._called = False
-        step, peek = env.step, env.peek
-        while peek() != simpy.core.Infinity:
-            step()
-            now = env.now
-            while peek() == now:
-                step()
-            if cluster.submitted or cluster.ended or self._called:
+        arrival = self._submission[self._next]
+        while True:
+            now = queue[0][0] if queue else math.inf
+            if arrival < now:
+                now = arrival
+            elif now == math.inf:
+                return False
+            self._now = cluster.now = now
+            while queue and queue[0][0] == now:
+                event = heappop(queue)[3]
+                callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+                for callback in callbacks:
+                    callback(event)
+            if arrival == now:
+                arrival = self._arrive(now)
+            if submitted or ended or self._called:
                 return True
-        return False
 
     def apply(self) -> None:
         """Carries out what the scheduler decided at this instant."""
-        cluster, env = self.cluster, self._env
+        cluster, progress = self.cluster, self._progress
         if cluster.started:
-            if self._progress is None:
+            if progress is None:
                 self._start_alone(cluster.started)
             else:
-                for job in cluster.started:
-                    self._start_shared(job, self._progress)
+                self._start_shared(cluster.started, progress)
             cluster.started.clear()
-        if self._progress is not None:
-            self._settle(self._progress)
+        if progress is not None:
+            self._settle(progress)
         if cluster.killed:
             for job in cluster.killed:
-                env.timeout(0.0, job).callbacks.append(self._on_kill)
+                Alarm(self, cluster.now, self._on_kill, job)
             cluster.killed.clear()
         if cluster.calls:
-            for time in cluster.calls:
-                env.timeout(max(time - env.now, 0.0)).callbacks.append(self._on_call)
+            for date in cluster.calls:
+                Alarm(self, date, self._on_call)
             cluster.calls.clear()
 
     # Starting
 
     def _start_alone(self, jobs: list[int]) -> None:
-        cluster, env = self.cluster, self._env
+        cluster, completions = self.cluster, self._completions
+        now = cluster.now
         for job in jobs:
             seconds = self._runtime[job]
             if not self._at_peak[job]:
                 seconds /= cluster.cores.slowest(cluster.running[job])
             if self._kill_at_walltime and seconds >= self._walltime[job]:
-                timer = env.timeout(self._walltime[job], job)
-                timer.callbacks.append(self._on_walltime)
+                completions[job] = Alarm(self, now + self._walltime[job], self._on_walltime, job)
             else:
-                timer = env.timeout(seconds, job)
-                timer.callbacks.append(self._on_completion)
-            self._timers[job] = timer
+                completions[job] = Alarm(self, now + seconds, self._on_completion, job)
 
-    def _start_shared(self, job: int, progress: Progress) -> None:
-        progress.start(job, self.cluster.running[job])
-        if self._kill_at_walltime and self._walltime[job] != simpy.core.Infinity:
-            timer = self._env.timeout(self._walltime[job], job)
-            timer.callbacks.append(self._on_walltime)
-            self._walltimes[job] = timer
+    def _start_shared(self, jobs: list[int], progress: Progress) -> None:
+        cluster = self.cluster
+        for job in jobs:
+            progress.start(job, cluster.running[job])
+            if self._kill_at_walltime and self._walltime[job] != math.inf:
+                self._walltimes[job] = Alarm(self, cluster.now + self._walltime[job], self._on_walltime, job)
 
     def _settle(self, progress: Progress) -> None:
-        timers = self._timers
-        for job, seconds in progress.settle(self.cluster.now):
-            if job in timers:
-                timers[job].callbacks.clear()
-            timers[job] = timer = self._env.timeout(seconds, job)
-            timer.callbacks.append(self._on_completion)
+        now = self.cluster.now
+        for job, seconds in progress.settle(now):
+            self._disarm(self._completions[job])
+            self._completions[job] = Alarm(self, now + seconds, self._on_completion, job)
 
     # Events
 
-    def _arm_arrival(self) -> None:
-        delay = self._submission[self._next] - self._env.now
-        self._env.timeout(delay if delay > 0.0 else 0.0).callbacks.append(self._on_arrival)
-
-    def _on_arrival(self, _event: simpy.Event) -> None:
-        cluster, submission = self.cluster, self._submission
-        job = self._next
-        # The trace's own date, which now + delay may miss by a rounding.
-        cluster.now = now = max(submission[job], cluster.now)
-        while job < len(submission) and submission[job] <= now:
+    def _arrive(self, now: float) -> float:
+        """Submits the jobs of this instant; returns the date of the next ones."""
+        submission, submit, job = self._submission, self.cluster.submit, self._next
+        while submission[job] == now:
             if job in self._impossible:
-                cluster.refuse(job)
+                self.cluster.refuse(job)
             else:
-                cluster.submit(job)
+                submit(job)
             job += 1
         self._next = job
-        if job < len(submission):
-            self._arm_arrival()
+        return submission[job]
 
-    def _on_completion(self, event: simpy.Event) -> None:
-        self._end(event.value, self._finals[event.value])
+    def _on_completion(self, event: Alarm) -> None:
+        job = event._value
+        if self._progress is not None:
+            self._leave(job, self._progress)
+        self.cluster.end(job, self._finals[job])
 
-    def _on_walltime(self, event: simpy.Event) -> None:
-        self._end(event.value, FinalState.COMPLETED_WALLTIME_REACHED)
+    def _on_walltime(self, event: Alarm) -> None:
+        self._stop(event.value, FinalState.COMPLETED_WALLTIME_REACHED)
 
-    def _on_kill(self, event: simpy.Event) -> None:
+    def _on_kill(self, event: Alarm) -> None:
         if event.value in self.cluster.running:
-            self._end(event.value, FinalState.COMPLETED_KILLED)
+            self._stop(event.value, FinalState.COMPLETED_KILLED)
 
-    def _on_call(self, _event: simpy.Event) -> None:
-        self.cluster.now = max(self._env.now, self.cluster.now)
+    def _on_call(self, _event: Alarm) -> None:
         self._called = True
 
-    def _end(self, job: int, state: FinalState) -> None:
-        cluster = self.cluster
-        now = self._env.now
-        if now > cluster.now:
-            cluster.now = now
-        self._timers.pop(job).callbacks = []
+    def _stop(self, job: int, state: FinalState) -> None:
+        """Ends a job before its completion."""
+        self._disarm(self._completions[job])
         if self._progress is not None:
-            self._progress.end(job)
-            if job in self._walltimes:
-                self._walltimes.pop(job).callbacks = []
-        cluster.end(job, state)
+            self._leave(job, self._progress)
+        self.cluster.end(job, state)
+
+    def _leave(self, job: int, progress: Progress) -> None:
+        progress.end(job)
+        self._disarm(self._walltimes.pop(job, None))
+
+    @staticmethod
+    def _disarm(alarm: Alarm | None) -> None:
+        """Makes an alarm do nothing; one that has gone off has no callbacks any more."""
+        if alarm is not None and alarm.callbacks:
+            alarm.callbacks.clear()

@@ -32,8 +32,9 @@ class Progress:
         self._fixed: list[bool] = workload.fixed_duration.tolist()
         self._peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
         self._residents: list[dict[int, int]] = [{} for _ in range(platform.n_processors)]
-        # Relative speed on a processor: one number while all its jobs share it, else one by job.
-        self._speed: list[float | dict[int, float]] = [1.0] * platform.n_processors
+        # Speed on a processor: one number where all its jobs have the same, else one by job.
+        self._speed: list[float] = list(self._peak)
+        self._speed_by_job: dict[int, dict[int, float]] = {}
         self._processors: dict[int, list[int]] = {}
         self._left: dict[int, float] = {}
         self._rate: dict[int, float] = {}
@@ -71,21 +72,21 @@ class Progress:
         demand = self._demand
         for processor in touched:
             residents = self._residents[processor]
+            peak = self._peak[processor]
             if not residents:
-                self._speed[processor] = 1.0
+                self._speed[processor] = peak
+                self._speed_by_job.pop(processor, None)
                 continue
-            speeds = self._model.speeds(processor, list(residents.values()), [demand[job] for job in residents])
-            before = self._speed[processor]
-            if isinstance(speeds, float | int):
-                if speeds != before:
-                    self._speed[processor] = float(speeds)
+            shares = self._model.speeds(processor, list(residents.values()), [demand[job] for job in residents])
+            if isinstance(shares, float):
+                if shares * peak != self._speed[processor]:
+                    self._speed[processor] = shares * peak
                     affected.update(residents)
             else:
-                by_job = dict(zip(residents, speeds, strict=True))
-                self._speed[processor] = by_job
-                for job, speed in by_job.items():
-                    if isinstance(before, float) or before.get(job) != speed:
-                        affected[job] = None
+                self._speed_by_job[processor] = {
+                    job: share * peak for job, share in zip(residents, shares, strict=True)
+                }
+                affected.update(residents)
         for job in affected:
             rate = self._rate_of(job)
             before_rate = self._rate[job]
@@ -98,9 +99,10 @@ class Progress:
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:
             return 1.0
-        peak, speed = self._peak, self._speed
-        rates = []
-        for processor in self._processors[job]:
-            share = speed[processor]
-            rates.append(peak[processor] * (share if isinstance(share, float) else share[job]))
-        return min(rates)
+        processors = self._processors[job]
+        if self._speed_by_job:
+            return min(
+                self._speed_by_job[processor][job] if processor in self._speed_by_job else self._speed[processor]
+                for processor in processors
+            )
+        return min(map(self._speed.__getitem__, processors))

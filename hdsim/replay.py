@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.agent import Agent, make_agent
-from hdsim.cores import capacity
+from hdsim.cores import OrderedCores, capacity
 from hdsim.engine import SimBackend
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.resources import folder
 from hdsim.results import Result
-from hdsim.state import Cluster
+from hdsim.state import Cluster, FinalState
+from hdsim.strict import replay_in_order
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -107,33 +108,41 @@ def simulate(
     impossible = impossible_jobs(platform, workload)
     if len(impossible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
-    backend = SimBackend(
-        platform,
-        workload,
-        cluster,
-        contention=model,
-        kill_at_walltime=kill_at_walltime,
-        impossible=impossible.tolist(),
-    )
     begin = time.perf_counter()
-    with _collecting_later(), _signals() as stop:
-        signal_number = replay(backend, cluster, agent, stop, progress=progress, check=check)
-    result = Result.of(
-        cluster,
-        config=config,
-        wall_seconds=time.perf_counter() - begin,
-        interrupted=signal_number is not None,
-    )
-    if signal_number is not None:
-        raise Interrupted(result, signal_number)
+    with _collecting_later(), _signals() as stop, _bar(cluster, shown=progress) as bar:
+        if isinstance(cluster.cores, OrderedCores) and agent.strict_order is not None and not check:
+            durations, finals = _outcomes(workload, kill_at_walltime=kill_at_walltime)
+
+            def look() -> bool:
+                bar.update()
+                return bool(stop)
+
+            replay_in_order(cluster, cluster.cores, agent.strict_order, durations, finals, impossible, look)
+        else:
+            backend = SimBackend(
+                platform,
+                workload,
+                cluster,
+                contention=model,
+                kill_at_walltime=kill_at_walltime,
+                impossible=impossible.tolist(),
+            )
+            replay(backend, cluster, agent, stop, bar, check=check)
+        result = Result.of(
+            cluster, config=config, wall_seconds=time.perf_counter() - begin, interrupted=bool(stop)
+        )
+        # Freed here, the many placements need not be gone through by the collector.
+        cluster.placements.clear()
+    if stop:
+        raise Interrupted(result, stop[0])
     if cluster.queue:
         log.warning("%d jobs were never started by the agent", len(cluster.queue))
     return result
 
 
 def replay(
-    backend: Backend, cluster: Cluster, agent: Agent, stop: list[int], *, progress: bool = False, check: bool = False
-) -> int | None:
+    backend: Backend, cluster: Cluster, agent: Agent, stop: list[int], bar: ReplayBar, *, check: bool = False
+) -> None:
     """Runs a backend to its end.
 
     Args:
@@ -141,32 +150,33 @@ def replay(
         cluster: The state the backend keeps.
         agent: Who decides.
         stop: Signals received so far; the replay ends when there is one.
-        progress: Show a progress bar.
+        bar: Progress bar.
         check: Assert the invariants at every instant.
-
-    Returns:
-        The signal that stopped the replay, or None.
     """
     agent.begin(cluster)
     advance, apply, decide = backend.advance, backend.apply, agent.decide
-    bar = _Bar(cluster) if progress else None
     instants = 0
-    try:
-        while advance():
-            decide(cluster)
-            apply()
-            if check:
-                cluster.check()
-            if stop:
-                return stop[0]
-            if bar is not None:
-                instants += 1
-                if instants % _INSTANTS_PER_LOOK == 0:
-                    bar.update()
-    finally:
-        if bar is not None:
-            bar.close()
-    return None
+    while advance():
+        decide(cluster)
+        apply()
+        if check:
+            cluster.check()
+        if stop:
+            return
+        instants += 1
+        if instants % _INSTANTS_PER_LOOK == 0:
+            bar.update()
+
+
+def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    """Duration and final state of every job that runs undisturbed on cores of the reference speed."""
+    finals = np.where(
+        workload.return_code == 0, FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_FAILED
+    ).astype(np.int8)
+    if not kill_at_walltime:
+        return workload.runtime, finals
+    finals[workload.runtime >= workload.walltime] = FinalState.COMPLETED_WALLTIME_REACHED
+    return np.minimum(workload.runtime, workload.walltime), finals
 
 
 def impossible_jobs(platform: Platform, workload: Workload) -> NDArray[np.int64]:
@@ -241,21 +251,38 @@ def _signals() -> Iterator[list[int]]:
         restore()
 
 
-class _Bar:
-    """Jobs done, simulated time and jobs/s on standard error."""
+class ReplayBar:
+    """Jobs done, simulated time and jobs/s on standard error.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Args:
+        cluster: The cluster to watch.
+        shown: Show the bar at all.
+    """
+
+    def __init__(self, cluster: Cluster, *, shown: bool) -> None:
         from tqdm import tqdm
 
         self._cluster = cluster
-        self._bar = tqdm(total=len(cluster.workload), unit="job", desc="replay", delay=0.5, leave=False)
+        self._bar = tqdm(
+            total=len(cluster.workload), unit="job", desc="replay", delay=0.5, leave=False, disable=not shown
+        )
 
     def update(self) -> None:
+        """Brings the bar up to date."""
         cluster = self._cluster
         done = len(cluster.placements) - len(cluster.running)
         self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d, queue {len(cluster.queue)}", refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        self.update()
+        """Removes the bar."""
         self._bar.close()
+
+
+@contextmanager
+def _bar(cluster: Cluster, *, shown: bool) -> Iterator[ReplayBar]:
+    bar = ReplayBar(cluster, shown=shown)
+    try:
+        yield bar
+    finally:
+        bar.close()

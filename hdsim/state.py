@@ -1,20 +1,21 @@
 """The state of a simulated or real cluster as schedulers see it, and the few verbs that change it.
 
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
-cannot tell them apart. A backend calls `submit`, `end` and `clear_news`; a scheduler calls `start`, `start_on`, `reject`
+cannot tell them apart. A backend empties
+`submitted` and `ended`, then calls `submit`, `refuse` and `end`; a scheduler calls `start`, `start_on`, `reject`
 and `kill` and reads the rest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cores import CORE_POLICIES, STATIC_KEYS, NodeCores, OrderedCores, Placement
+from hdsim.cores import CORE_POLICIES, STATIC_KEYS, Demands, NodeCores, OrderedCores, Placement
 from hdsim.errors import ConfigError, DecisionError, nearest
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class FinalState(IntEnum):
     COMPLETED_WALLTIME_REACHED = 5
     COMPLETED_KILLED = 6
     REJECTED = 7
+
+
+# Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
+_QUEUED, _RUNNING = int(FinalState.QUEUED), int(FinalState.RUNNING)
 
 
 class Cluster:
@@ -54,6 +59,9 @@ class Cluster:
         state: :class:`FinalState` of each job.
         size: Requested cores of each job.
         requested_time: s at reference speed, of each job.
+        pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
+            a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
+            give, (N,).
         placements: Placement of every job ever started, in order of the starts.
         rng: For random policies.
 
@@ -101,16 +109,18 @@ class Cluster:
         self.only_counts = not memory_matters
         self.uniform_speed = platform.homogeneous_speed
         self.size: list[int] = workload.requested_cores.tolist()
-        self._memory: list[float] = workload.memory.tolist() if memory_matters else [0.0] * jobs
-        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
         self.requested_time: list[float] = workload.requested_time.tolist()
         self._fixed_duration: list[bool] = workload.fixed_duration.tolist()
+        memory = workload.memory.tolist() if memory_matters else [0.0] * jobs
+        demands = Demands(self.size, memory, workload.memory_bandwidth.tolist())
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not shares_bandwidth
         if fixed_policy and only_order and core_policy in STATIC_KEYS:
-            self.cores = OrderedCores(platform, core_policy)
+            self.cores = OrderedCores(platform, demands, core_policy)
         else:
-            self.cores = NodeCores(platform, core_policy, self.rng)
+            self.cores = NodeCores(platform, demands, core_policy, self.rng)
+        self.pick: Callable[..., Any] = self.cores.pick
+        self._demands = demands
 
     @property
     def n_idle(self) -> int:
@@ -118,23 +128,6 @@ class Cluster:
         return int(self.cores.n_idle)
 
     # What a scheduler calls
-
-    def pick(self, job: int, core_policy: str | None = None, limit: Any = None) -> Any:
-        """Chooses cores for a queued job without giving them to it yet.
-
-        Args:
-            job: Job index.
-            core_policy: Name of a core policy, the agent's own by default.
-            limit: (N,) most cores each node may give, if limited.
-
-        Returns:
-            A placement for `start`, or None when the job does not fit now.
-        """
-        if core_policy is None and limit is None:
-            return self.cores.pick(self.size[job], self._memory[job], self._bandwidth[job])
-        if isinstance(self.cores, OrderedCores):
-            raise DecisionError(f"core policy '{core_policy}' asked for by an agent that declared a fixed one")
-        return self.cores.pick(self.size[job], self._memory[job], self._bandwidth[job], core_policy, limit)
 
     def start(self, job: int, placement: Any = None) -> None:
         """Starts a queued job now on the cores of a placement from `pick` (by default one is picked here).
@@ -148,11 +141,11 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
-        self.cores.take(placement, self._memory[job], self._bandwidth[job])
+        self.cores.take(job, placement)
         del self.queue[job]
         self.running[job] = self.placements[job] = placement
         self.starting_time[job] = self.now
-        self.state[job] = FinalState.RUNNING
+        self.state[job] = _RUNNING
         self.started.append(job)
 
     def start_on(self, job: int, cores: Sequence[int]) -> None:
@@ -215,24 +208,19 @@ class Cluster:
 
     # What a backend calls
 
-    def clear_news(self) -> None:
-        """Forgets what happened at the last instant."""
-        self.submitted.clear()
-        self.ended.clear()
-
     def submit(self, job: int) -> None:
         """Puts a job into the queue."""
         self.queue[job] = None
-        self.state[job] = FinalState.QUEUED
+        self.state[job] = _QUEUED
         self.submitted.append(job)
 
     def refuse(self, job: int) -> None:
         """Turns an arriving job away that could not run on the empty platform."""
         self.state[job] = FinalState.REJECTED
 
-    def end(self, job: int, state: FinalState) -> None:
+    def end(self, job: int, state: int) -> None:
         """Takes a running job off its cores."""
-        self.cores.give_back(self.running.pop(job), self._memory[job], self._bandwidth[job])
+        self.cores.give_back(job, self.running.pop(job))
         self.finish_time[job] = self.now
         self.state[job] = state
         self.ended.append(job)
@@ -260,8 +248,8 @@ class Cluster:
         platform = self.platform
         memory, bandwidth = platform.memory.copy(), platform.mem_bw.copy()
         for job, placement in self.running.items():
-            np.subtract.at(memory, platform.processor_node[platform.core_processor[placement.cores]], self._memory[job])
-            np.subtract.at(bandwidth, platform.core_processor[placement.cores], self._bandwidth[job])
+            np.subtract.at(memory, platform.processor_node[platform.core_processor[placement.cores]], self._demands.memory[job])
+            np.subtract.at(bandwidth, platform.core_processor[placement.cores], self._demands.bandwidth[job])
         assert np.allclose(memory, cores.node_memory), "free memory of nodes"
         assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
 

@@ -27,5 +27,6 @@ class Contention(Protocol):
             demands: Memory bandwidth each of those jobs asks for, GB/s a core.
 
         Returns:
-            Share of peak speed in (0, 1]: one number for all jobs, or one for each of them.
+            Share of peak speed in (0, 1]: one float for all jobs, or one for each of them. A model returns always the
+            one or always the other.
         """

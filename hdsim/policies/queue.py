@@ -12,6 +12,19 @@ from hdsim.policies.orders import JobOrder
 
 if TYPE_CHECKING:
     from hdsim.state import Cluster
+    from hdsim.workload import Workload
+
+
+#: Served heads that a queue keeps before it cuts them off.
+_CUT = 1000
+
+
+def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
+    """Rank of every job under a fixed order, ties in order of submission, and the job of every rank."""
+    ranked = np.argsort(order.score(workload), kind="stable")
+    rank = np.empty(len(ranked), np.int64)
+    rank[ranked] = np.arange(len(ranked))
+    return rank.tolist(), ranked.tolist()
 
 
 class FixedQueue:
@@ -23,43 +36,57 @@ class FixedQueue:
     """
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
-        workload = cluster.workload
-        ranked = np.lexsort((np.arange(len(workload)), order.score(workload)))
-        rank = np.empty(len(ranked), np.int64)
-        rank[ranked] = np.arange(len(ranked))
-        self.job_of_rank: list[int] = ranked.tolist()
-        self.rank: list[int] = rank.tolist()
-        self.ranks: list[int] = []
+        self._rank, self._job_of_rank = ranking(cluster.workload, order)
+        self._ranks: list[int] = []
+        # Served heads are cut off in bulk, so that a long queue is not moved for each of them.
+        self._first = 0
 
     def add(self, jobs: Iterable[int]) -> None:
         """Puts newly submitted jobs where they belong."""
-        ranks, rank = self.ranks, self.rank
+        ranks, rank, first = self._ranks, self._rank, self._first
         for job in jobs:
-            insort(ranks, rank[job])
+            insort(ranks, rank[job], first)
 
     def refresh(self, cluster: Cluster) -> None:
         """Nothing to do: the order does not move."""
 
     def head(self) -> int | None:
         """The job to serve first."""
-        return self.job_of_rank[self.ranks[0]] if self.ranks else None
+        ranks, first = self._ranks, self._first
+        return self._job_of_rank[ranks[first]] if first < len(ranks) else None
+
+    def serve(self, cluster: Cluster) -> int | None:
+        """Starts jobs in order until one does not fit; returns that one."""
+        ranks, job_of_rank, pick, start = self._ranks, self._job_of_rank, cluster.pick, cluster.start
+        first = self._first
+        blocked = None
+        while first < len(ranks):
+            job = job_of_rank[ranks[first]]
+            placement = pick(job)
+            if placement is None:
+                blocked = job
+                break
+            start(job, placement)
+            first += 1
+        if first > _CUT:
+            del ranks[:first]
+            first = 0
+        self._first = first
+        return blocked
 
     def remove(self, job: int) -> None:
         """Takes a job out."""
-        ranks, rank = self.ranks, self.rank[job]
-        if ranks[0] == rank:
-            del ranks[0]
-        else:
-            del ranks[bisect_left(ranks, rank)]
+        ranks, rank, first = self._ranks, self._rank[job], self._first
+        del ranks[bisect_left(ranks, rank, first)]
 
     def jobs(self) -> list[int]:
         """All queued jobs in order."""
-        job_of_rank = self.job_of_rank
-        return [job_of_rank[rank] for rank in self.ranks]
+        job_of_rank = self._job_of_rank
+        return [job_of_rank[rank] for rank in self._ranks[self._first :]]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Some queued jobs in order."""
-        return sorted(jobs, key=self.rank.__getitem__)
+        return sorted(jobs, key=self._rank.__getitem__)
 
 
 class MovingQueue:
@@ -88,6 +115,20 @@ class MovingQueue:
     def head(self) -> int | None:
         """The job to serve first."""
         return self._jobs[0] if self._jobs else None
+
+    def serve(self, cluster: Cluster) -> int | None:
+        """Starts jobs in order until one does not fit; returns that one."""
+        while self._jobs:
+            job = self._jobs[0]
+            placement = cluster.pick(job)
+            if placement is None:
+                return job
+            cluster.start(job, placement)
+            if self._order.after_start:
+                self.refresh(cluster)
+            else:
+                del self._jobs[0]
+        return None
 
     def remove(self, job: int) -> None:
         """Takes a job out."""

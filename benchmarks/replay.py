@@ -1,0 +1,151 @@
+"""Speed of whole replays on one core, as CPU time and as ratios to bare loops measured in the same process.
+
+    python benchmarks/replay.py                     # generated traces only
+    python benchmarks/replay.py --data ../shared/data   # also the real traces and the workloads run on Batsim
+    python benchmarks/replay.py --only easy ricc
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bare_loops import bare_easy, bare_fcfs, columns
+
+import hdsim
+from hdsim.generators import lublin
+from hdsim.resources import resolve
+
+MACHINE = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
+
+
+def cpu_seconds(work: Callable[[], Any], rounds: int = 3) -> float:
+    """Least CPU time of a few rounds, in s."""
+    best = float("inf")
+    for _ in range(rounds):
+        begin = time.process_time()
+        work()
+        best = min(best, time.process_time() - begin)
+    return best
+
+
+def replay(platform: hdsim.Platform, workload: hdsim.Workload, agent: str, **options: Any) -> Callable[[], None]:
+    """A replay with every result column made."""
+
+    def work() -> None:
+        result = hdsim.simulate(platform, workload, agent, **options)
+        for name in result.jobs:
+            result.jobs[name]
+        assert result.metrics["jobs_completed"] + result.metrics["jobs_rejected"] == len(workload)
+
+    return work
+
+
+def show(name: str, jobs: int, seconds: float, bare_seconds: float | None = None) -> None:
+    """Prints one line of the table."""
+    ratio = f"{bare_seconds / seconds:8.2f} of the bare loop's {jobs / bare_seconds:,.0f}" if bare_seconds else ""
+    print(f"{name:44} {jobs:>9,} jobs {seconds:8.2f} s {jobs / seconds:>10,.0f} jobs/s {ratio}", flush=True)
+
+
+def repeated(workload: hdsim.Workload, times: int) -> hdsim.Workload:
+    """The same trace several times, one copy after the other."""
+    period = workload.submission_time[-1] + 1
+    shift = np.repeat(np.arange(times) * period, len(workload))
+    return hdsim.Workload.from_columns(
+        submission_time=np.tile(workload.submission_time, times) + shift,
+        runtime=np.tile(workload.runtime, times),
+        requested_time=np.tile(workload.requested_time, times),
+        requested_cores=np.tile(workload.requested_cores, times),
+    )
+
+
+def lublin_256(data: Path | None) -> hdsim.Workload:
+    """The trace of RLScheduler where it is, else a generated one of the same kind."""
+    if data:
+        return hdsim.load_workload(data / "traces/lublin_256.swf")
+    return lublin.generate(10_000, seed=1, cores=256)
+
+
+def bench_strict(data: Path | None) -> None:
+    """FCFS and SJF of 100,000 jobs."""
+    workload = repeated(lublin_256(data), 10)
+    submit, runtime, _, size = columns(workload)
+    bare = cpu_seconds(lambda: bare_fcfs(submit, runtime, size, 256))
+    for agent in ("fcfs", "sjf"):
+        show(f"{agent}, 256 cores", len(workload), cpu_seconds(replay(MACHINE, workload, agent)), bare)
+
+
+def bench_easy(data: Path | None) -> None:
+    """EASY backfilling of 10,000 jobs."""
+    workload = lublin_256(data)
+    listed = columns(workload)
+    bare = cpu_seconds(lambda: bare_easy(*listed, 256))
+    show("easy, 256 cores", len(workload), cpu_seconds(replay(MACHINE, workload, "easy")), bare)
+
+
+def bench_gaia(data: Path | None) -> None:
+    """Policy pairs with contention on 2,280 heterogeneous cores."""
+    gaia = hdsim.load_platform(resolve("platforms", "gaia"))
+    if data:
+        workload = hdsim.load_workload(
+            data / "batsim_runs/gaia_div20_shortest-high_mem_bw/workload.json.gz", platform=gaia
+        )
+    else:
+        workload = hdsim.load_workload(resolve("workloads", "lublin_2k"), platform=gaia, jobs=1000)
+    for agent in ("first-high_gflops", "shortest-high_mem_bw"):
+        seconds = cpu_seconds(replay(gaia, workload, agent, contention="threshold"))
+        show(f"{agent}, gaia, threshold", len(workload), seconds)
+
+
+def bench_ricc(data: Path | None) -> None:
+    """Five months of RICC with memory and contention."""
+    if not data:
+        return print("ricc: needs --data")
+    ricc = hdsim.load_platform(resolve("platforms", "ricc"))
+    workload = hdsim.load_workload(data / "traces/RICC-2010-2.swf.gz", platform=ricc)
+    seconds = cpu_seconds(replay(ricc, workload, "shortest-high_mem_bw", contention="threshold"), 1)
+    show("shortest-high_mem_bw, ricc, threshold", len(workload), seconds)
+
+
+def bench_lcg(data: Path | None) -> None:
+    """The LCG grid on as many cores."""
+    if not data:
+        return print("lcg: needs --data")
+    workload = hdsim.load_workload(data / "traces/LCG.swf.gz")
+    platform = hdsim.Platform.homogeneous(nodes=24_515, cores_per_node=1, gflops_per_core=10.0)
+    show("fcfs, LCG on 24,515 cores", len(workload), cpu_seconds(replay(platform, workload, "fcfs"), 1))
+
+
+def bench_linear(data: Path | None) -> None:
+    """Time for 1,000,000 jobs against 100,000."""
+    million = lublin.generate(1_000_000, seed=1, cores=256)
+    few = cpu_seconds(replay(MACHINE, million[:100_000], "fcfs"), 1)
+    many = cpu_seconds(replay(MACHINE, million, "fcfs"), 1)
+    show("fcfs, generated", 100_000, few)
+    show("fcfs, generated", 1_000_000, many)
+    print(f"time of 1,000,000 jobs is {many / few:.1f} x that of 100,000")
+
+
+BENCHMARKS = {
+    name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")
+}
+
+
+def main() -> None:
+    """Runs the benchmarks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with traces/ and batsim_runs/")
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME")
+    arguments = parser.parse_args()
+    for name in arguments.only:
+        BENCHMARKS[name](arguments.data)
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
