@@ -20,6 +20,7 @@ from hydra import version as hydra_version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -172,7 +173,8 @@ class Composer:
             extra = Path(config_dir).resolve()
             if not extra.is_dir():
                 raise ConfigError(f"expected a directory, got '{config_dir}'", where="--config-dir")
-            search_path.append("command-line", f"file://{extra}")
+            # Hydra wants the schemas last.
+            search_path.prepend("command-line", f"file://{extra}", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
 
