@@ -217,7 +217,7 @@ def _operations(
     if not isinstance(cpu, list) or not cpu:
         errors.append(WorkloadError(f"expected a list with one number a core, got {_show(cpu)}", where=f"{where}.cpu"))
         return math.nan, None
-    each = [_number({"cpu": value}, "cpu", f"{where}[{i}]", errors, least=0) for i, value in enumerate(cpu)]
+    each = [_number({f"cpu[{i}]": value}, f"cpu[{i}]", where, errors, least=0) for i, value in enumerate(cpu)]
     return max(each), len(cpu)
 
 

@@ -151,7 +151,7 @@ def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]
     row, faults = [], []
     for number, word in enumerate(words[:18]):
         try:
-            value = float(word)
+            value = np.nan if "_" in word else float(word)  # Python would read 1_000
         except ValueError:
             value = np.nan
         row.append(value)
@@ -187,7 +187,7 @@ def _header(content: bytes) -> dict[str, str]:
                 break
             continue
         text = raw[1:].decode("utf-8", errors="replace").strip()
-        match = re.match(r"([A-Za-z][A-Za-z0-9_]*):(?:\s+|$)(.*)", text)
+        match = re.match(r"([A-Z][A-Za-z0-9_]*):(?:\s+|$)(.*)", text)
         if match:
             last = match[1]
             header[last] = f"{header[last]}\n{match[2]}" if last in header else match[2]
