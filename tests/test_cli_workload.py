@@ -1,0 +1,233 @@
+"""`hdsim workload show/validate/convert/generate` as a user types them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from hdsim.cli.workload import workload as command
+from hdsim.errors import HdsimError
+from hdsim.platform import load_platform
+from hdsim.resources import bundled, folder, resolve
+from hdsim.workload import load_workload
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+TRACE = """\
+; MaxProcs: 16
+1 100 -1 10 4 -1 -1 4 60 2000 1 1 1 1 1 1 -1 -1
+2 110 -1 30 2 -1 -1 2 60 -1 1 1 1 1 1 1 -1 -1
+3 140 -1 20 9 -1 -1 9 90 4000 1 1 1 1 1 1 -1 -1
+"""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "t.swf"
+    path.write_text(TRACE)
+    return path
+
+
+def call(*args: object) -> Result:
+    """Calls the command in this process; faults come out as exceptions."""
+    return CliRunner().invoke(command, [str(arg) for arg in args], catch_exceptions=False)
+
+
+def test_show(trace: Path) -> None:
+    output = call("show", trace).output
+    lines = output.splitlines()
+    assert lines[1] == "3 jobs submitted over 0.00 days, 0 dropped"
+    assert lines[2] == f"offered load on 16 cores: {(40 + 60 + 180) / (16 * 40):.3f}"
+    assert lines[4].split() == ["min", "25", "%", "median", "mean", "75", "%", "99", "%", "max"]
+    table = {line[:22].strip(): [float(word) for word in line[22:].split()] for line in lines[5:]}
+    assert table["run time (s)"] == [10, 15, 20, 20, 25, 29.8, 30]
+    assert table["requested time (s)"] == [60, 60, 60, 70, 75, 89.4, 90]
+    assert table["requested cores"] == [2, 3, 4, 5, 6.5, 8.9, 9]
+    assert table["memory (MB/core)"] == [0, 1, 2, 2, 3, 3.96, 4]
+    assert table["bandwidth (GB/s/core)"] == [0] * 7
+    assert table["inter-arrival time (s)"] == [10, 15, 20, 20, 25, 29.8, 30]
+
+
+def test_show_on_a_platform(trace: Path) -> None:
+    platform = load_platform(resolve("platforms", "learning"))
+    lines = call("show", trace, "--platform", "learning").output.splitlines()
+    assert lines[1] == "2 jobs submitted over 0.00 days, 1 dropped"
+    assert lines[2] == f"offered load on the {platform.n_cores} cores of {platform.name}: {100 / (4 * 10):.3f}"
+
+
+def test_show_one_job(tmp_path: Path) -> None:
+    path = tmp_path / "one.swf"
+    path.write_text(TRACE.splitlines()[1])
+    assert "offered load on 4 cores: inf" in call("show", path).output
+
+
+def test_validate(hdsim: Run, trace: Path) -> None:
+    done = hdsim("workload", "validate", trace)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{trace}: no fault\n", "")
+    trace.write_text(TRACE + "4 150 -1 nan" + " -1" * 14 + "\n5 150 -1 5 -1" + " -1" * 13 + "\n")
+    done = hdsim("workload", "validate", trace, "--platform", "learning")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert [line.partition(f"{trace}:")[2] for line in done.stderr.splitlines()] == [
+        "5: field 4 (run time): expected a finite number (-1 = unknown), got 'nan'",
+        "4: field 8 (requested processors): expected 1 to 4 (the platform's cores), got 9",
+        "6: field 8 (requested processors): expected 1 to 4 (the platform's cores), got -1",
+    ]
+
+
+def test_faults_and_warnings_are_single_messages(hdsim: Run, trace: Path, tmp_path: Path) -> None:
+    done = hdsim("workload", "show", "lublin_400")
+    assert done.returncode == 2
+    assert "did you mean 'lublin_4000'?" in done.stderr and "Traceback" not in done.stderr
+    done = hdsim("workload", "convert", trace, "-o", "t.json", "--platform", "learning")
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1 and "dropped 1 of 3 jobs" in done.stderr
+    done = hdsim("workload", "convert", trace, "-o", "no/such/place.json")
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "hdsim: error: no/such/place.json: expected a place that can be written: No such file or directory\n"
+    )
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_convert_to_json_and_back(trace: Path, tmp_path: Path) -> None:
+    call("convert", trace, "-o", tmp_path / "t.json.gz")
+    call("convert", tmp_path / "t.json.gz", "-o", tmp_path / "back.swf")
+    content = json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))
+    assert content["nb_res"] == 16
+    assert {profile["type"] for profile in content["profiles"].values()} == {"delay"}
+    first, last = (
+        load_workload(trace, memory_bandwidth="trace"),
+        load_workload(tmp_path / "back.swf", memory_bandwidth="trace"),
+    )
+    for key in ("job_id", "original_submission_time", "runtime", "requested_time", "requested_cores", "memory", "user"):
+        assert np.array_equal(getattr(first, key), getattr(last, key)), key
+
+
+def test_convert_to_hdeeprm(trace: Path, tmp_path: Path) -> None:
+    call("convert", trace, "-o", tmp_path / "t.out", "--to", "json", "--platform", "gaia", "--memory-bandwidth", "12")
+    content = json.loads((tmp_path / "t.out").read_text())
+    speed = load_platform(resolve("platforms", "gaia")).reference_gflops * 1e9
+    assert content["nb_res"] == 2280
+    assert content["profiles"][content["jobs"][0]["profile"]] == {
+        "type": "parallel_homogeneous", "com": 0, "cpu": 10 * speed, "req_time": 60, "req_ops": 60 * speed, "mem": 2,
+        "mem_bw": 12,
+    }  # fmt: skip
+
+
+def test_convert_a_part(trace: Path, tmp_path: Path) -> None:
+    call(
+        "convert", trace, "-o", tmp_path / "p.swf", "--start", 1, "--jobs", 2, "--arrival-factor", 2, "--memory", "7.5"
+    )
+    part = load_workload(tmp_path / "p.swf")
+    assert part.job_id.tolist() == [2, 3]
+    assert part.original_submission_time.tolist() == [0, 60]
+    assert part.memory.tolist() == [7.5, 7.5]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--memory-bandwidth", "lots"], "expected trace, none, draw or a number, got 'lots'"),
+        (["--memory-bandwidth", "-1"], "expected 'draw', 'none' or a number of at least 0, got '-1.0'"),
+        (["--jobs", "0"], "workload.jobs: expected at least 1 job"),
+        (["--start", "3"], "workload.start: expected a first job from 0 to 2"),
+        (["--strict", "--platform", "learning"], "t.swf:4: field 8 (requested processors): expected 1 to 4"),
+    ],
+)
+def test_convert_with_bad_options(trace: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    output = tmp_path / "o.json"
+    try:
+        result = call("convert", trace, "-o", output, *options)
+        assert result.exit_code == 2
+        text = result.output
+    except HdsimError as error:
+        text = str(error)
+    assert message in text
+    assert not output.exists()
+
+
+def test_unknown_extension(trace: Path, tmp_path: Path) -> None:
+    with pytest.raises(HdsimError, match=r"t.txt: expected a name that ends in .swf, .swf.gz, .json or .json.gz"):
+        call("convert", trace, "-o", tmp_path / "t.txt")
+
+
+def test_generate(tmp_path: Path) -> None:
+    options = [
+        "--jobs",
+        300,
+        "--cores",
+        64,
+        "--seed",
+        4,
+        "--typeless",
+        "--estimates",
+        "tsafrir",
+        "--memory",
+        "100,250.5",
+    ]
+    for name in ("a.swf", "b.swf", "c.swf.gz", "d.json"):
+        assert call("generate", *options, "-o", tmp_path / name).output == f"{tmp_path / name}: 300 jobs\n"
+    text = (tmp_path / "a.swf").read_bytes()
+    assert text == (tmp_path / "b.swf").read_bytes() == gzip.decompress((tmp_path / "c.swf.gz").read_bytes())
+    header = "; Note: made by: hdsim workload generate --jobs 300 --cores 64 --seed 4 --typeless --estimates tsafrir"
+    assert header in text.decode()
+    loaded, other = load_workload(tmp_path / "a.swf"), load_workload(tmp_path / "d.json")
+    assert len(loaded) == 300 and loaded.cluster_cores == 64
+    assert set(loaded.memory) == {100, 250.5}
+    assert np.all(loaded.requested_time >= loaded.runtime)
+    assert np.array_equal(loaded.runtime, other.runtime)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--jobs", "x"], "'x' is not a valid integer"),
+        (["--jobs", "10", "--memory", "1,b"], "expected numbers separated by commas, got '1,b'"),
+        (["--jobs", "10", "--estimates", "tsafrir"], "expected at least 200 jobs for the model of estimates, got 10"),
+        (["--jobs", "0"], "expected at least 1 job, got 0"),
+    ],
+)
+def test_generate_with_bad_options(tmp_path: Path, options: list[str], message: str) -> None:
+    try:
+        result = call("generate", *options, "-o", tmp_path / "o.swf")
+        assert result.exit_code == 2
+        text = result.output
+    except HdsimError as error:
+        text = str(error)
+    assert message in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bundled_trace_is_what_its_header_says(tmp_path: Path) -> None:
+    path = resolve("workloads", "lublin_4000")
+    note = re.search(r"^; Note: made by: hdsim workload (.*)$", path.read_text(), re.MULTILINE)
+    assert note
+    call(*shlex.split(note[1]), "-o", tmp_path / "again.swf")
+    assert (tmp_path / "again.swf").read_bytes() == path.read_bytes()
+    readme = (folder("workloads") / "README.md").read_text().replace("\\\n    ", "")
+    assert f"hdsim workload {note[1]} -o lublin_4000.swf" in readme
+
+
+def test_the_bundled_trace_keeps_the_bundled_platform_busy() -> None:
+    platform = load_platform(resolve("platforms", "gaia"))
+    trace = load_workload(resolve("workloads", "lublin_4000"), platform, strict=True)
+    assert len(trace) == 4000
+    assert 0.7 <= trace.offered_load * trace.cluster_cores / platform.n_cores <= 1.1
+    assert np.all(trace.requested_time >= trace.runtime)
+    assert np.all(trace.memory > 0)
+
+
+@pytest.mark.parametrize("name", sorted(bundled("workloads")))
+def test_bundled_workloads_have_no_fault(name: str) -> None:
+    assert "no fault" in call("validate", name).output
