@@ -5,28 +5,32 @@ Speeds of hdsim are given as ratios to these, measured in the same process, so t
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heappop, heappush
 from typing import Any
 
 
 def bare_fcfs(submit: list[float], runtime: list[float], size: list[int], cores: int) -> list[float]:
-    """Strict first come, first served; returns start times."""
-    running: list[tuple[float, int]] = []
-    starts = []
-    free, now = cores, 0.0
-    for job, arrival in enumerate(submit):
-        if arrival > now:
-            now = arrival
-        n = size[job]
-        while running and (running[0][0] <= now or free < n):
-            end, released = heappop(running)
-            free += released
-            if end > now:
-                now = end
-        free -= n
-        starts.append(now)
-        heappush(running, (now + runtime[job], n))
-    return starts
+    """Strict first come, first served with one heap of arrivals and completions; returns finish times."""
+    jobs = len(submit)
+    finish = [0.0] * jobs
+    events = [(submit[0], 1, 0)]
+    queue: deque[int] = deque()
+    free = cores
+    while events:
+        now, is_arrival, job = heappop(events)
+        if is_arrival:
+            queue.append(job)
+            if job + 1 < jobs:
+                heappush(events, (submit[job + 1], 1, job + 1))
+        else:
+            free += size[job]
+            finish[job] = now
+        while queue and size[queue[0]] <= free:
+            job = queue.popleft()
+            free -= size[job]
+            heappush(events, (now + runtime[job], 0, job))
+    return finish
 
 
 def bare_easy(

@@ -194,7 +194,7 @@ class SimBackend(simpy.Environment):
         self.cluster.end(job, state)
 
     def _leave(self, job: int, progress: Progress) -> None:
-        progress.end(job)
+        progress.end(job, self.cluster.running[job])
         self._disarm(self._walltimes.pop(job, None))
 
     @staticmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -13,20 +15,18 @@ class Contention(Protocol):
     """A contention model, made once a replay for one platform.
 
     A model is a class in a file of its own whose constructor takes the platform (and the settings of its file in
-    ``conf/contention``). The engine asks it again whenever a job starts or ends on a processor.
+    ``conf/contention``). The engine asks it again for the processors on which a job has started or ended.
     """
 
     def __init__(self, platform: Platform) -> None: ...
 
-    def speeds(self, processor: int, cores: Sequence[int], demands: Sequence[float]) -> float | Sequence[float]:
-        """Relative speed of the jobs on a processor.
+    def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Relative speed of the busy cores of some processors.
 
         Args:
-            processor: Processor index.
-            cores: Busy cores of each job on the processor.
-            demands: Memory bandwidth each of those jobs asks for, GB/s a core.
+            processors: (m,) processor indices.
+            demands: (m,) GB/s of memory bandwidth that all busy cores of each processor ask for together.
 
         Returns:
-            Share of peak speed in (0, 1]: one float for all jobs, or one for each of them. A model returns always the
-            one or always the other.
+            (m,) share of peak speed in (0, 1].
         """

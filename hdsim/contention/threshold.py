@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import mul
 from typing import TYPE_CHECKING
 
-from hdsim.power import OVERSUBSCRIBED, PSTATES
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.power import COMPUTING, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
+
+#: Demands are sums of floats; this share of the bandwidth is not taken for an oversubscription.
+ROUNDING = 1e-9
 
 
 class Threshold:
     """Full speed while the demands fit into the processor's bandwidth, 75 % for all its cores when they do not."""
 
     def __init__(self, platform: Platform) -> None:
-        self._bandwidth = platform.mem_bw.tolist()
+        self._limit = platform.mem_bw * (1 + ROUNDING)
 
-    def speeds(self, processor: int, cores: Sequence[int], demands: Sequence[float]) -> float:
+    def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :class:`hdsim.contention.Contention`."""
-        oversubscribed = sum(map(mul, cores, demands)) > self._bandwidth[processor]
-        return PSTATES[OVERSUBSCRIBED].speed if oversubscribed else 1.0
+        oversubscribed = demands > self._limit[processors]
+        return np.where(oversubscribed, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)

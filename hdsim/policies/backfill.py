@@ -167,8 +167,8 @@ class _SpareNodes:
         for end, job in ends.order:
             if self._spare >= 0 and end > self.shadow:
                 break
-            nodes, counts = cores.nodes_of(cluster.running[job])
-            self._spare += self._change(nodes, counts, float(cluster.workload.memory[job]))
+            held = cluster.running[job]
+            self._spare += self._change(held.nodes, held.node_counts, float(cluster.workload.memory[job]))
             self.shadow = end
         self.extra = math.inf  # how many cores are left over depends on where they are
 
@@ -181,11 +181,10 @@ class _SpareNodes:
 
     def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
-        nodes, counts = cluster.cores.nodes_of(placement)
         memory = float(cluster.workload.memory[job])
-        change = self._change(nodes, -counts, memory)
+        change = self._change(placement.nodes, -placement.node_counts, memory)
         if self._spare + change < 0:
-            self._change(nodes, counts, memory)
+            self._change(placement.nodes, placement.node_counts, memory)
             return False
         self._spare += change
         return True
@@ -315,9 +314,9 @@ class _NodePlan:
             -np.maximum.reduceat(preference, platform.node_first_processor[:-1]), kind="stable"
         )
         for end, job in ends.order:
-            nodes, counts = cores.nodes_of(cluster.running[job])
+            held = cluster.running[job]
             i = self._split(_later(end, cluster.now))
-            self._add(i, len(self._times), nodes, counts, float(cluster.workload.memory[job]))
+            self._add(i, len(self._times), held.nodes, held.node_counts, float(cluster.workload.memory[job]))
 
     def _split(self, time: float) -> int:
         """Index of the step that begins at `time`, made if there is none."""
@@ -364,7 +363,7 @@ class _NodePlan:
                 placement = cluster.pick(job, limit=room)
                 if placement is None:
                     return None
-                nodes, counts = cluster.cores.nodes_of(placement)
+                nodes, counts = placement.nodes, placement.node_counts
                 needed = cluster.estimate(job, placement)
             else:
                 nodes, counts = self._first_nodes(room, n)
