@@ -1,0 +1,332 @@
+"""``hdsim run``: one replay, or a sweep of them."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hdsim.errors import HdsimError
+from hdsim.resources import folder, resolve
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from hdsim.agent import Agent
+    from hdsim.cli.config import Composer
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+_STATISTICS = ("mean", "median", "p95", "p99", "max")
+# Columns of a sweep's table.
+_SWEEP_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
+
+
+def _options() -> str:
+    groups = sorted(path for path in folder("conf").iterdir() if path.is_dir())
+    lines = [f"{group.name}: {', '.join(sorted(file.stem for file in group.glob('*.yaml')))}" for group in groups]
+    return "\n\n".join(["Groups and their options:", *lines])
+
+
+@click.command(epilog=_options())
+@click.option("-m", "--multirun", is_flag=True, help="Run a sweep: every combination of KEY=VALUE,VALUE,...")
+@click.option("-c", "--cfg", type=click.Choice(["job", "hydra", "all"]), help="Print the configuration and stop.")
+@click.option("--resolve", "resolved", is_flag=True, help="With --cfg: print values instead of ${references}.")
+@click.option("-p", "--package", help="With --cfg: print this part only.")
+@click.option(
+    "-i",
+    "--info",
+    type=click.Choice(["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]),
+    help="Print where the configuration comes from and stop.",
+)
+@click.option("-cd", "--config-dir", help="A folder laid out like conf/ with options of your own.")
+@click.option("-cn", "--config-name", default="config", help="Another primary configuration than config.yaml.")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def run(
+    overrides: tuple[str, ...],
+    multirun: bool,
+    cfg: str | None,
+    resolved: bool,
+    package: str | None,
+    info: str | None,
+    config_dir: str | None,
+    config_name: str,
+) -> None:
+    """Replays a workload on a platform with an agent and writes a run directory.
+
+    \b
+    hdsim run
+    hdsim run platform=pik workload.path=log.swf.gz workload.jobs=10000 agent=easy
+    hdsim run agent=shortest-low_power contention=threshold
+    hdsim run -m agent=fcfs,sjf,easy-saf seed=1,2,3 hydra.sweep.dir=runs/orders
+
+    An agent goes by a short name (fcfs, sjf, saf, f1, wfp3, easy, conservative, easy-sjf, shortest-high_gflops, ...),
+    by agent.path=FILE.py or by agent._target_=package.Class. All keys are in docs/configuration.md.
+    """  # noqa: D301 - click reads the backspace character
+    from hdsim.cli.config import Composer
+
+    composer = Composer(config_dir, config_name)
+    given = composer.overrides(overrides)
+    if cfg:
+        composer.show(given, cfg, package, resolved)
+    elif info:
+        composer.info(given, info)
+    elif multirun or composer.is_sweep(given):
+        _sweep(composer, given)
+    else:
+        _single(composer, given)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a configuration names, read and made."""
+
+    platform: Platform
+    workload: Workload
+    agent: Agent
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        directory: Its run directory.
+        metrics: Its metrics; empty if it failed.
+        error: What it failed with.
+        skipped: It had finished before.
+    """
+
+    directory: Path
+    metrics: Mapping[str, float]
+    error: Exception | None = None
+    skipped: bool = False
+
+
+def prepare(config: Mapping[str, Any]) -> Inputs:
+    """Reads and makes everything a configuration names, so that a mistake in it is found before anything is written.
+
+    Raises:
+        HdsimError: A file or a setting cannot be used.
+    """
+    from hdsim.agent import make_agent
+    from hdsim.replay import make_contention
+
+    platform_key = _platform_key(config)
+    platform = _platform(*platform_key)
+    agent = make_agent(config["agent"])
+    make_contention(config["contention"], platform)
+    options = {key: value for key, value in config["workload"].items() if key != "path"}
+    path = resolve("workloads", config["workload"]["path"], where="workload.path")
+    workload = _workload(path, platform_key, (*options.items(), ("seed", config["seed"])))
+    return Inputs(platform, workload, agent)
+
+
+def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
+    return resolve("platforms", config["platform"]["path"], where="platform.path"), config["platform"]["types"]
+
+
+# The runs of a sweep share what they have in common; platforms and workloads cannot be changed.
+@lru_cache(maxsize=4)
+def _platform(path: Path, types: str | None) -> Platform:
+    from hdsim.platform import load_platform
+
+    return load_platform(path, types)
+
+
+@lru_cache(maxsize=4)
+def _workload(path: Path, platform_key: tuple[Path, str | None], options: tuple[tuple[str, Any], ...]) -> Workload:
+    from hdsim.workload import load_workload
+
+    return load_workload(path, _platform(*platform_key), **dict(options))
+
+
+def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outcome:
+    """Replays in a run directory; a failure is kept there and returned.
+
+    Raises:
+        KeyboardInterrupt: A signal came; the jobs finished so far are in the directory.
+    """
+    from hdsim.replay import Interrupted, simulate
+    from hdsim.rundir import RunDirectory
+
+    run = RunDirectory(directory)
+    run.start(config, inputs.platform, inputs.workload)
+    try:
+        result = simulate(
+            inputs.platform,
+            inputs.workload,
+            inputs.agent,
+            contention=config["contention"],
+            seed=config["seed"],
+            kill_at_walltime=config["backend"]["kill_at_walltime"],
+            progress=True,
+            config=config,
+        )
+        run.finish(result)
+    except Interrupted as stopped:
+        run.finish(stopped.result)
+        raise
+    except Exception as error:
+        run.fail(error)
+        return Outcome(directory, {}, error)
+    return Outcome(directory, result.metrics)
+
+
+def _single(composer: Composer, given: Sequence[str]) -> None:
+    config = composer.compose(given)
+    inputs = prepare(config)
+
+    def task(_: DictConfig) -> Outcome:
+        return execute(config, inputs, _directory())
+
+    with _stoppable("the jobs finished so far are in the run directory"):
+        outcome: Outcome = composer.run(given, task)
+    if outcome.error:
+        raise outcome.error
+    workload, platform = inputs.workload, inputs.platform
+    click.echo(
+        f"{len(workload):,} jobs of {Path(workload.source).name} on {platform.name}, {platform.n_cores:,} cores\n"
+    )
+    click.echo(_metrics_table(outcome.metrics))
+    click.echo(f"\nrun directory  {_shown(outcome.directory)}")
+    click.echo(f"report         hdsim report {_shown(outcome.directory)}")
+
+
+def _sweep(composer: Composer, given: Sequence[str]) -> None:
+    directory, runs = composer.sweep(given)
+    configs = [composer.compose(overrides) for overrides in runs]
+    _check_all(configs)
+    click.echo(f"{len(runs)} runs in {directory}")
+    with _stoppable(f"the same command with hydra.sweep.dir={directory} goes on where it stopped"):
+        outcomes: list[Outcome] = composer.multirun(given, partial(_sweep_task, total=len(runs)))
+    click.echo(_sweep_table([outcome for outcome in outcomes if not outcome.error], directory))
+    click.echo(f"\ncompare        hdsim compare {directory}")
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if failed:
+        click.echo(f"\nhdsim: error: {len(failed)} of {len(runs)} runs failed", err=True)
+        for outcome in failed:
+            click.echo(f"  {_name(outcome.directory, directory)}: {outcome.error}", err=True)
+        raise click.exceptions.Exit(2 if all(isinstance(run.error, HdsimError) for run in failed) else 1)
+
+
+def _check_all(configs: Sequence[Mapping[str, Any]]) -> None:
+    """Finds what can be found wrong with the runs of a sweep without reading every file.
+
+    Raises:
+        HdsimError: A file is missing or an agent cannot be made; or anything is wrong with the first run.
+    """
+    from hdsim.agent import make_agent
+
+    prepare(configs[0])
+    for config in configs[1:]:
+        resolve("platforms", config["platform"]["path"], where="platform.path")
+        resolve("workloads", config["workload"]["path"], where="workload.path")
+        make_agent(config["agent"])
+
+
+def _sweep_task(composed: DictConfig, total: int) -> Outcome:
+    """One run of a sweep; whatever happens to it, the others go on."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from hdsim.cli.config import plain
+    from hdsim.rundir import RunDirectory
+
+    directory, config = _directory(), plain(composed)
+    label = f"[{HydraConfig.get().job.num + 1}/{total}] {directory.name}"
+    run = RunDirectory(directory)
+    if run.finished_with(config):
+        click.echo(f"{label}: finished before")
+        return Outcome(directory, run.metrics())
+    click.echo(label)
+    try:
+        inputs = prepare(config)
+    except Exception as error:
+        run.start(config)
+        run.fail(error)
+        return Outcome(directory, {}, error)
+    return execute(config, inputs, directory)
+
+
+def _directory() -> Path:
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+@contextmanager
+def _stoppable(advice: str) -> Iterator[None]:
+    """Treats SIGTERM as Ctrl-C, and ends the command with one line and status 1 after either."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        click.echo(f"hdsim: {str(error) or 'interrupted'}; {advice}", err=True)
+        raise click.exceptions.Exit(1) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _metrics_table(metrics: Mapping[str, float]) -> str:
+    """Statistics of one quantity on a line, then the other metrics one a line, with units."""
+    from hdsim.metrics import unit
+
+    statistics: dict[str, dict[str, float]] = {}
+    others = {}
+    for name, value in metrics.items():
+        kind, _, quantity = name.partition("_")
+        if kind in _STATISTICS:
+            statistics.setdefault(quantity, {})[kind] = value
+        else:
+            others[name] = value
+    columns = [kind for kind in _STATISTICS if any(kind in numbers for numbers in statistics.values())]
+    rows = [["", *columns, ""]]
+    for quantity, numbers in statistics.items():
+        rows.append([quantity, *(_number(numbers[kind]) for kind in columns), unit(f"mean_{quantity}")])
+    width = max(map(len, others))
+    lines = [f"{name:{width}}  {_number(value):>16} {unit(name)}".rstrip() for name, value in others.items()]
+    return _aligned(rows) + "\n\n" + "\n".join(lines)
+
+
+def _sweep_table(outcomes: Sequence[Outcome], directory: Path) -> str:
+    """One line a run that did not fail, with its main metrics."""
+    from hdsim.metrics import unit
+
+    headings = [f"{name} [{unit(name)}]" if unit(name) else name for name in _SWEEP_METRICS]
+    rows = [["run", *headings]]
+    for outcome in outcomes:
+        numbers = [_number(outcome.metrics[name]) for name in _SWEEP_METRICS]
+        rows.append([_name(outcome.directory, directory), *numbers])
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    if abs(value) >= 1e9:
+        return f"{value:.4e}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4f}"
+
+
+def _name(directory: Path, parent: Path) -> str:
+    return str(directory.relative_to(parent.absolute()))
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
