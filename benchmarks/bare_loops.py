@@ -1,6 +1,6 @@
 """Reference loops: the least work a replay in Python can do. They count cores, and nothing else.
 
-Speeds of hdsim are given as ratios to these, measured in the same process, so that they can be compared between machines.
+Speeds of hdsim are given as ratios to these, measured in the same process, so that machines can be compared.
 """
 
 from __future__ import annotations

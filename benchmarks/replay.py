@@ -1,8 +1,8 @@
 """Speed of whole replays on one core, as CPU time and as ratios to bare loops measured in the same process.
 
-    python benchmarks/replay.py                     # generated traces only
-    python benchmarks/replay.py --data ../shared/data   # also the real traces and the workloads run on Batsim
-    python benchmarks/replay.py --only easy ricc
+python benchmarks/replay.py                     # generated traces only
+python benchmarks/replay.py --data ../shared/data   # also the real traces and the workloads run on Batsim
+python benchmarks/replay.py --only easy ricc
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ def bench_linear(data: Path | None) -> None:
     print(f"time of 1,000,000 jobs is {many / few:.1f} x that of 100,000")
 
 
-BENCHMARKS = {
-    name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")
-}
+BENCHMARKS = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}
 
 
 def main() -> None:

@@ -92,9 +92,9 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
 
     Args:
         spec: An agent object (returned as it is), a short name (see :func:`parse_name`; a name registered by an
-            installed package in the entry point group ``hdsim.agents`` goes first), or a mapping with ``path`` (a Python
-            file with one `Agent` subclass), ``_target_`` (``package.Class``) or the settings of a classic agent. Every
-            further key of a mapping is passed to the constructor.
+            installed package in the entry point group ``hdsim.agents`` goes first), or a mapping with ``path`` (a
+            Python file with one `Agent` subclass), ``_target_`` (``package.Class``) or the settings of a classic agent.
+            Every further key of a mapping is passed to the constructor.
 
     Raises:
         ConfigError: The agent cannot be found or does not take the settings.

@@ -1,8 +1,9 @@
 """Idle cores and how a core policy picks among them.
 
 Two stores with the same verbs (`pick`, `take`, `give_back`). `OrderedCores` serves the common case in which cores are
-equally fast and differ only in a fixed order of preference: the idle cores are a sorted list and a pick is its tail. `NodeCores`
-serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core given.
+equally fast and differ only in a fixed order of preference: the idle cores are a sorted list and a pick is its tail.
+`NodeCores` serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core
+given.
 """
 
 from __future__ import annotations
@@ -373,7 +374,7 @@ class NodeCores:
         assert (self.node_memory >= 0).all(), "a node's free memory is negative"
 
 
-def capacity(idle: Ints, free_memory: Floats, memory: float) -> Ints | Floats:
+def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
     """Cores that nodes with `idle` cores and `free_memory` MB can give to a job of `memory` MB a core."""
     if not memory:
         return idle

@@ -1,7 +1,7 @@
 """The discrete-event engine: a SimPy environment that hands out one instant at a time and feeds a `Cluster`.
 
-Completions, walltimes and calls are SimPy events with a callback, never a process per job; a completion whose date moves
-is disarmed and armed again. Arrivals are read from the sorted trace and need no event.
+Completions, walltimes and calls are SimPy events with a callback, never a process per job; a completion whose date
+moves is disarmed and armed again. Arrivals are read from the sorted trace and need no event.
 """
 
 from __future__ import annotations
@@ -177,11 +177,11 @@ class SimBackend(simpy.Environment):
         self.cluster.end(job, self._finals[job])
 
     def _on_walltime(self, event: Alarm) -> None:
-        self._stop(event.value, FinalState.COMPLETED_WALLTIME_REACHED)
+        self._stop(event._value, FinalState.COMPLETED_WALLTIME_REACHED)
 
     def _on_kill(self, event: Alarm) -> None:
-        if event.value in self.cluster.running:
-            self._stop(event.value, FinalState.COMPLETED_KILLED)
+        if event._value in self.cluster.running:
+            self._stop(event._value, FinalState.COMPLETED_KILLED)
 
     def _on_call(self, _event: Alarm) -> None:
         self._called = True

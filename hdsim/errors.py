@@ -1,11 +1,11 @@
 """The exception tree: every fault a user can cause is one of these, and the commands turn it into one message.
 
-    HdsimError
-      PlatformError   a platform file or its types
-      WorkloadError   a trace, a workload file or a generator's parameters
-      ConfigError     a configuration key, an agent name, a command's argument
-      DecisionError   an agent asked for something that cannot be done
-      BackendError    the other side of a socket or an API went wrong
+HdsimError
+  PlatformError   a platform file or its types
+  WorkloadError   a trace, a workload file or a generator's parameters
+  ConfigError     a configuration key, an agent name, a command's argument
+  DecisionError   an agent asked for something that cannot be done
+  BackendError    the other side of a socket or an API went wrong
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def unit(name: str) -> str:
 
 
 def slowdown(turnaround: Floats, execution: Floats) -> Floats:
-    """Turnaround over execution time; an execution of 0 s (a coarse clock's) counts as 1 s, and the result as 1 at least.
+    """Turnaround over execution time, at least 1; an execution of 0 s (a coarse clock's) counts as 1 s.
 
     Args:
         turnaround: (J,) s.
@@ -80,8 +80,8 @@ def summary(result: Result) -> dict[str, float]:
 
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
-        slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome, and
-        ``jobs_per_second`` of wall time.
+        slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
+        and ``jobs_per_second`` of wall time.
     """
     ended = ~np.isnan(result.finish_time)
     start, finish = result.starting_time[ended], result.finish_time[ended]
@@ -160,8 +160,8 @@ def exploitation(result: Result) -> float:
 def loss_of_capacity(result: Result) -> float:
     """Share of the capacity that idles while queued jobs ask for it, Zhang et al. (IPDPS 2000).
 
-    The integral over time of min(idle cores, cores asked for by queued jobs) over cores x makespan. Only jobs that started
-    count as queued, from their submission to their start.
+    The integral over time of min(idle cores, cores asked for by queued jobs) over cores x makespan. Only jobs that
+    started count as queued, from their submission to their start.
     """
     cores = result.sizes.astype(float)
     submission, start = result.workload.submission_time[result.started], result.starting_time[result.started]

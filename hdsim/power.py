@@ -96,7 +96,7 @@ def busy_seconds(
     """
     n = platform.n_processors
     start, finish = starting_time[held.job], finish_time[held.job]
-    core_seconds = np.bincount(held.processor, (finish - start) * held.cores, n)
+    core_seconds = np.asarray(np.bincount(held.processor, (finish - start) * held.cores, n), np.float64)
     if platform.n_cores == n:
         return core_seconds, core_seconds
     # The union of a processor's jobs: in order of starts, a job adds what lies after the latest finish before it.
@@ -112,7 +112,7 @@ def busy_seconds(
     same = processor[1:] == processor[:-1]
     covered_until[1:][same] = latest_finish[:-1][same]
     added = np.maximum(latest_finish - np.maximum(start, covered_until), 0.0)
-    return core_seconds, np.bincount(processor, added, n)
+    return core_seconds, np.asarray(np.bincount(processor, added, n), np.float64)
 
 
 def total_energy(
@@ -133,9 +133,7 @@ def total_energy(
     return float(np.sum(platform.power * (computing + idle + asleep)))
 
 
-def batsim_artefact(
-    platform: Platform, first_change: NDArray[np.float64], first_query: float
-) -> float:
+def batsim_artefact(platform: Platform, first_change: NDArray[np.float64], first_query: float) -> float:
     """Energy in J that Batsim reports beyond the true figure.
 
     SimGrid's energy plugin counts a host at the power of P-state 0 until the host's first update after time 0.

@@ -38,9 +38,11 @@ _INSTANTS_PER_LOOK = 512
 class Backend(Protocol):
     """What runs the jobs: the engine, a Batsim, a Kubernetes API server."""
 
-    def advance(self) -> bool: ...
+    def advance(self) -> bool:
+        """Waits for the next news and puts them into the cluster; False when there will be none."""
 
-    def apply(self) -> None: ...
+    def apply(self) -> None:
+        """Carries out what the scheduler decided on them."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -128,9 +130,7 @@ def simulate(
                 impossible=impossible.tolist(),
             )
             replay(backend, cluster, agent, stop, bar, check=check)
-        result = Result.of(
-            cluster, config=config, wall_seconds=time.perf_counter() - begin, interrupted=bool(stop)
-        )
+        result = Result.of(cluster, config=config, wall_seconds=time.perf_counter() - begin, interrupted=bool(stop))
         # Freed here, the many placements need not be gone through by the collector.
         cluster.placements.clear()
     if stop:
@@ -170,9 +170,9 @@ def replay(
 
 def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
     """Duration and final state of every job that runs undisturbed on cores of the reference speed."""
-    finals = np.where(
-        workload.return_code == 0, FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_FAILED
-    ).astype(np.int8)
+    finals = np.where(workload.return_code == 0, FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_FAILED).astype(
+        np.int8
+    )
     if not kill_at_walltime:
         return workload.runtime, finals
     finals[workload.runtime >= workload.walltime] = FinalState.COMPLETED_WALLTIME_REACHED

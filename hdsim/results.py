@@ -89,7 +89,9 @@ class Result:
         self.interrupted = interrupted
 
     @classmethod
-    def of(cls, cluster: Cluster, *, config: Mapping[str, Any] | None, wall_seconds: float, interrupted: bool) -> Result:
+    def of(
+        cls, cluster: Cluster, *, config: Mapping[str, Any] | None, wall_seconds: float, interrupted: bool
+    ) -> Result:
         """Collects the columns from the state at the end of a replay."""
         started = np.fromiter(cluster.placements, np.int64, len(cluster.placements))
         sizes = cluster.workload.requested_cores[started]
@@ -116,7 +118,7 @@ class Result:
         submission = workload.submission_time
         return Jobs(
             {
-                "job_id": lambda: workload.job_id.copy(),
+                "job_id": workload.job_id.copy,
                 "submission_time": submission.copy,
                 "requested_number_of_resources": workload.requested_cores.copy,
                 "requested_time": workload.requested_time.copy,

@@ -136,7 +136,7 @@ class Cluster:
             DecisionError: The job is not in the queue, or the cores are not idle or not enough.
         """
         if job not in self.queue:
-            raise DecisionError(f"job {self._name(job)} cannot be started: expected a queued job, it is {self._state(job)}")
+            raise self._misplaced(job, "started", "queued")
         if placement is None:
             placement = self.pick(job)
             if placement is None:
@@ -171,7 +171,7 @@ class Cluster:
             DecisionError: The job is not in the queue.
         """
         if job not in self.queue:
-            raise DecisionError(f"job {self._name(job)} cannot be rejected: expected a queued job, it is {self._state(job)}")
+            raise self._misplaced(job, "rejected", "queued")
         del self.queue[job]
         self.state[job] = FinalState.REJECTED
 
@@ -182,7 +182,7 @@ class Cluster:
             DecisionError: The job does not run.
         """
         if job not in self.running:
-            raise DecisionError(f"job {self._name(job)} cannot be killed: expected a running job, it is {self._state(job)}")
+            raise self._misplaced(job, "killed", "running")
         self.killed.append(job)
 
     def call_me_later(self, time: float) -> None:
@@ -248,13 +248,15 @@ class Cluster:
         platform = self.platform
         memory, bandwidth = platform.memory.copy(), platform.mem_bw.copy()
         for job, placement in self.running.items():
-            np.subtract.at(memory, platform.processor_node[platform.core_processor[placement.cores]], self._demands.memory[job])
-            np.subtract.at(bandwidth, platform.core_processor[placement.cores], self._demands.bandwidth[job])
+            owner = platform.core_processor[placement.cores]
+            np.subtract.at(memory, platform.processor_node[owner], self._demands.memory[job])
+            np.subtract.at(bandwidth, owner, self._demands.bandwidth[job])
         assert np.allclose(memory, cores.node_memory), "free memory of nodes"
         assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
 
     def _name(self, job: int) -> str:
         return str(self.workload.job_id[job]) if 0 <= job < len(self.state) else f"index {job}"
 
-    def _state(self, job: int) -> str:
-        return FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
+    def _misplaced(self, job: int, done: str, expected: str) -> DecisionError:
+        state = FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
+        return DecisionError(f"job {self._name(job)} cannot be {done}: expected a {expected} job, it is {state}")

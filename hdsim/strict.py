@@ -1,8 +1,8 @@
 """A short cut through the engine for the commonest baselines: jobs served strictly in a fixed order.
 
-Where cores are interchangeable, nothing slows a job down and the agent is nothing but an order of the queue, a replay is
-list scheduling: every duration is known beforehand and each instant has one obvious outcome. This loop gives the same
-schedule as the engine, core by core (tests hold the two equal), at several times its speed.
+Where cores are interchangeable, nothing slows a job down and the agent is nothing but an order of the queue, a replay
+is list scheduling: every duration is known beforehand and each instant has one obvious outcome. This loop gives the
+same schedule as the engine, core by core (tests hold the two equal), at several times its speed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hdsim.cores import STATIC_KEYS, Floats, capacity
+from hdsim.cores import STATIC_KEYS, Floats, Ints, capacity
 from hdsim.policies.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
@@ -56,11 +56,21 @@ class Backfill(Protocol):
 
     serves_head: bool
 
-    def started(self, cluster: Cluster, job: int, placement: Any) -> None: ...
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
+        """A job was started by someone else."""
 
-    def ended(self, cluster: Cluster) -> None: ...
+    def ended(self, cluster: Cluster) -> None:
+        """Jobs may have ended: see ``cluster.ended``."""
 
-    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None: ...
+    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+        """Start what may start.
+
+        Args:
+            cluster: The cluster.
+            queue: The queue; started jobs are taken out of it.
+            order: The same jobs in the order in which candidates are tried; may be `queue` itself.
+            head: The first job of the queue.
+        """
 
 
 def _start(cluster: Cluster, queue: Queue, order: Queue, job: int, placement: Any) -> None:
@@ -256,9 +266,9 @@ class _CorePlan:
         self.times = [cluster.now]
         self.free = [cluster.n_idle]
         for end, job in ends.order:
-            end = _later(end, cluster.now)
-            if end > self.times[-1]:
-                self.times.append(end)
+            date = _later(end, cluster.now)
+            if date > self.times[-1]:
+                self.times.append(date)
                 self.free.append(self.free[-1])
             self.free[-1] += cluster.size[job]
 
@@ -374,7 +384,7 @@ class _NodePlan:
                 return nodes, counts, needed, placement
             duration = needed
 
-    def _first_nodes(self, room: Floats, n: int) -> tuple[Any, Any]:
+    def _first_nodes(self, room: Floats | Ints, n: int) -> tuple[Any, Any]:
         """The fastest nodes with room, and the cores to take of each."""
         offered = room[self._preferred]
         before = np.cumsum(offered) - offered
