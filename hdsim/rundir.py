@@ -1,0 +1,577 @@
+"""A run directory: what a replay leaves on disk, in the file formats of Batsim where Batsim has one.
+
+``jobs.csv``, ``schedule.csv`` and ``machine_states.csv`` have the columns of Batsim's ``out_*.csv``, so that evalys and
+other tools read them. Every file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import platform as host
+import signal as signals
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim import __version__, power, series
+from hdsim.errors import ConfigError, HdsimError
+from hdsim.platform import Platform
+from hdsim.state import FinalState
+
+if TYPE_CHECKING:
+    from hdsim.results import Result
+    from hdsim.workload import Workload
+
+Floats = NDArray[np.float64]
+
+#: Columns of jobs.csv, which are those of Batsim's out_jobs.csv.
+JOB_COLUMNS = (
+    "job_id", "workload_name", "profile", "submission_time", "requested_number_of_resources", "requested_time",
+    "success", "final_state", "starting_time", "execution_time", "finish_time", "waiting_time", "turnaround_time",
+    "stretch", "allocated_resources", "consumed_energy", "metadata",
+)  # fmt: skip
+_STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
+_REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
+_TEXTS = {"job_id", "workload_name", "profile", "final_state", "allocated_resources", "metadata"}
+_INTEGERS = {"requested_number_of_resources", "success"}
+
+#: States in which a job has a row in jobs.csv: it is done with.
+_DONE = (
+    FinalState.COMPLETED_SUCCESSFULLY,
+    FinalState.COMPLETED_FAILED,
+    FinalState.COMPLETED_WALLTIME_REACHED,
+    FinalState.COMPLETED_KILLED,
+    FinalState.REJECTED,
+)
+#: Columns of a workload that decide what is replayed.
+_DIGESTED = (
+    "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
+    "fixed_duration", "return_code",
+)  # fmt: skip
+_MANIFEST = "manifest.json"
+_OUTPUTS = (
+    "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
+)  # fmt: skip
+
+
+class RunDirectory:
+    """Writes a run directory: `start`, then one of `finish`, `interrupt` and `fail`.
+
+    Args:
+        path: The directory; it is made if need be, and results of an earlier run in it are removed by `start`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._manifest: dict[str, Any] = {}
+        self._begin = datetime.now(UTC)
+
+    def start(
+        self,
+        config: Mapping[str, Any],
+        platform: Platform | None = None,
+        workload: Workload | None = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        """Makes the directory and the manifest of a run that has just begun.
+
+        Args:
+            config: The whole configuration.
+            platform: None when the run fails before it is read.
+            workload: None when the run fails before it is read.
+            seed: Seed of the replay; by default the configuration's.
+
+        Raises:
+            ConfigError: The directory cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"expected a directory that can be made: {error.strerror}", where=str(self.path)
+            ) from None
+        for name in _OUTPUTS:
+            (self.path / name).unlink(missing_ok=True)
+        self._begin = datetime.now(UTC)
+        self._manifest = {
+            "status": "running",
+            "start": self._begin.isoformat(timespec="seconds"),
+            "seeds": {"seed": config.get("seed") if seed is None else seed},
+            "config": _plain(config),
+            "inputs": list(_inputs(config, platform, workload)),
+            "platform": platform and {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes},
+            "workload": workload and {"name": workload.name, "jobs": len(workload), "sha256": _digest(workload)},
+            "git_commit": _git_commit(),
+            "command": sys.argv,
+        }
+        self._write_manifest()
+
+    def finish(self, result: Result) -> None:
+        """Writes all results; of an interrupted replay, those of the jobs that were done by then."""
+        self._results(result)
+        self._end("interrupted" if result.interrupted else "finished", simulated_seconds=result.end_time)
+
+    def interrupt(self, result: Result, signal: int) -> None:
+        """Writes the results of the jobs that were done when a signal came.
+
+        Args:
+            result: The replay until then.
+            signal: Number of the signal.
+        """
+        self._results(result)
+        self._end("interrupted", simulated_seconds=result.end_time, signal=signals.Signals(signal).name)
+
+    def fail(self, error: BaseException) -> None:
+        """Keeps what went wrong in the manifest."""
+        known = isinstance(error, HdsimError)
+        told = {"error": str(error) if known else f"{type(error).__name__}: {error}"}
+        if not known:
+            told["traceback"] = "".join(traceback.format_exception(error))
+        self._end("failed", **told)
+
+    @staticmethod
+    def is_finished(path: str | Path) -> bool:
+        """Whether a directory holds a run that came to its end."""
+        try:
+            return bool(read_manifest(path)["status"] == "finished")
+        except ConfigError:
+            return False
+
+    def finished_with(self, config: Mapping[str, Any]) -> bool:
+        """Whether the directory holds a finished run of this very configuration."""
+        return self.is_finished(self.path) and read_manifest(self.path)["config"] == _plain(config)
+
+    def metrics(self) -> dict[str, float]:
+        """Reads the metrics of the run in the directory.
+
+        Raises:
+            ConfigError: There are none.
+        """
+        return _read_metrics(self.path)
+
+    def _results(self, result: Result) -> None:
+        from hdsim.metrics import full
+
+        write_jobs(self.path / "jobs.csv", result)
+        _write_schedule(self.path / "schedule.csv", result)
+        _write_machine_states(self.path / "machine_states.csv", result)
+        processors, starts, ends = result.oversubscribed
+        if len(processors):
+            with _replacing(self.path / "oversubscription.csv") as file:
+                file.write("processor,start,end\n")
+                rows = zip(processors.tolist(), starts.tolist(), ends.tolist(), strict=True)
+                file.writelines(f"{processor},{start:.6f},{end:.6f}\n" for processor, start, end in rows)
+        _write_json(self.path / "platform.json", result.platform.to_dict())
+        _write_json(self.path / "metrics.json", full(result))
+
+    def _end(self, status: str, **more: Any) -> None:
+        self._manifest |= {"status": status, "duration": (datetime.now(UTC) - self._begin).total_seconds(), **more}
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        # At the end more packages have been loaded than at the start.
+        _write_json(self.path / _MANIFEST, self._manifest | {"versions": _versions()})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run read back from its directory, with what :mod:`hdsim.series` and reports need.
+
+    It has only the jobs that have a row in ``jobs.csv`` (those that ended or were rejected), and times of 6 decimals;
+    job indices count these rows. Attributes that a :class:`hdsim.results.Result` also has mean the same.
+
+    Attributes:
+        path: The directory.
+        manifest: Content of manifest.json.
+        metrics: Metrics by name, NaN where there is none.
+        platform: The platform.
+        jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist.
+        oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    metrics: dict[str, float]
+    platform: Platform
+    jobs: Mapping[str, NDArray[Any]]
+    oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of the run."""
+        config: dict[str, Any] = self.manifest["config"]
+        return config
+
+    @property
+    def starting_time(self) -> Floats:
+        """(J,) s, NaN for a rejected job."""
+        return self.jobs["starting_time"]
+
+    @property
+    def finish_time(self) -> Floats:
+        """(J,) s, NaN for a rejected job."""
+        return self.jobs["finish_time"]
+
+    @property
+    def busy_until(self) -> Floats:
+        """(J,) s, the finish of each job."""
+        return self.jobs["finish_time"]
+
+    @cached_property
+    def end_time(self) -> float:
+        """End of the period accounted for, s."""
+        finish = self.finish_time
+        return float(self.manifest.get("simulated_seconds", finish[~np.isnan(finish)].max(initial=0.0)))
+
+    @cached_property
+    def state(self) -> NDArray[np.int8]:
+        """(J,) :class:`hdsim.state.FinalState`."""
+        return np.array([FinalState[name] for name in self.jobs["final_state"].tolist()], np.int8)
+
+    @cached_property
+    def started(self) -> NDArray[np.int64]:
+        """(S,) jobs that started, in order of their starts."""
+        order = np.argsort(self.starting_time, kind="stable")
+        return order[: np.count_nonzero(~np.isnan(self.starting_time))]
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """(S,) cores of each of them."""
+        sizes: NDArray[np.int64] = self.jobs["requested_number_of_resources"][self.started]
+        return sizes
+
+    @cached_property
+    def cores(self) -> NDArray[np.int32]:
+        """(sum of sizes,) core ids of each of them in turn, ascending within a job."""
+        return parse_interval_sets(self.jobs["allocated_resources"][self.started].tolist())
+
+    @cached_property
+    def usage(self) -> power.Usage:
+        """Which processors every started job occupied."""
+        return power.usage(self.platform, self.started, self.sizes, self.cores)
+
+
+def read(path: str | Path) -> Run:
+    """Reads a run directory.
+
+    Args:
+        path: A directory whose run finished or was interrupted.
+
+    Raises:
+        ConfigError: It is no run directory, its run failed or still goes on, or a file in it is missing or damaged.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    status = manifest["status"]
+    if status not in ("finished", "interrupted"):
+        reason = f": {manifest['error']}" if status == "failed" and manifest.get("error") else ""
+        raise ConfigError(f"expected a finished run, got one that is {status}{reason}", where=str(path))
+    jobs = _read_jobs(path / "jobs.csv")
+    platform = Platform.from_dict(_read_json(path / "platform.json"), str(path / "platform.json"))
+    run = Run(path, manifest, _read_metrics(path), platform, jobs, _read_spans(path / "oversubscription.csv"))
+    try:
+        held = run.cores
+    except ValueError as error:
+        raise ConfigError(
+            f"allocated_resources: expected interval sets: {error}", where=str(path / "jobs.csv")
+        ) from None
+    if len(held) != run.sizes.sum() or (len(held) and not 0 <= held.min() <= held.max() < platform.n_cores):
+        raise ConfigError(
+            f"allocated_resources: expected as many of {platform.n_cores} cores as each job asked for",
+            where=str(path / "jobs.csv"),
+        )
+    return run
+
+
+def read_manifest(path: str | Path) -> dict[str, Any]:
+    """Reads the manifest of a run directory.
+
+    Raises:
+        ConfigError: It is no run directory, or its manifest is damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ConfigError(
+            "expected a run directory, got " + ("a file" if path.exists() else "nothing"), where=str(path)
+        )
+    if not (path / _MANIFEST).is_file():
+        raise ConfigError(f"expected a run directory, got a directory without {_MANIFEST}", where=str(path))
+    manifest = _read_json(path / _MANIFEST)
+    if not isinstance(manifest.get("status"), str) or not isinstance(manifest.get("config"), dict):
+        raise ConfigError("expected the keys status and config", where=str(path / _MANIFEST))
+    return manifest
+
+
+def write_jobs(path: Path, result: Result) -> None:
+    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
+
+    Args:
+        path: The file.
+        result: A replay.
+    """
+    rows = np.flatnonzero(np.isin(result.state, _DONE))
+    rejected = (result.state[rows] == FinalState.REJECTED).tolist()
+    workload = result.workload
+    columns: list[list[Any]] = [
+        _quoted(workload.job_id[rows].tolist()),
+        _quoted([workload.name]) * len(rows),
+        _quoted(workload.profile[rows].tolist()),
+        *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
+    ]
+    with _replacing(path) as file:
+        file.write(",".join(JOB_COLUMNS) + "\n")
+        file.writelines(
+            _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
+            for row, refused in zip(zip(*columns, strict=True), rejected, strict=True)
+        )
+
+
+def _write_schedule(path: Path, result: Result) -> None:
+    """Writes schedule.csv, the run in one row; what hdsim has no notion of is 0 or empty."""
+    metrics, counts = result.metrics, np.bincount(result.state, minlength=len(FinalState))
+    ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
+    success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
+    submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
+    computing = float(result.sizes @ (result.busy_until - result.starting_time)[result.started])
+    row = {
+        "batsim_version": f"hdsim-{__version__}",
+        "consumed_joules": result.energy_joules,
+        "makespan": metrics["makespan"],
+        **{
+            f"{kind}_{ours}": metrics[f"{kind}_{ours}"]
+            for kind in ("max", "mean")
+            for ours in ("slowdown", "turnaround_time", "waiting_time")
+        },
+        "nb_computing_machines": result.platform.n_cores,
+        "nb_grouped_switches": 0,
+        "nb_jobs": submitted,
+        "nb_jobs_finished": ended,
+        "nb_jobs_killed": ended - success,
+        "nb_jobs_rejected": rejected,
+        "nb_jobs_success": success,
+        "nb_machine_switches": 0,
+        "scheduling_time": None,
+        "simulation_time": result.wall_seconds,
+        "success_rate": success / submitted if submitted else 0.0,
+        "time_computing": computing,
+        "time_idle": result.platform.n_cores * result.end_time - computing,
+        "time_sleeping": 0.0,
+        "time_switching_off": 0.0,
+        "time_switching_on": 0.0,
+        "time_unavailable": 0.0,
+    }
+    with _replacing(path) as file:
+        file.write(",".join(row) + "\n")
+        file.write(",".join(_cell(value) for value in row.values()) + "\n")
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _write_machine_states(path: Path, result: Result) -> None:
+    """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off."""
+    busy, cores = series.busy_cores(result), result.platform.n_cores
+    with _replacing(path) as file:
+        file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
+        rows = zip(busy.times.tolist(), busy.values.tolist(), strict=True)
+        file.writelines(f"{time:.6f},0,0,0,{cores - computing},{computing}\n" for time, computing in rows)
+
+
+def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
+    """Core ids of interval sets such as ``"0-3 8"``, one after the other.
+
+    Raises:
+        ValueError: A text is no interval set.
+    """
+    low, high = [], []
+    for span in " ".join(texts).split():
+        first, dash, last = span.partition("-")
+        low.append(int(first))
+        high.append(int(last) if dash else low[-1])
+    begins = np.array(low, np.int64)
+    lengths = np.array(high, np.int64) - begins + 1
+    if (lengths < 1).any():
+        raise ValueError("an interval ends before it begins")
+    offsets = np.cumsum(lengths) - lengths
+    return (np.repeat(begins - offsets, lengths) + np.arange(lengths.sum())).astype(np.int32)
+
+
+def _read_jobs(path: Path) -> dict[str, NDArray[Any]]:
+    header, rows = _read_csv(path)
+    missing = [name for name in JOB_COLUMNS if name not in header]
+    if missing:
+        raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
+    texts = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(header, ())
+    columns = {
+        name: np.array(texts[name], object) if name in _TEXTS else _numbers(path, name, texts[name])
+        for name in JOB_COLUMNS
+    }
+    for name in _INTEGERS:
+        columns[name] = columns[name].astype(np.int64)
+    states = {state.name for state in _DONE}
+    for line, state in enumerate(columns["final_state"].tolist(), 2):
+        if state not in states:
+            raise ConfigError(
+                f"final_state: expected one of {', '.join(sorted(states))}, got '{state}'", where=f"{path}:{line}"
+            )
+    return columns
+
+
+def _read_spans(path: Path) -> tuple[NDArray[np.int32], Floats, Floats]:
+    if not path.exists():
+        return np.zeros(0, np.int32), np.zeros(0), np.zeros(0)
+    header, rows = _read_csv(path)
+    columns = [_numbers(path, name, texts) for name, texts in zip(header, zip(*rows, strict=True), strict=True)]
+    if header != ["processor", "start", "end"] or not columns:
+        raise ConfigError("expected rows of processor,start,end", where=str(path))
+    return columns[0].astype(np.int32), columns[1], columns[2]
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    if not path.is_file():
+        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        header = next(reader, [])
+        rows = list(reader)
+    for line, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise ConfigError(f"expected {len(header)} fields, got {len(row)}", where=f"{path}:{line}")
+    return header, rows
+
+
+def _numbers(path: Path, name: str, texts: Iterable[str]) -> Floats:
+    """(J,) numbers, NaN for an empty field."""
+    try:
+        return np.array([float(text or "nan") for text in texts])
+    except ValueError as error:
+        raise ConfigError(f"{name}: expected numbers: {error}", where=str(path)) from None
+
+
+def _read_metrics(path: Path) -> dict[str, float]:
+    metrics = _read_json(path / "metrics.json")
+    return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"expected JSON: {error}", where=str(path)) from None
+    if not isinstance(content, dict):
+        raise ConfigError("expected a JSON object", where=str(path))
+    return content
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[str]]:
+    """Opens a file for writing that takes its name only when it is complete."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with _replacing(path) as file:
+        json.dump(_plain(content), file, indent=2, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
+def _plain(value: Any) -> Any:
+    """Turns a value into what comes back from JSON: paths become text, NaN and infinities null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(child) for child in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _quoted(texts: list[Any]) -> list[Any]:
+    """Quotes the texts that need it in a CSV file."""
+    return [
+        '"' + text.replace('"', '""') + '"' if isinstance(text, str) and any(c in text for c in ',"\r\n') else text
+        for text in texts
+    ]
+
+
+def _inputs(
+    config: Mapping[str, Any], platform: Platform | None, workload: Workload | None
+) -> Iterator[dict[str, str]]:
+    """Every file that a run reads, with its digest."""
+    if platform and platform.sha256:
+        yield {"kind": "platform", "path": platform.source, "sha256": platform.sha256}
+    if platform:
+        for path, digest in platform.type_files.items():
+            yield {"kind": "platform types", "path": path, "sha256": digest}
+    if workload and workload.sha256:
+        yield {"kind": "workload", "path": workload.source, "sha256": workload.sha256}
+    agent = config.get("agent")
+    own = agent.get("path") if isinstance(agent, Mapping) else None
+    if own and Path(own).is_file():
+        yield {"kind": "agent", "path": str(own), "sha256": hashlib.sha256(Path(own).read_bytes()).hexdigest()}
+
+
+def _digest(workload: Workload) -> str:
+    """sha256 of what is replayed: equal for equal jobs, wherever they came from."""
+    digest = hashlib.sha256()
+    for name in _DIGESTED:
+        digest.update(getattr(workload, name).tobytes())
+    return digest.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    """Versions of hdsim, of Python and of every installed package that has been imported."""
+    from importlib.metadata import version
+
+    owners = _distributions()
+    loaded = {name.partition(".")[0] for name in tuple(sys.modules)}
+    used = sorted({owner for name in loaded for owner in owners.get(name, ())} - {"hdsim"})
+    return {"hdsim": __version__, "python": host.python_version()} | {name: version(name) for name in used}
+
+
+@lru_cache(maxsize=1)
+def _distributions() -> Mapping[str, list[str]]:
+    from importlib.metadata import packages_distributions
+
+    return packages_distributions()
+
+
+@lru_cache(maxsize=1)
+def _git_commit() -> str | None:
+    """Commit of the checkout hdsim runs from, with ``-dirty`` when files differ from it; None outside a checkout."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,242 @@
+"""What went on over time, as step functions made from the starts and ends of a replay: exact, not sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.power import ASLEEP, COMPUTING, IDLE, PSTATES
+from hdsim.state import FinalState
+
+if TYPE_CHECKING:
+    from hdsim.results import Result
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A step function from `times[0]` to `end`.
+
+    Attributes:
+        times: (T,) s, strictly ascending.
+        values: (T,) what holds from the time beside it until the next one, the last until `end`.
+        end: s.
+    """
+
+    times: Floats
+    values: Floats
+    end: float
+
+    @property
+    def seconds(self) -> Floats:
+        """(T,) s, how long each value holds."""
+        return np.diff(self.times, append=max(self.end, float(self.times[-1])))
+
+    def integral(self) -> float:
+        """Integral over the whole period, in units of the values times s."""
+        return float(np.dot(self.values, self.seconds))
+
+    def mean(self) -> float:
+        """Mean over time; the only value of an empty period."""
+        seconds = self.seconds
+        span = float(seconds.sum())
+        return float(np.dot(self.values, seconds)) / span if span > 0 else float(self.values[-1])
+
+    def at(self, times: Floats) -> Floats:
+        """Values at the given times, those before the first step taken as the first.
+
+        Args:
+            times: (N,) s.
+        """
+        return self.values[np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)]
+
+    def thinned(self, points: int) -> Steps:
+        """Fewer steps that look the same at a width of `points` / 4 pixels.
+
+        Of each stretch of that width the first, the lowest, the highest and the last step are kept (M4, Jugel et al.,
+        VLDB 2014), so that no peak is lost.
+
+        Args:
+            points: Most steps to keep, at least 4.
+        """
+        if len(self.times) <= points:
+            return self
+        stretches = points // 4
+        begin, span = self.times[0], self.times[-1] - self.times[0]
+        stretch = np.minimum(((self.times - begin) * (stretches / span)).astype(np.int64), stretches - 1)
+        first = np.flatnonzero(np.diff(stretch, prepend=-1))
+        last = np.append(first[1:], len(stretch)) - 1
+        by_value = np.lexsort((self.values, stretch))
+        kept = np.unique(np.concatenate([first, by_value[first], by_value[last], last]))
+        return Steps(self.times[kept], self.values[kept], self.end)
+
+
+def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0.0) -> Steps:
+    """The step function that starts with `initial` at 0 and changes at given times, in any order, up to `end`.
+
+    Args:
+        times: (E,) s, at least 0.
+        changes: (E,).
+        end: s.
+        initial: Value before the first change.
+    """
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], initial + np.cumsum(changes[order])
+    last_of_instant = np.append(times[1:] != times[:-1], True) & (times <= end) if len(times) else np.zeros(0, bool)
+    times, values = times[last_of_instant], values[last_of_instant]
+    if not len(times) or times[0] > 0:
+        times, values = np.append(0.0, times), np.append(initial, values)
+    # Without the steps that change nothing, such as one job taking the cores of another.
+    changed = np.append(True, values[1:] != values[:-1])
+    return Steps(times[changed], values[changed], end)
+
+
+def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) -> Steps:
+    """Sum of what each span contributes while it lasts."""
+    amounts = np.broadcast_to(amounts, begins.shape)
+    return accumulate(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts]), end)
+
+
+def busy_cores(result: Result) -> Steps:
+    """Cores that serve a job."""
+    started = result.started
+    return _between(
+        result.starting_time[started], result.busy_until[started], result.sizes.astype(np.float64), result.end_time
+    )
+
+
+def utilization(result: Result) -> Steps:
+    """Share of the cores that serve a job, 0..1."""
+    busy = busy_cores(result)
+    return Steps(busy.times, busy.values / result.platform.n_cores, busy.end)
+
+
+def running_jobs(result: Result) -> Steps:
+    """Jobs that run."""
+    started = result.started
+    return _between(result.starting_time[started], result.busy_until[started], 1.0, result.end_time)
+
+
+def queue_length(result: Result) -> Steps:
+    """Jobs that wait. Rejected jobs never count: when they were refused is not recorded."""
+    return _waiting(result, np.ones(len(result.workload)))
+
+
+def queued_cores(result: Result) -> Steps:
+    """Cores that the waiting jobs ask for."""
+    return _waiting(result, result.workload.requested_cores.astype(np.float64))
+
+
+def _waiting(result: Result, amounts: Floats) -> Steps:
+    queued = result.state != FinalState.REJECTED
+    start = np.where(np.isnan(result.starting_time), np.inf, result.starting_time)
+    return _between(result.workload.submission_time[queued], start[queued], amounts[queued], result.end_time)
+
+
+def submitted_jobs(result: Result) -> Steps:
+    """Jobs submitted so far."""
+    return accumulate(result.workload.submission_time, np.ones(len(result.workload)), result.end_time)
+
+
+def ended_jobs(result: Result) -> Steps:
+    """Jobs that ended so far."""
+    finish = result.finish_time[~np.isnan(result.finish_time)]
+    return accumulate(finish, np.ones(len(finish)), result.end_time)
+
+
+def oversubscribed_processors(result: Result) -> Steps:
+    """Processors whose memory bandwidth is oversubscribed."""
+    _, begins, ends = result.oversubscribed
+    return _between(begins, ends, 1.0, result.end_time)
+
+
+def power(result: Result) -> Steps:
+    """Power of all cores together in W, processor by processor: an idle core draws more beside a busy one.
+
+    Its integral is the energy of the replay.
+    """
+    platform, held = result.platform, result.usage
+    time = np.concatenate([result.starting_time[held.job], result.busy_until[held.job]])
+    processor = np.concatenate([held.processor, held.processor])
+    change = np.concatenate([held.cores, -held.cores])
+    order = np.argsort(time, kind="stable")
+    # Small integers are sorted by radix.
+    narrow = processor.astype(np.uint16) if platform.n_processors < 2**16 else processor
+    order = order[np.argsort(narrow[order], kind="stable")]
+    processor, time = processor[order], time[order]
+    # One running sum serves all processors: each processor's changes add up to nothing.
+    busy = np.cumsum(change[order])
+    same = processor[1:] == processor[:-1]
+    last_of_instant = np.append(~same | (time[1:] != time[:-1]), True) if len(time) else np.zeros(0, bool)
+    processor, time, busy = processor[last_of_instant], time[last_of_instant], busy[last_of_instant]
+
+    cores, watts = platform.cores_per_processor, platform.power
+    asleep = PSTATES[ASLEEP].power * cores * watts
+    idle = np.where(busy > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
+    after = watts[processor] * (PSTATES[COMPUTING].power * busy + idle * (cores[processor] - busy))
+    before = np.append(0.0, after[:-1])[: len(after)]
+    first_of_processor = np.append(True, processor[1:] != processor[:-1])[: len(after)]
+    before[first_of_processor] = asleep[processor[first_of_processor]]
+    return accumulate(time, after - before, result.end_time, initial=float(asleep.sum()))
+
+
+def occupancy(result: Result, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Share of busy cores by groups of neighbouring nodes and stretches of time.
+
+    Args:
+        result: A replay.
+        bins: Stretches of time, at least 1.
+        rows: Most groups of nodes.
+
+    Returns:
+        First node of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
+    """
+    platform, held = result.platform, result.usage
+    groups = min(rows, platform.n_nodes)
+    first_node = np.arange(groups) * platform.n_nodes // groups
+    group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
+    bounds = np.linspace(0.0, result.end_time if result.end_time > 0 else 1.0, bins + 1)
+    group = group_of_node[platform.processor_node[held.processor]]
+    used = _binned(group, result.starting_time[held.job], result.busy_until[held.job], held.cores, groups, bounds)
+    cores = np.add.reduceat(np.diff(platform.node_first_core), first_node)
+    return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)
+
+
+def oversubscription(result: Result, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Share of time with oversubscribed memory bandwidth, by groups of processors and stretches of time.
+
+    Args:
+        result: A replay.
+        bins: Stretches of time, at least 1.
+        rows: Most groups of processors.
+
+    Returns:
+        First processor of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
+    """
+    processors = result.platform.n_processors
+    groups = min(rows, processors)
+    first = np.arange(groups) * processors // groups
+    bounds = np.linspace(0.0, result.end_time if result.end_time > 0 else 1.0, bins + 1)
+    processor, begins, ends = result.oversubscribed
+    group = np.searchsorted(first, processor, side="right") - 1
+    used = _binned(group, begins, ends, np.ones(len(group)), groups, bounds)
+    members = np.diff(first, append=processors)
+    return first, bounds, np.clip(used / (members[:, None] * np.diff(bounds)), 0.0, 1.0)
+
+
+def _binned(
+    row: NDArray[np.int64], begins: Floats, ends: Floats, amounts: NDArray, rows: int, bounds: Floats
+) -> Floats:
+    """Integral of what the spans contribute, by row and stretch of time (rows, bins), without a loop over the spans."""
+    bins = len(bounds) - 1
+    time = np.concatenate([begins, ends])
+    change = np.concatenate([amounts, -amounts]).astype(np.float64)
+    # Each change adds change x (T - time) to the integral up to every later bound T.
+    cell = np.concatenate([row, row]) * bins + np.clip(np.searchsorted(bounds, time, side="left") - 1, 0, bins - 1)
+    level = np.cumsum(np.bincount(cell, change, rows * bins).reshape(rows, bins), axis=1)
+    moment = np.cumsum(np.bincount(cell, change * time, rows * bins).reshape(rows, bins), axis=1)
+    return np.diff(level * bounds[1:] - moment, axis=1, prepend=0.0)
