@@ -370,3 +370,15 @@ def test_hdeeprm_workload(shared_data: Path) -> None:
     assert workload.requested_time.tolist() == [5, 5]
     assert workload.memory.tolist() == [8000, 8000]
     assert workload.memory_bandwidth.tolist() == [24, 24]
+
+
+def test_headers_stay_with_their_format(tmp_path: Path) -> None:
+    content = {"Description": "one\rtwo", "note": {"a": 1}, **document()}
+    workload = read(tmp_path, content)
+    assert to_batsim(workload) == content
+    write_swf(workload, tmp_path / "t.swf")
+    trace = load_workload(tmp_path / "t.swf")
+    assert trace.header == {
+        "Version": "2.2", "Description": "one\ntwo", "MaxJobs": "1", "MaxRecords": "1", "MaxProcs": "8",
+    }  # fmt: skip
+    assert set(to_batsim(trace)) == {"nb_res", "jobs", "profiles"}

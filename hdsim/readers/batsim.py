@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 SUPPORTED = "delay, parallel_homogeneous and parallel, the latter two without communication"
 #: Job fields with a meaning of their own; all others are kept verbatim.
 _JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime")
+#: Of the file's object; all other fields are its header.
+_PARTS = ("jobs", "profiles")
 _IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
+#: Columns that, with the requested time, make two jobs share a profile.
+_DEMAND = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
 _GIGA = 1e9
 
 
@@ -113,7 +117,7 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
     return RawJobs(
         _columns(rows),
         lambda row, column: f"{path}: jobs[{places[row]}].{_place_of(column)}",
-        header={key: value for key, value in data.items() if key not in ("jobs", "profiles")},
+        header={key: value for key, value in data.items() if key not in _PARTS},
         profiles=profiles,
         errors=tuple(errors),
     ), digest
@@ -281,8 +285,16 @@ def write_batsim(workload: Workload, path: str | Path, platform: Platform | None
     Raises:
         WorkloadError: Ids repeat, or the place cannot be written.
     """
-    text = json.dumps(to_batsim(workload, platform), indent=1) + "\n"
-    write_bytes(path, text.encode())
+    write_bytes(path, _text(to_batsim(workload, platform)).encode())
+
+
+def _text(content: dict[str, Any]) -> str:
+    """The JSON object with one line for each job and each profile."""
+    jobs = ",\n".join(json.dumps(job) for job in content["jobs"])
+    profiles = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in content["profiles"].items())
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items() if key not in _PARTS]
+    parts += [f'"jobs": [\n{jobs}]', f'"profiles": {{\n{profiles}}}']
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str, Any]:
@@ -312,14 +324,13 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     }
     made: dict[tuple[Any, ...], str] = {}
     jobs = []
-    keys = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
-    columns = [getattr(workload, key).tolist() for key in keys]
+    demands = [getattr(workload, key).tolist() for key in _DEMAND]
     others = (workload.trace_time, workload.requested_cores, workload.walltime, workload.requested_time)
+    rows = zip(zip(*demands, strict=True), *(column.tolist() for column in others), strict=True)
     identities = list(zip(*(getattr(workload, key).tolist() for key in _IDENTITIES), strict=True))
-    for row, demand in enumerate(zip(*columns, strict=True)):
-        submitted, cores, walltime, requested = (float(column[row]) for column in others)
+    for row, (demand, submitted, cores, walltime, requested) in enumerate(rows):
         extra = workload.extra[row]
-        job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": int(cores)}
+        job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
         if walltime < math.inf:
             job["walltime"] = plain(walltime)
         if extra is not None:
@@ -336,7 +347,8 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
                 made[(*demand, requested)] = name
         job["profile"] = name
         jobs.append(job)
-    header = {key: value for key, value in workload.header.items() if not key[:1].isupper()}
+    # Only the header of a Batsim file belongs into one; jobs without profiles come from elsewhere.
+    header = dict(workload.header) if workload.profiles else {}
     header["nb_res"] = platform.n_cores if platform else header.get("nb_res", workload.cluster_cores)
     return {**header, "jobs": jobs, "profiles": profiles}
 
@@ -345,7 +357,7 @@ def _says(kept: _Demand | None, demand: tuple[Any, ...], requested: float, wallt
     """Whether a profile still states the demand of a job."""
     if kept is None:
         return False
-    states = (kept.runtime, kept.fixed_duration, kept.memory, kept.memory_bandwidth, kept.return_code)
+    states = tuple(getattr(kept, key) for key in _DEMAND)
     fallback = walltime if walltime < math.inf else kept.runtime
     return states == demand and requested == (fallback if math.isnan(kept.requested_time) else kept.requested_time)
 

@@ -57,6 +57,9 @@ _WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
 #: Whole numbers beyond this do not survive as float64.
 _EXACT = 2.0**53
 
+#: Header keys begin with a capital letter; a continued line may hold a colon as well.
+_KEY = re.compile(r"[A-Z][A-Za-z0-9_]*")
+
 #: SWF gives memory in KB, hdsim in MB of 10^6 B.
 KB_PER_MB = 1000.0
 
@@ -187,10 +190,10 @@ def _header(content: bytes) -> dict[str, str]:
                 break
             continue
         text = raw[1:].decode("utf-8", errors="replace").strip()
-        match = re.match(r"([A-Z][A-Za-z0-9_]*):(?:\s+|$)(.*)", text)
-        if match:
-            last = match[1]
-            header[last] = f"{header[last]}\n{match[2]}" if last in header else match[2]
+        key, colon, value = text.partition(":")
+        if colon and _KEY.fullmatch(key) and value[:1] in ("", " ", "\t"):
+            last, value = key, value.strip()
+            header[last] = f"{header[last]}\n{value}" if last in header else value
         elif text and last is not None:
             header[last] += f"\n{text}"
     return header
@@ -215,12 +218,12 @@ def format_swf(workload: Workload) -> str:
     """Text of the workload as SWF."""
     header = {
         "Version": "2.2",
-        **{key: str(value) for key, value in workload.header.items() if _is_header_key(key)},
+        **{key: value for key, value in workload.header.items() if isinstance(value, str) and _KEY.fullmatch(key)},
         "MaxJobs": str(len(workload)),
         "MaxRecords": str(len(workload)),
         "MaxProcs": str(workload.cluster_cores),
     }
-    lines = [f"; {key}: {line}".rstrip() for key, value in header.items() for line in value.split("\n")]
+    lines = [f"; {key}: {line}".rstrip() for key, value in header.items() for line in value.splitlines() or [""]]
     numbers = (
         workload.job_id if workload.job_id.dtype.kind == "i" else np.arange(1, len(workload) + 1),
         workload.trace_time,
@@ -236,11 +239,6 @@ def format_swf(workload: Workload) -> str:
         asked = f"{cores} {plain(requested)} {kilobytes}"
         lines.append(f"{done} {asked} {' '.join(map(str, rest))} -1 -1")
     return "\n".join(lines) + "\n"
-
-
-def _is_header_key(key: str) -> bool:
-    """SWF headers start with a capital letter; keys of a Batsim file do not."""
-    return key[:1].isupper()
 
 
 def _kilobytes(memory: float) -> int | float:
