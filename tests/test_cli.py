@@ -186,7 +186,7 @@ def test_a_failing_agent_keeps_its_error_in_the_manifest(hdsim: Run, tmp_path: P
     assert done.returncode == 1
     assert "lost the plot" in done.stderr and "mine.py" in done.stderr
     assert manifest(tmp_path / "out")["status"] == "failed"
-    assert "lost the plot" in manifest(tmp_path / "out")["error"]
+    assert "lost the plot" in str(manifest(tmp_path / "out")["error"])
 
 
 def test_a_sweep_goes_on_after_a_failure_and_lists_it(hdsim: Run, tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
-"""Every ```bash``` and ```python``` block of README.md and docs/ runs as written, in an empty directory.
+"""Every ```bash``` and ```python``` block of README.md and docs/ runs as written.
 
-The blocks of a page run in order and share its directory. Blocks in other languages (```console```, ```text```, ...)
-show something and are not run.
+The blocks of a page run in order, in a directory that has the bundled files of a checkout and nothing else. Blocks in
+other languages (```console```, ```text```, ...) show something and are not run.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    for folder in ("platforms", "workloads", "agents"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     for language, block in BLOCK.findall(page.read_text()):
         command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [sys.executable, "-c", block]
         done = subprocess.run(

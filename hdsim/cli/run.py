@@ -174,10 +174,13 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
     except Interrupted as stopped:
         run.finish(stopped.result)
         raise
+    except KeyboardInterrupt as error:
+        run.fail(error)
+        raise
     except Exception as error:
         run.fail(error)
         return Outcome(directory, {}, error)
-    return Outcome(directory, result.metrics)
+    return Outcome(directory, run.metrics())
 
 
 def _single(composer: Composer, given: Sequence[str]) -> None:
