@@ -117,6 +117,10 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
 
 
 def _construct(made: Any, settings: Mapping[str, Any], name: str) -> Agent:
+    if not (inspect.isclass(made) and issubclass(made, Agent)):
+        raise ConfigError(
+            f"expected a subclass of hdsim.Agent, got {getattr(made, '__name__', made)}", where=f"agent '{name}'"
+        )
     try:
         inspect.signature(made).bind(**settings)
     except TypeError as error:
@@ -126,9 +130,7 @@ def _construct(made: Any, settings: Mapping[str, Any], name: str) -> Agent:
         raise ConfigError(
             f"agent '{name}': {error}{hint}; allowed keys: {', '.join(allowed) or 'none'}", where="agent"
         ) from None
-    agent = made(**settings)
-    if not isinstance(agent, Agent):
-        raise ConfigError(f"expected a subclass of hdsim.Agent, got {type(agent).__name__}", where=f"agent '{name}'")
+    agent: Agent = made(**settings)
     return agent
 
 

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.agent import Agent, make_agent
-from hdsim.cores import OrderedCores, capacity
+from hdsim.cores import OrderedCores
 from hdsim.engine import SimBackend
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.resources import folder
 from hdsim.results import Result
 from hdsim.state import Cluster, FinalState
 from hdsim.strict import replay_in_order
+from hdsim.workload import cores_with_memory
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -107,7 +108,7 @@ def simulate(
         shares_bandwidth=model is not None,
         rng=np.random.default_rng(seed),
     )
-    impossible = impossible_jobs(platform, workload)
+    impossible = np.flatnonzero(workload.requested_cores > cores_with_memory(platform, workload.memory))
     if len(impossible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
     begin = time.perf_counter()
@@ -177,14 +178,6 @@ def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np
         return workload.runtime, finals
     finals[workload.runtime >= workload.walltime] = FinalState.COMPLETED_WALLTIME_REACHED
     return np.minimum(workload.runtime, workload.walltime), finals
-
-
-def impossible_jobs(platform: Platform, workload: Workload) -> NDArray[np.int64]:
-    """Indices of the jobs that do not fit on the empty platform, by cores or by the memory of its nodes."""
-    cores = np.diff(platform.node_first_core).astype(np.int64)
-    needs, owner = np.unique(workload.memory, return_inverse=True)
-    room = np.array([capacity(cores, platform.memory, need).sum() for need in needs.tolist()])
-    return np.flatnonzero(workload.requested_cores > room[owner])
 
 
 def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Contention | None:

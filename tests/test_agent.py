@@ -1,0 +1,119 @@
+"""Agents are found by name, file, class and entry point, and every mistake is one clear error."""
+
+import subprocess
+import sys
+
+import pytest
+
+import hdsim
+from hdsim.agent import make_agent, parse_name
+from hdsim.agents.classic import ClassicAgent
+from hdsim.errors import ConfigError
+
+OWN = """
+import hdsim
+
+
+class Mine(hdsim.Agent):
+    def __init__(self, limit=3):
+        self.limit = limit
+
+    def decide(self, cluster):
+        for job in list(cluster.queue)[: self.limit]:
+            if cluster.pick(job) is not None:
+                cluster.start(job)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fcfs", {"job_policy": "fcfs"}),
+        ("shortest-high_mem_bw", {"job_policy": "shortest", "core_policy": "high_mem_bw"}),
+        ("easy", {"job_policy": "fcfs", "backfill": "easy"}),
+        ("easy-saf", {"job_policy": "saf", "backfill": "easy"}),
+        ("easy-sjbf", {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"}),
+        ("conservative-sjf-low_power", {"job_policy": "sjf", "backfill": "conservative", "core_policy": "low_power"}),
+        ("void", {"job_policy": "void"}),
+    ],
+)
+def test_names(name, settings):
+    assert parse_name(name) == settings
+    assert isinstance(make_agent(name), ClassicAgent)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("fcsf", r"got 'fcsf'.*did you mean 'fcfs'"),
+        ("sjf-high_gflop", r"'high_gflop' is none of.*did you mean 'high_gflops'"),
+        ("easy-", "expected an agent such as"),
+        ({"job_policy": "shrtest"}, "agent.job_policy: expected one of.*did you mean 'shortest'"),
+        ({"core_policy": "fast"}, "agent.core_policy: expected one of random, high_gflops"),
+        ({"backfill": "eazy"}, "agent.backfill: .*did you mean 'easy'"),
+        ({"job_polcy": "sjf"}, "'job_polcy'.*did you mean 'job_policy'.*allowed keys: job_policy, core_policy"),
+        ({"_target_": "nowhere.Thing"}, "agent._target_: cannot import 'nowhere'"),
+        ({"_target_": "hdsim.agents.classic.Classic"}, "has no 'Classic'.*did you mean 'ClassicAgent'"),
+        ({"_target_": "Thing"}, "expected 'package.Class', got 'Thing'"),
+        ({"_target_": "collections.OrderedDict"}, "expected a subclass of hdsim.Agent, got OrderedDict"),
+        ({"path": "missing.py"}, "agent.path: .*found no file 'missing.py'"),
+        (3, "expected a name, a mapping or an Agent, got int"),
+    ],
+)
+def test_mistakes(spec, message):
+    with pytest.raises(ConfigError, match=message):
+        make_agent(spec)
+
+
+def test_own_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    agent = make_agent({"path": str(path), "limit": 1})
+    assert agent.limit == 1
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=4)
+    workload = hdsim.Workload.from_columns(submission_time=[0, 1], runtime=[5, 5], requested_cores=[2, 2])
+    assert hdsim.simulate(platform, workload, agent).metrics["jobs_completed"] == 2
+    with pytest.raises(ConfigError, match="did you mean 'limit'"):
+        make_agent({"path": str(path), "limt": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "expected exactly one Agent subclass in .* found none"),
+        (OWN + OWN.replace("Mine", "Other"), "found Mine, Other"),
+        ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
+        ("def (", "cannot be loaded: SyntaxError"),
+    ],
+)
+def test_own_file_mistakes(tmp_path, text, message):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        make_agent({"path": str(path)})
+
+
+def test_installed_package(tmp_path):
+    """A distribution made on the spot registers an agent by entry point."""
+    (tmp_path / "their_agents.py").write_text(OWN)
+    info = tmp_path / "their_agents-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-agents\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[hdsim.agents]\ntheirs = their_agents:Mine\n")
+    code = "from hdsim.agent import make_agent; print(type(make_agent('theirs')).__module__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join(["", *sys.path])},
+    )
+    assert done.stdout.strip() == "their_agents", done.stderr
+
+
+def test_two_replays_of_one_agent_are_equal():
+    platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=1)
+    workload = hdsim.Workload.from_columns(submission_time=[0, 1, 2], runtime=[5, 5, 5], requested_cores=[3, 3, 1])
+    agent = make_agent("easy")
+    first, second = (hdsim.simulate(platform, workload, agent).starting_time.tolist() for _ in range(2))
+    assert first == second

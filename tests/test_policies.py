@@ -1,0 +1,228 @@
+"""Orders of the queue against hand-computed scores, and backfilling on schedules drawn by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+import hdsim
+from hdsim.errors import ConfigError
+from hdsim.policies.backfill import BACKFILLS
+from hdsim.policies.orders import ORDERS, job_order
+from hdsim.state import Cluster
+
+#: Four jobs: submission, original submission, requested time, cores, memory, bandwidth, user.
+WORKLOAD = hdsim.Workload.from_columns(
+    submission_time=[0, 10, 20, 30],
+    original_submission_time=[0, 110, 120, 130],
+    runtime=[1, 1, 1, 1],
+    requested_time=[100, 50, 400, 50],
+    requested_cores=[4, 1, 2, 8],
+    memory=[100, 300, 200, 100],
+    memory_bandwidth=[4, 8, 0, 8],
+    user=[1, 1, 2, 2],
+)
+QUEUED = np.arange(4)
+
+
+def cluster_at(now, running=()):
+    platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4, memory_gb_per_node=2.0, mem_bw=100.0)
+    cluster = Cluster(platform, WORKLOAD)
+    for job in range(4):
+        cluster.submit(job)
+    for job in running:
+        cluster.start(job)
+    cluster.now = now
+    return cluster
+
+
+def served(name, now=100.0, queued=QUEUED, **state):
+    order = job_order(name)
+    scores = order.score(WORKLOAD, queued, cluster_at(now, **state)) if order.moving else order.score(WORKLOAD)
+    return queued[np.argsort(scores, kind="stable")].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("first", [0, 1, 2, 3]),
+        ("fcfs", [0, 1, 2, 3]),
+        ("lcfs", [3, 2, 1, 0]),
+        ("shortest", [1, 3, 0, 2]),  # ties in order of submission
+        ("sjf", [1, 3, 0, 2]),
+        ("ljf", [2, 0, 1, 3]),
+        ("smallest", [1, 2, 0, 3]),
+        ("largest", [3, 0, 2, 1]),
+        ("saf", [1, 0, 3, 2]),  # areas 400, 50, 800, 400
+        ("laf", [2, 0, 3, 1]),
+        ("low_mem", [0, 3, 2, 1]),
+        ("low_mem_bw", [2, 0, 1, 3]),
+        # Waits 100, 90, 80, 70 over requests: (w/r)^3 n = 4, 5.8, 0.016, 21.95.
+        ("wfp3", [3, 1, 0, 2]),
+        # w / (log2(max(n, 2)) r) = 0.5, 1.8, 0.2, 0.467.
+        ("unicef", [1, 0, 3, 2]),
+        # With log2(1) + 1e-15 the serial job wins by far; the rest as before.
+        ("unicef_serial_first", [1, 0, 3, 2]),
+    ],
+)
+def test_order(name, expected):
+    assert served(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [
+        ("f1", lambda r, n, s: math.log10(r) * n + 870 * math.log10(s)),
+        ("f2", lambda r, n, s: math.sqrt(r) * n + 25_600 * math.log10(s)),
+        ("f3", lambda r, n, s: r * n + 6_860_000 * math.log10(s)),
+        ("f4", lambda r, n, s: r * math.sqrt(n) + 530_000 * math.log10(s)),
+    ],
+)
+def test_learned_functions_see_the_origin_of_the_trace(name, formula):
+    since = [0.1, 110, 120, 130]  # 0 counts as 0.1
+    expected = [
+        formula(r, n, s) for r, n, s in zip(WORKLOAD.requested_time, WORKLOAD.requested_cores, since, strict=True)
+    ]
+    assert job_order(name).score(WORKLOAD) == pytest.approx(expected)
+
+
+def test_drf_serves_the_user_with_the_smallest_dominant_share():
+    # User 1 holds 4 of 16 cores; user 2 nothing.
+    assert served("drf", queued=np.array([1, 2, 3]), running=[0]) == [2, 3, 1]
+    # User 2 holds 8 of 16 cores now.
+    assert served("drf", queued=np.array([1, 2]), running=[0, 3]) == [1, 2]
+
+
+def test_tetris_aligns_demand_with_what_is_free():
+    # All free: alignments are cores/16 + memory/8000 + bandwidth/400 of each job, equal work aside.
+    same = hdsim.Workload.from_columns(
+        submission_time=[0, 0, 0], runtime=[1, 1, 1], requested_time=[10, 10, 10], requested_cores=[2, 4, 20]
+    )
+    cluster = Cluster(hdsim.Platform.homogeneous(nodes=4, cores_per_node=4), same)
+    scores = job_order("tetris").score(same, np.arange(3), cluster)
+    # Weighted so that both terms have one mean, score = work - alignment is 0 for proportional jobs; too large: last.
+    assert scores[:2] == pytest.approx([0, 0])
+    assert scores[2] == math.inf
+
+
+def test_random_order_is_a_uniform_permutation():
+    cluster = cluster_at(0.0)
+    draws = [tuple(np.argsort(job_order("random").score(WORKLOAD, QUEUED, cluster))) for _ in range(2400)]
+    seen, counts = np.unique(draws, axis=0, return_counts=True)
+    assert len(seen) == 24
+    assert ((counts - 100) ** 2 / 100).sum() < 55  # chi-squared with 23 degrees of freedom, p about 2e-4
+
+
+def test_unknown_order_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"got 'shortes' \(did you mean 'shortest'\?\)"):
+        job_order("shortes")
+
+
+# Backfilling. Machine of 10 cores; rows (submission, run time, request, cores).
+
+
+def starts(agent, *rows, **options):
+    submission, runtime, requested, cores = zip(*rows, strict=True)
+    workload = hdsim.Workload.from_columns(
+        submission_time=submission, runtime=runtime, requested_time=requested, requested_cores=cores, **options
+    )
+    platform = options.pop("platform", None) or hdsim.Platform.homogeneous(nodes=10, cores_per_node=1)
+    return hdsim.simulate(platform, workload, agent, check=True).starting_time.tolist()
+
+
+BLOCKED = [
+    (0, 10, 10, 6),  # 0 runs until 10
+    (1, 10, 10, 8),  # 1 is blocked until 10
+    (2, 8, 8, 4),  # 2 ends at 10: fits before the reservation
+    (3, 9, 9, 2),  # 3 would end at 12, but 2 cores are extra
+    (4, 5, 5, 2),  # 4
+]
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ("fcfs", [0, 10, 20, 20, 20]),
+        ("easy", [0, 10, 2, 10, 19]),
+        ("conservative", [0, 10, 2, 10, 19]),
+    ],
+)
+def test_backfilling(agent, expected):
+    assert starts(agent, *BLOCKED) == expected
+
+
+def test_easy_uses_extra_cores_past_the_shadow_time():
+    rows = [(0, 10, 10, 6), (1, 10, 10, 8), (2, 50, 50, 2), (3, 50, 50, 2)]
+    # Two cores are extra at 10: one of the long narrow jobs may take them, not both.
+    assert starts("easy", *rows) == [0, 10, 2, 20]
+
+
+def test_conservative_delays_nobody_in_the_queue_where_easy_does():
+    rows = [
+        (0, 10, 10, 8),
+        (1, 10, 10, 10),  # reserved at 10
+        (2, 10, 10, 2),  # ends at 12: would delay the head, so neither starts it
+        (3, 7, 7, 2),  # ends at 10: both start it
+    ]
+    assert starts("easy", *rows) == [0, 10, 20, 3]
+    assert starts("conservative", *rows) == [0, 10, 20, 3]
+    rows = [
+        (0, 10, 10, 8),
+        (1, 10, 10, 6),  # reserved at 10, which leaves 4 extra
+        (2, 10, 10, 10),  # reserved at 20 by the conservative plan
+        (3, 30, 30, 2),  # takes extra cores until 33 under EASY
+    ]
+    assert starts("easy", *rows) == [0, 10, 33, 3]
+    assert starts("conservative", *rows) == [0, 10, 20, 30]
+
+
+def test_early_ends_compress_the_conservative_plan():
+    rows = [(0, 2, 10, 6), (1, 5, 10, 8), (1, 5, 10, 10)]
+    assert starts("conservative", *rows) == [0, 2, 7]
+
+
+def test_overrun_estimates_are_survived():
+    rows = [(0, 20, 5, 6), (1, 5, 5, 8), (2, 5, 5, 4), (3, 30, 1, 4), (30, 1, 1, 10)]
+    for agent in ("easy", "conservative"):
+        assert all(not math.isnan(start) for start in starts(agent, *rows))
+
+
+def test_order_of_candidates():
+    rows = [(0, 10, 10, 6), (1, 10, 10, 8), (2, 8, 8, 4), (2, 3, 3, 4)]
+    assert starts("easy", *rows) == [0, 10, 2, 20]
+    # Candidates shortest first, the head still the first to come.
+    assert starts("easy-sjbf", *rows) == [0, 10, 20, 2]
+    # The whole queue shortest first.
+    assert starts("easy-sjf", *rows) == [0, 13, 5, 2]
+
+
+def test_backfilling_honours_memory():
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, memory_gb_per_node=1.0)
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 1, 2, 3],
+        runtime=[10, 10, 20, 5],
+        requested_cores=[1, 2, 1, 1],
+        memory=[800, 500, 300, 200],
+    )
+    # Job 0 leaves 200 MB on node 0. Job 1 needs 2 x 500 MB: node 1 holds both at once, so it starts at 1 and fills it.
+    # Job 2 fits nowhere in memory until 10; job 3 fits beside job 0.
+    result = hdsim.simulate(platform, workload, "easy", check=True)
+    assert result.starting_time.tolist() == [0, 1, 10, 3]
+
+
+@pytest.mark.parametrize("backfill", [name for name in BACKFILLS if name != "rlscheduler"])
+@pytest.mark.parametrize("order", sorted(ORDERS))
+def test_every_order_with_every_backfilling_serves_all_jobs(order, backfill):
+    rng = np.random.default_rng(5)
+    workload = hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.integers(0, 300, 60)),
+        runtime=rng.integers(0, 50, 60),
+        requested_time=rng.integers(1, 60, 60),
+        requested_cores=rng.integers(1, 9, 60),
+        memory=rng.choice([0, 300, 600], 60),
+        user=rng.integers(0, 4, 60),
+    )
+    platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4, memory_gb_per_node=2.0)
+    name = order if backfill == "none" else f"{backfill}-{order}"
+    result = hdsim.simulate(platform, workload, name, check=True)
+    assert result.metrics["jobs_completed"] == 60

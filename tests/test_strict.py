@@ -1,0 +1,56 @@
+"""The short cut for strict orders gives the engine's schedule, core by core."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hdsim
+from hdsim.agents.classic import ClassicAgent
+from hdsim.policies.orders import ORDERS
+
+FIXED = [name for name, order in ORDERS.items() if not order.moving]
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 40),  # submission
+        st.integers(0, 20),  # run time
+        st.integers(1, 6),  # cores, of 5: some are impossible
+        st.integers(1, 20),  # walltime
+        st.sampled_from([0, 0, 3]),  # return code
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(
+    rows=rows,
+    order=st.sampled_from(FIXED),
+    kill=st.booleans(),
+    core_policy=st.sampled_from(["high_gflops", "low_power"]),
+)
+def test_equal_to_the_engine(rows, order, kill, core_policy):
+    submission, runtime, cores, walltime, code = (np.array(column) for column in zip(*rows, strict=True))
+    workload = hdsim.Workload.from_columns(
+        submission_time=submission,
+        runtime=runtime,
+        requested_time=runtime + walltime,
+        requested_cores=cores,
+        walltime=walltime,
+        return_code=code,
+    )
+    platform = hdsim.Platform.homogeneous(nodes=5, cores_per_node=1)
+    agent = ClassicAgent(job_policy=order, core_policy=core_policy)
+    assert agent.strict_order is not None
+    short = hdsim.simulate(platform, workload, agent, kill_at_walltime=kill)
+    engine = hdsim.simulate(platform, workload, agent, kill_at_walltime=kill, check=True)
+    assert list(short.jobs) == list(engine.jobs)
+    for name in engine.jobs:
+        np.testing.assert_array_equal(short.jobs[name], engine.jobs[name], err_msg=name)
+    assert short.energy_joules == engine.energy_joules
+
+
+@pytest.mark.parametrize("options", [{"backfill": "easy"}, {"commit_head": True}, {"job_policy": "wfp3"}])
+def test_only_strict_fixed_orders_take_it(options):
+    assert ClassicAgent(**options).strict_order is None
