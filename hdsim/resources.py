@@ -55,13 +55,13 @@ def resolve(kind: Literal["platforms", "workloads"], name_or_path: str | Path, *
     path = Path(name_or_path).expanduser()
     if path.is_file():
         return path
-    if path.is_dir():
-        raise ConfigError(f"expected a file, got the directory '{path}'", where=where)
     files = bundled(kind)
     if path.parent in (Path(), Path(kind)):
         for name, file in files.items():
             if path.name in (name, file.name):
                 return file
+    if path.is_dir():
+        raise ConfigError(f"expected a file, got the directory '{path}'", where=where)
     raise ConfigError(
         f"expected a file or a bundled name, got '{name_or_path}'{nearest(path.name, files)}, which does not exist; "
         f"bundled: {', '.join(files)}",

@@ -173,6 +173,7 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
         run.finish(result)
     except Interrupted as stopped:
         run.finish(stopped.result)
+        stopped.args = (f"{stopped}; the jobs finished by then are in {_shown(directory)}",)
         raise
     except KeyboardInterrupt as error:
         run.fail(error)
@@ -190,7 +191,7 @@ def _single(composer: Composer, given: Sequence[str]) -> None:
     def task(_: DictConfig) -> Outcome:
         return execute(config, inputs, _directory())
 
-    with _stoppable("the jobs finished so far are in the run directory"):
+    with _stoppable():
         outcome: Outcome = composer.run(given, task)
     if outcome.error:
         raise outcome.error
@@ -208,7 +209,7 @@ def _sweep(composer: Composer, given: Sequence[str]) -> None:
     configs = [composer.compose(overrides) for overrides in runs]
     _check_all(configs)
     click.echo(f"{len(runs)} runs in {directory}")
-    with _stoppable(f"the same command with hydra.sweep.dir={directory} goes on where it stopped"):
+    with _stoppable(f"; the same command with hydra.sweep.dir={directory} goes on where it stopped"):
         outcomes: list[Outcome] = composer.multirun(given, partial(_sweep_task, total=len(runs)))
     click.echo(_sweep_table([outcome for outcome in outcomes if not outcome.error], directory))
     click.echo(f"\ncompare        hdsim compare {directory}")
@@ -265,13 +266,13 @@ def _directory() -> Path:
 
 
 @contextmanager
-def _stoppable(advice: str) -> Iterator[None]:
+def _stoppable(advice: str = "") -> Iterator[None]:
     """Treats SIGTERM as Ctrl-C, and ends the command with one line and status 1 after either."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt as error:
-        click.echo(f"hdsim: {str(error) or 'interrupted'}; {advice}", err=True)
+        click.echo(f"hdsim: {str(error) or 'interrupted'}{advice}", err=True)
         raise click.exceptions.Exit(1) from None
     finally:
         signal.signal(signal.SIGTERM, before)
