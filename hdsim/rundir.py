@@ -391,7 +391,7 @@ def _write_machine_states(path: Path, result: Result) -> None:
     busy, cores = series.busy_cores(result), result.platform.n_cores
     with _replacing(path) as file:
         file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
-        rows = zip(busy.times.tolist(), busy.values.tolist(), strict=True)
+        rows = zip(busy.times.tolist(), busy.values.astype(np.int64).tolist(), strict=True)
         file.writelines(f"{time:.6f},0,0,0,{cores - computing},{computing}\n" for time, computing in rows)
 
 

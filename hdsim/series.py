@@ -1,9 +1,12 @@
-"""What went on over time, as step functions made from the starts and ends of a replay: exact, not sampled."""
+"""What went on over time, as step functions made from the starts and ends of a replay: exact, not sampled.
+
+Every function takes a :class:`hdsim.results.Result`, or a :class:`hdsim.rundir.Run` read back from a run directory.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,9 @@ from hdsim.state import FinalState
 
 if TYPE_CHECKING:
     from hdsim.results import Result
+    from hdsim.rundir import Run
+
+    Replay: TypeAlias = Result | Run
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +107,7 @@ def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) 
     return accumulate(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts]), end)
 
 
-def busy_cores(result: Result) -> Steps:
+def busy_cores(result: Replay) -> Steps:
     """Cores that serve a job."""
     started = result.started
     return _between(
@@ -109,52 +115,52 @@ def busy_cores(result: Result) -> Steps:
     )
 
 
-def utilization(result: Result) -> Steps:
+def utilization(result: Replay) -> Steps:
     """Share of the cores that serve a job, 0..1."""
     busy = busy_cores(result)
     return Steps(busy.times, busy.values / result.platform.n_cores, busy.end)
 
 
-def running_jobs(result: Result) -> Steps:
+def running_jobs(result: Replay) -> Steps:
     """Jobs that run."""
     started = result.started
     return _between(result.starting_time[started], result.busy_until[started], 1.0, result.end_time)
 
 
-def queue_length(result: Result) -> Steps:
+def queue_length(result: Replay) -> Steps:
     """Jobs that wait. Rejected jobs never count: when they were refused is not recorded."""
-    return _waiting(result, np.ones(len(result.workload)))
+    return _waiting(result, np.ones(len(result.state)))
 
 
-def queued_cores(result: Result) -> Steps:
+def queued_cores(result: Replay) -> Steps:
     """Cores that the waiting jobs ask for."""
-    return _waiting(result, result.workload.requested_cores.astype(np.float64))
+    return _waiting(result, result.jobs["requested_number_of_resources"].astype(np.float64))
 
 
-def _waiting(result: Result, amounts: Floats) -> Steps:
+def _waiting(result: Replay, amounts: Floats) -> Steps:
     queued = result.state != FinalState.REJECTED
     start = np.where(np.isnan(result.starting_time), np.inf, result.starting_time)
-    return _between(result.workload.submission_time[queued], start[queued], amounts[queued], result.end_time)
+    return _between(result.jobs["submission_time"][queued], start[queued], amounts[queued], result.end_time)
 
 
-def submitted_jobs(result: Result) -> Steps:
+def submitted_jobs(result: Replay) -> Steps:
     """Jobs submitted so far."""
-    return accumulate(result.workload.submission_time, np.ones(len(result.workload)), result.end_time)
+    return accumulate(result.jobs["submission_time"], np.ones(len(result.state)), result.end_time)
 
 
-def ended_jobs(result: Result) -> Steps:
+def ended_jobs(result: Replay) -> Steps:
     """Jobs that ended so far."""
     finish = result.finish_time[~np.isnan(result.finish_time)]
     return accumulate(finish, np.ones(len(finish)), result.end_time)
 
 
-def oversubscribed_processors(result: Result) -> Steps:
+def oversubscribed_processors(result: Replay) -> Steps:
     """Processors whose memory bandwidth is oversubscribed."""
     _, begins, ends = result.oversubscribed
     return _between(begins, ends, 1.0, result.end_time)
 
 
-def power(result: Result) -> Steps:
+def power(result: Replay) -> Steps:
     """Power of all cores together in W, processor by processor: an idle core draws more beside a busy one.
 
     Its integral is the energy of the replay.
@@ -184,7 +190,7 @@ def power(result: Result) -> Steps:
     return accumulate(time, after - before, result.end_time, initial=float(asleep.sum()))
 
 
-def occupancy(result: Result, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
     """Share of busy cores by groups of neighbouring nodes and stretches of time.
 
     Args:
@@ -206,7 +212,7 @@ def occupancy(result: Result, bins: int, rows: int) -> tuple[NDArray[np.int64], 
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)
 
 
-def oversubscription(result: Result, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+def oversubscription(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
     """Share of time with oversubscribed memory bandwidth, by groups of processors and stretches of time.
 
     Args:

@@ -1,0 +1,43 @@
+"""``hdsim compare``: one table and one figure over runs or sweeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="Where compare.csv and compare.png go  [default: the working directory].",
+)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="A metric to compare; give it several times.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Run whose configuration the others are compared with  [default: the first].",
+)
+def compare(runs: tuple[Path, ...], output: Path, metrics: tuple[str, ...], baseline: Path | None) -> None:
+    """Compares runs in one table and one figure: means, paired differences, bootstrap confidence intervals.
+
+    RUN is a run directory, or a sweep: a directory with run directories in it.
+    """
+    from hdsim.errors import ConfigError
+    from hdsim.report import compare as comparing
+
+    comparison = comparing.compare(runs, metrics, baseline)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        comparing.write_csv(comparison, output / "compare.csv")
+        comparing.write_figure(comparison, output / "compare.png")
+    except OSError as error:
+        raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
+    click.echo(comparing.table(comparison))
+    click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")

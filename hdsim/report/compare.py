@@ -1,0 +1,533 @@
+"""Compares runs: means by configuration, paired differences to a baseline, bootstrap confidence intervals.
+
+A run's configuration is what it has different from the other runs. Runs that differ in nothing but their seed or in the
+part of the trace they replay are replications of one configuration. Where agents differ and other settings do as well,
+those others make up scenarios, and an agent is compared with the baseline's agent within each of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim import rundir
+from hdsim.errors import ConfigError, nearest
+from hdsim.metrics import bounded_slowdown, slowdown, unit
+
+Floats = NDArray[np.float64]
+Key = tuple[tuple[str, str], ...]
+
+#: Metrics compared when none are named.
+DEFAULT_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
+#: Of all other metrics less is better.
+HIGHER_IS_BETTER = frozenset(
+    {
+        "utilization",
+        "steady_utilization",
+        "exploitation",
+        "throughput",
+        "jain_fairness",
+        "jobs_completed",
+        "jobs_per_second",
+    }
+)
+#: Settings in which replications of one configuration differ.
+REPLICATION = ("seed", "workload.start")
+CONFIDENCE = 0.95
+_SEED = 0
+_RESAMPLES = 2000
+#: Numbers drawn for one interval at most: of a hundred thousand jobs fewer resamples tell enough.
+_DRAWS = 50_000_000
+_FEWEST_RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval, whose bounds are NaN where there is none.
+
+    Attributes:
+        value: The mean.
+        low: Lower bound.
+        high: Upper bound.
+        count: Values that the mean was taken over.
+    """
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+_NOTHING = Interval(math.nan, math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one configuration in one scenario.
+
+    Attributes:
+        scenario: Settings that the compared configurations share, as text.
+        configuration: Settings that make the configuration, as text.
+        metric: Name of the metric.
+        unit: Its unit.
+        runs: Runs of the configuration.
+        mean: Mean over the runs.
+        low, high: Confidence interval of the mean.
+        difference: Mean paired difference to the baseline, NaN for the baseline itself.
+        difference_low, difference_high: Its confidence interval.
+        pairs: Pairs the difference was taken over.
+        paired_by: ``run`` or ``job``, empty without pairs.
+        baseline: The configuration is the baseline.
+        best: No configuration of the scenario is better.
+    """
+
+    scenario: str
+    configuration: str
+    metric: str
+    unit: str
+    runs: int
+    mean: float
+    low: float
+    high: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    pairs: int
+    paired_by: str
+    baseline: bool
+    best: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out of comparing runs.
+
+    Attributes:
+        rows: Every metric of every configuration, metric by metric.
+        metrics: Names of the metrics, in order.
+        by_job: There are no replications, and jobs are the sample of the intervals.
+    """
+
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...]
+    by_job: bool
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A run, and where it belongs.
+
+    Attributes:
+        path: Its directory.
+        metrics: Its metrics.
+        scenario: Settings it shares with what it is compared with.
+        configuration: Settings that make its configuration.
+        replication: Seed and part of the trace.
+    """
+
+    path: Path
+    metrics: Mapping[str, float]
+    scenario: Key
+    configuration: Key
+    replication: Key
+
+
+def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: str | Path | None = None) -> Comparison:
+    """Compares runs.
+
+    Args:
+        paths: Run directories, or sweeps: directories with run directories in them.
+        metrics: Names of metrics; by default :data:`DEFAULT_METRICS`.
+        baseline: Run whose configuration the others are compared with; by default the first run's.
+
+    Raises:
+        ConfigError: A directory holds no finished run, there is nothing to compare, or a metric is unknown.
+    """
+    directories = list(dict.fromkeys(path.resolve() for given in paths for path in _run_directories(Path(given))))
+    first = directories[0]
+    if baseline is not None:
+        first = _run_directories(Path(baseline))[0].resolve()
+        directories = list(dict.fromkeys([*directories, first]))
+    if len(directories) < 2:
+        raise ConfigError(f"expected at least two runs to compare, got {directories[0]} alone")
+    entries = _entries(directories)
+    names = _metric_names(entries, metrics)
+    groups: dict[tuple[Key, Key], list[_Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
+    base = next(entry.configuration for entry in entries if entry.path == first)
+    by_job = all(len(group) == 1 for group in groups.values())
+    samples = _JobSamples() if by_job else _RunSamples()
+    rows = []
+    for name in names:
+        for (scenario, configuration), group in groups.items():
+            others = groups.get((scenario, base), []) if configuration != base else []
+            rows.append(_row(name, group, others, samples, is_baseline=configuration == base))
+    return Comparison(tuple(_with_best(rows)), names, by_job)
+
+
+def _row(
+    name: str, group: list[_Entry], others: list[_Entry], samples: _RunSamples | _JobSamples, *, is_baseline: bool
+) -> Row:
+    mean = samples.mean(name, group)
+    difference, paired_by = samples.difference(name, group, others) if others else (_NOTHING, "")
+    return Row(
+        scenario=_text(group[0].scenario),
+        configuration=_text(group[0].configuration),
+        metric=name,
+        unit=unit(name),
+        runs=len(group),
+        mean=mean.value,
+        low=mean.low,
+        high=mean.high,
+        difference=difference.value,
+        difference_low=difference.low,
+        difference_high=difference.high,
+        pairs=difference.count,
+        paired_by=paired_by if difference.count else "",
+        baseline=is_baseline,
+        best=False,
+    )
+
+
+def _with_best(rows: list[Row]) -> Iterator[Row]:
+    """Marks the best of each metric in each scenario that has more than one configuration."""
+    means: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        means.setdefault((row.metric, row.scenario), []).append(row.mean)
+    for row in rows:
+        rivals = means[row.metric, row.scenario]
+        better = np.nanmax if row.metric in HIGHER_IS_BETTER else np.nanmin
+        comparable = len(rivals) > 1 and not all(map(math.isnan, rivals))
+        yield replace(row, best=comparable and row.mean == better(rivals))
+
+
+class _RunSamples:
+    """Runs as the sample: a configuration has replications."""
+
+    def mean(self, name: str, group: list[_Entry]) -> Interval:
+        return bootstrap([entry.metrics[name] for entry in group])
+
+    def difference(self, name: str, group: list[_Entry], others: list[_Entry]) -> tuple[Interval, str]:
+        """Differences between runs of the same seed and part of the trace."""
+        base = {entry.replication: entry.metrics[name] for entry in others}
+        pairs = [entry.metrics[name] - base[entry.replication] for entry in group if entry.replication in base]
+        return bootstrap(pairs), "run"
+
+
+class _JobSamples:
+    """Jobs as the sample: there is one run of each configuration."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Path, Mapping[str, NDArray[Any]]] = {}
+
+    def mean(self, name: str, group: list[_Entry]) -> Interval:
+        (entry,) = group
+        values = self._values(name, entry)
+        if values is None:
+            return Interval(entry.metrics[name], math.nan, math.nan, 1)
+        interval = bootstrap(values[~np.isnan(values)])
+        return Interval(entry.metrics[name], interval.low, interval.high, interval.count)
+
+    def difference(self, name: str, group: list[_Entry], others: list[_Entry]) -> tuple[Interval, str]:
+        """Differences between the two runs' values of the same job; jobs that ended in one run only are left out."""
+        (entry,), (base,) = group, others
+        values, base_values = self._values(name, entry), self._values(name, base)
+        if values is None or base_values is None or not self._same_jobs(entry, base):
+            return Interval(entry.metrics[name] - base.metrics[name], math.nan, math.nan, 1), "run"
+        pairs = values - base_values
+        return bootstrap(pairs[~np.isnan(pairs)]), "job"
+
+    def _values(self, name: str, entry: _Entry) -> Floats | None:
+        """(J,) what each job adds to a mean, None for a metric that is no mean over jobs."""
+        jobs = self._columns(entry)
+        wait, turnaround, execution = jobs["waiting_time"], jobs["turnaround_time"], jobs["execution_time"]
+        match name:
+            case "mean_waiting_time":
+                return wait
+            case "mean_turnaround_time":
+                return turnaround
+            case "mean_slowdown":
+                return slowdown(turnaround, execution)
+            case "mean_bounded_slowdown":
+                return bounded_slowdown(turnaround, execution)
+        return None
+
+    def _same_jobs(self, a: _Entry, b: _Entry) -> bool:
+        return all(
+            np.array_equal(self._columns(a)[name], self._columns(b)[name]) for name in ("job_id", "submission_time")
+        )
+
+    def _columns(self, entry: _Entry) -> Mapping[str, NDArray[Any]]:
+        if entry.path not in self._jobs:
+            self._jobs[entry.path] = rundir.read(entry.path).jobs
+        return self._jobs[entry.path]
+
+
+def bootstrap(values: Sequence[float] | Floats) -> Interval:
+    """Mean with its percentile bootstrap interval (Efron and Tibshirani 1993, ch. 13), the same on every call.
+
+    Args:
+        values: The sample; a single value has no interval.
+    """
+    sample = np.asarray(values, np.float64)
+    if not len(sample):
+        return _NOTHING
+    mean = float(sample.mean())
+    if len(sample) == 1 or math.isnan(mean):
+        return Interval(mean, math.nan, math.nan, len(sample))
+    if (sample == sample[0]).all():
+        return Interval(mean, mean, mean, len(sample))
+    from scipy import stats
+
+    found = stats.bootstrap(
+        (sample,),
+        np.mean,
+        confidence_level=CONFIDENCE,
+        n_resamples=min(_RESAMPLES, max(_FEWEST_RESAMPLES, _DRAWS // len(sample))),
+        batch=max(1, 1_000_000 // len(sample)),
+        method="percentile",
+        random_state=np.random.default_rng(_SEED),
+    ).confidence_interval
+    return Interval(mean, float(found.low), float(found.high), len(sample))
+
+
+def _run_directories(path: Path) -> list[Path]:
+    """The run directory itself, or those inside a sweep."""
+    if (path / "manifest.json").is_file():
+        return [path]
+    if not path.is_dir():
+        raise ConfigError("expected a run directory or a sweep, got a path where there is none", where=str(path))
+    found = sorted(manifest.parent for manifest in path.rglob("manifest.json"))
+    if not found:
+        raise ConfigError("expected a run directory or a sweep, got a directory without any run", where=str(path))
+    return found
+
+
+def _entries(directories: list[Path]) -> list[_Entry]:
+    """Reads the runs and finds out in what they differ.
+
+    Raises:
+        ConfigError: There are runs that cannot be compared; all are listed.
+    """
+    errors = []
+    settings: list[dict[str, str]] = []
+    metrics: list[Mapping[str, float]] = []
+    for path in directories:
+        try:
+            config, numbers = _load(path)
+        except ConfigError as error:
+            errors.append(error)
+            continue
+        settings.append(dict(_flat(config)))
+        metrics.append(numbers)
+    if errors:
+        raise ConfigError.many(errors)
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    differing = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
+    replication = [key for key in differing if key in REPLICATION]
+    other = [key for key in differing if key not in REPLICATION]
+    configuration = [key for key in other if key.partition(".")[0] == "agent"] or other
+    scenario = [key for key in other if key not in configuration]
+    entries = [
+        _Entry(path, numbers, *(_key(setting, names) for names in (scenario, configuration, replication)))
+        for path, setting, numbers in zip(directories, settings, metrics, strict=True)
+    ]
+    places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
+    if places.most_common(1)[0][1] == 1:
+        return entries
+    # Nothing in their configurations tells these runs apart; their directories do.
+    names = _distinct_names(directories)
+    return [
+        _Entry(entry.path, entry.metrics, entry.scenario, (("", names[entry.path]), *entry.configuration), ())
+        for entry in entries
+    ]
+
+
+def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """Configuration and metrics of a finished run."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        status, config = manifest["status"], manifest["config"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"expected the manifest of a run: {error!r}", where=str(path / "manifest.json")) from None
+    if status != "finished":
+        raise ConfigError(f"expected a finished run, got one that is {status}", where=str(path))
+    if not (path / "jobs.csv").is_file():
+        raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
+    return config, rundir.RunDirectory(path).metrics()
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "none" if value is None else str(value)
+
+
+def _key(setting: Mapping[str, str], names: Iterable[str]) -> Key:
+    return tuple((name, setting.get(name, "none")) for name in names)
+
+
+def _text(key: Key) -> str:
+    """Settings for people: ``job_policy=first backfill=easy``."""
+    last = Counter(name.rpartition(".")[2] for name, _ in key)
+    parts = []
+    for name, value in key:
+        short = name.rpartition(".")[2]
+        label = short if last[short] == 1 else name
+        parts.append(f"{label}={value}" if label else value)
+    return " ".join(parts)
+
+
+def _distinct_names(directories: list[Path]) -> dict[Path, str]:
+    """The shortest ends of paths that are all different."""
+    for parts in range(1, max(len(path.parts) for path in directories) + 1):
+        names = {path: "/".join(path.parts[-parts:]) for path in directories}
+        if len(set(names.values())) == len(directories):
+            break
+    return names
+
+
+def _metric_names(entries: list[_Entry], asked: Sequence[str]) -> tuple[str, ...]:
+    common = [name for name in entries[0].metrics if all(name in entry.metrics for entry in entries)]
+    for name in asked:
+        if name not in common:
+            raise ConfigError(
+                f"expected a metric that every run has, got '{name}'{nearest(name, common)}; "
+                f"allowed: {', '.join(common)}",
+                where="--metric",
+            )
+    return tuple(dict.fromkeys(asked)) or tuple(name for name in DEFAULT_METRICS if name in common) or tuple(common)
+
+
+def write_csv(comparison: Comparison, path: Path) -> None:
+    """Writes all rows; what is not known is empty.
+
+    Args:
+        comparison: What to write.
+        path: The file.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        names = [field.name for field in fields(Row)]
+        writer.writerow(names)
+        for row in comparison.rows:
+            values = (getattr(row, name) for name in names)
+            writer.writerow("" if isinstance(value, float) and math.isnan(value) else value for value in values)
+
+
+def table(comparison: Comparison) -> str:
+    """The comparison as text: a table of means, and for each metric intervals and differences to the baseline."""
+    parts = [_means(comparison)]
+    parts += [_details([row for row in comparison.rows if row.metric == name]) for name in comparison.metrics]
+    best = [f"  {line}" for line in _best(comparison)]
+    sample = "jobs (one run of each configuration)" if comparison.by_job else "runs"
+    parts.append("\n".join([f"[] {CONFIDENCE:.0%} bootstrap interval over {sample}", "best", *best]))
+    return "\n\n".join(parts)
+
+
+def _means(comparison: Comparison) -> str:
+    by_metric = [[row for row in comparison.rows if row.metric == name] for name in comparison.metrics]
+    lines = [["", *comparison.metrics]]
+    for rows in zip(*by_metric, strict=True):
+        lines.append([_name(rows[0]), *(f"{_number(row.mean)}{'*' if row.best else ' '}" for row in rows)])
+    return _aligned(lines)
+
+
+def _details(rows: list[Row]) -> str:
+    better = "higher" if rows[0].metric in HIGHER_IS_BETTER else "lower"
+    heading = f"{rows[0].metric} ({f'{rows[0].unit}, ' if rows[0].unit else ''}{better} is better)"
+    lines = [["", "runs", "mean", "", "difference", "", "pairs"]]
+    for row in rows:
+        ours = [_name(row), str(row.runs), _number(row.mean), _bounds(row.low, row.high)]
+        if row.baseline:
+            lines.append([*ours, "baseline", "", ""])
+        else:
+            difference = _number(row.difference, signed=True)
+            pairs = f"{row.pairs:,} {row.paired_by}s" if row.pairs > 1 else str(row.pairs)
+            lines.append([*ours, difference, _bounds(row.difference_low, row.difference_high), pairs])
+    return f"{heading}\n{_aligned(lines)}"
+
+
+def _best(comparison: Comparison) -> Iterator[str]:
+    for name in comparison.metrics:
+        winners: dict[str, list[str]] = {}
+        for row in comparison.rows:
+            if row.metric == name and row.best:
+                winners.setdefault(row.scenario, []).append(row.configuration)
+        for scenario, configurations in winners.items():
+            yield f"{name}{f' with {scenario}' if scenario else ''}: {' and '.join(configurations)}"
+
+
+def _name(row: Row) -> str:
+    return " | ".join(part for part in (row.scenario, row.configuration) if part) or "all runs"
+
+
+def _bounds(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"[{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float, *, signed: bool = False) -> str:
+    if math.isnan(value):
+        return "-"
+    sign = "+" if signed else ""
+    size = abs(value)
+    if size >= 1e9 or 0 < size < 1e-3:
+        return f"{value:{sign}.4e}"
+    return f"{value:{sign},.2f}" if size >= 100 else f"{value:{sign}.4f}"
+
+
+def _aligned(lines: list[list[str]]) -> str:
+    """Columns of equal width, the first one to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def write_figure(comparison: Comparison, path: Path) -> None:
+    """Draws the means with their intervals, one panel a metric.
+
+    Args:
+        comparison: What to draw.
+        path: The PNG file.
+    """
+    from matplotlib.figure import Figure
+
+    names = [_name(row) for row in comparison.rows if row.metric == comparison.metrics[0]]
+    panels = len(comparison.metrics)
+    figure = Figure(
+        figsize=(1.5 + 0.07 * max(map(len, names)) + 2.6 * panels, 1.2 + 0.28 * len(names)), layout="constrained"
+    )
+    for axes, metric in zip(figure.subplots(1, panels, sharey=True, squeeze=False)[0], comparison.metrics, strict=True):
+        rows = [row for row in comparison.rows if row.metric == metric]
+        for place, row in enumerate(rows):
+            color = "tab:green" if row.best else "tab:blue"
+            if not math.isnan(row.low):
+                axes.hlines(place, row.low, row.high, color=color, linewidth=2, alpha=0.5)
+            axes.plot(row.mean, place, "D" if row.baseline else "o", color=color, markersize=5)
+        axes.set_title(metric, fontsize=9)
+        axes.set_xlabel(
+            f"{rows[0].unit} ({'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better)".strip(), fontsize=8
+        )
+        axes.tick_params(labelsize=8)
+        axes.locator_params(axis="x", nbins=4)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_yticks(range(len(names)), names)
+    figure.get_axes()[0].invert_yaxis()
+    figure.savefig(path, dpi=150)
