@@ -90,6 +90,22 @@ def read_batsim(path: Path, reference_gflops: float) -> list[Job]:
     return jobs
 
 
+def jobs_of(workload: Any) -> list[Job]:
+    """Jobs of a table with hdsim's column names."""
+    columns = (
+        workload.submission_time,
+        workload.runtime,
+        workload.requested_cores,
+        workload.requested_time,
+        workload.memory,
+        workload.memory_bandwidth,
+        workload.original_submission_time,
+        workload.walltime,
+        workload.fixed_duration,
+    )
+    return [Job(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
 def core_ids(intervals: str) -> list[int]:
     """Core ids of an interval set such as "0-3 8"."""
     bounds = [part.split("-") for part in intervals.split()]
@@ -245,7 +261,6 @@ def replay_counts(
     *,
     dynamic: bool = False,
     batch: bool = True,
-    latency: float = 0.0,
 ) -> list[float]:
     """Start times of jobs on a machine of equal cores.
 
@@ -257,7 +272,6 @@ def replay_counts(
         dynamic: The score changes with time.
         batch: All events of an instant, then one scheduling pass; otherwise a pass after every single completion and
             then after every single submission.
-        latency: Time added to every run, in s.
     """
     starts = [math.nan] * len(jobs)
     ends: list[tuple[float, int]] = []
@@ -292,7 +306,7 @@ def replay_counts(
             machine.queue.remove(job)
             machine.free -= jobs[job].cores
             running[job] = (now + jobs[job].requested, jobs[job].cores)
-            insort(ends, (now + jobs[job].runtime + latency, job))
+            insort(ends, (now + jobs[job].runtime, job))
     assert not machine.queue
     return starts
 
@@ -353,6 +367,56 @@ def replay_rlscheduler(jobs: Sequence[Job], total: int, score: Score, *, backfil
         start(head)
 
 
+# Real runs of a cluster under conservative backfilling (Poquet 2017, batsim-experiments)
+
+Starts = Callable[[list[Job], Path], Sequence[float]]
+
+
+def errors_against_real_runs(data: Path, starts_of: Starts, latency: float) -> list[tuple[float, float, float]]:
+    """Errors of simulated against real runs: makespan (relative), mean wait (s), bounded stretch (relative).
+
+    Args:
+        data: Folder of the reference data.
+        starts_of: Gives the start times for the jobs of a workload file; the file is passed along.
+        latency: Time that launching and tearing down adds to a run, in s.
+    """
+    errors = []
+    for seed in range(1, 5):
+        path = data / "oar_real_runs" / f"workload_seed{seed}.json"
+        jobs = [changed(job, runtime=job.runtime + latency) for job in read_batsim(path, 1.0)]
+        starts = starts_of(jobs, path)
+        simulated = _figures(
+            [(job.submit, start, start + job.runtime) for job, start in zip(jobs, starts, strict=True)]
+        )
+        for run in range(2):
+            rows = read_table(data / "oar_real_runs" / f"real_seed{seed}_run{run}.csv")
+            real = _figures(
+                [(float(r["submission_time"]), float(r["starting_time"]), float(r["finish_time"])) for r in rows]
+            )
+            errors.append((simulated[0] / real[0] - 1, simulated[1] - real[1], simulated[2] / real[2] - 1))
+    return errors
+
+
+def _figures(jobs: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Makespan, mean wait and mean stretch bounded at 60 s of jobs given by submission, start and finish."""
+    makespan = max(finish for _, _, finish in jobs) - min(submit for submit, _, _ in jobs)
+    wait = sum(start - submit for submit, start, _ in jobs) / len(jobs)
+    stretch = sum(max(1.0, (finish - submit) / max(finish - start, 60.0)) for submit, start, finish in jobs)
+    return makespan, wait, stretch / len(jobs)
+
+
+def within_published_errors(errors: Sequence[tuple[float, float, float]], latency: float) -> bool:
+    """Whether a simulator is as close to the real runs as the published one, with or without 2 s of latency a job."""
+    makespan, wait, stretch = (0.0023, 2.3, 0.014) if latency else (0.0024, 7.5, 0.036)
+    n = len(errors)
+    return (
+        max(abs(error[0]) for error in errors) <= 0.0104
+        and sum(abs(error[0]) for error in errors) / n <= makespan
+        and abs(sum(error[1] for error in errors)) / n <= wait
+        and sum(abs(error[2]) for error in errors) / n <= stretch
+    )
+
+
 # Processors, nodes and cores
 
 
@@ -388,13 +452,17 @@ class Platform:
         return max(i for i, first in enumerate(self.first_core) if first <= core)
 
 
-def read_platform(path: Path, types: Path) -> Platform:
-    """Reads HDeepRM's platform format, with its type libraries in a folder."""
-    nodes = json.loads((types / "node_types.json").read_text())
-    kinds = json.loads((types / "processor_types.json").read_text())
+def read_platform(path: Path, types: Path | None = None) -> Platform:
+    """Reads HDeepRM's platform format, with its type libraries in a folder or inline."""
+    content = json.loads(path.read_text())
+    if types is None:
+        nodes, kinds = content["types"]["node"], content["types"]["processor"]
+    else:
+        nodes = json.loads((types / "node_types.json").read_text())
+        kinds = json.loads((types / "processor_types.json").read_text())
     platform: list[Processor] = []
     memory: list[float] = []
-    for cluster in json.loads(path.read_text())["clusters"]:
+    for cluster in content["clusters"]:
         for entry in cluster["nodes"]:
             node = nodes[entry["type"]]
             for _ in range(entry["number"]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
@@ -186,48 +186,9 @@ def test_batching_the_events_of_an_instant_moves_the_mean_wait_of_easy(lublin: l
     assert [round(wait, 3) for wait in waits] == [11045.205, 11049.083]
 
 
-def oar_errors(
-    data: Path, starts_of: Callable[[list[ref.Job], Path], Sequence[float]], latency: float
-) -> list[list[float]]:
-    """Errors against the eight real cluster runs: makespan (relative), mean wait (s), bounded stretch (relative)."""
-    errors = []
-    for seed in range(1, 5):
-        path = data / "oar_real_runs" / f"workload_seed{seed}.json"
-        jobs = ref.read_batsim(path, 1.0)
-        starts = starts_of(jobs, path)
-        simulated = _figures([(job.submit, s, s + job.runtime + latency) for job, s in zip(jobs, starts, strict=True)])
-        for run in range(2):
-            rows = ref.read_table(data / "oar_real_runs" / f"real_seed{seed}_run{run}.csv")
-            times = ("submission_time", "starting_time", "finish_time")
-            real = _figures([tuple(float(row[time]) for time in times) for row in rows])
-            errors.append([simulated[0] / real[0] - 1, simulated[1] - real[1], simulated[2] / real[2] - 1])
-    return errors
-
-
-def _figures(jobs: list[tuple[float, ...]]) -> list[float]:
-    makespan = max(finish for _, _, finish in jobs) - min(submit for submit, _, _ in jobs)
-    wait = sum(start - submit for submit, start, _ in jobs) / len(jobs)
-    stretch = sum(max(1.0, (finish - submit) / max(finish - start, 60.0)) for submit, start, finish in jobs)
-    return [makespan, wait, stretch / len(jobs)]
-
-
-def within_published_errors(errors: list[list[float]], latency: float) -> bool:
-    """Whether the mean errors are no larger than those published (the worst makespan too)."""
-    makespan, stretch = ([abs(error[i]) for error in errors] for i in (0, 2))
-    limits = (0.0023, 2.3, 0.014) if latency else (0.0024, 7.5, 0.036)
-    mean_wait = abs(sum(error[1] for error in errors)) / len(errors)
-    return (
-        max(makespan) <= 0.0104
-        and sum(makespan) / len(errors) <= limits[0]
-        and mean_wait <= limits[1]
-        and sum(stretch) / len(errors) <= limits[2]
-    )
-
-
 @pytest.mark.parametrize("latency", [0.0, 2.0], ids=["none", "launch_and_teardown"])
 def test_real_cluster_runs(shared_data: Path, latency: float) -> None:
-    def starts_of(jobs: list[ref.Job], path: Path) -> list[float]:
-        return ref.replay_counts(jobs, 32, ref.conservative, latency=latency)
+    def starts_of(jobs: list[ref.Job], _: Path) -> list[float]:
+        return ref.replay_counts(jobs, 32, ref.conservative)
 
-    errors = oar_errors(shared_data, starts_of, latency)
-    assert within_published_errors(errors, latency), errors
+    assert ref.within_published_errors(ref.errors_against_real_runs(shared_data, starts_of, latency), latency)
