@@ -212,21 +212,33 @@ class NodeCores:
         if n > self.n_idle:
             return None
         memory, bandwidth = self._memory[job], self._bandwidth[job]
+        policy = policy or self._policy
+        if n == 1 and limit is None and policy != "random":
+            return self._pick_one(self._key(policy, memory, bandwidth)[0], memory)
         room = capacity(self.node_idle, self.node_memory, memory)
         if limit is not None:
             room = np.minimum(room, limit)
         if room.sum() < n:
             return None
-        policy = policy or self._policy
         if policy == "random":
             return Placement(self._random(n, room), self._platform)
         key, step, by_node = self._key(policy, memory, bandwidth)
         # A node's best offer is its best processor with an idle core.
-        best = key if self._all_idle else np.where(self.processor_idle > 0, key, -np.inf)
-        best = np.where(room > 0, self._best_of_nodes(best), -np.inf)
-        if n == 1:
-            return Placement(self._single(int(best.argmax()), key), self._platform)
+        best = self._best_of_nodes(np.where(self.processor_idle > 0, key, -np.inf))
+        best = np.where(room > 0, best, -np.inf)
         return Placement(self._several(n, room, best, key, step, by_node), self._platform)
+
+    def _pick_one(self, key: Floats, memory: float) -> Placement | None:
+        """The first idle core of the best processor whose node has memory."""
+        offers = np.where(self.processor_idle > 0, key, -np.inf)
+        p = offers.argmax()
+        if memory and self.node_memory[self._processor_node[p]] < memory:
+            offers = np.where((self.node_memory >= memory)[self._processor_node], offers, -np.inf)
+            p = offers.argmax()
+            if offers[p] == -np.inf:
+                return None
+        first, last = self._first_core[p : p + 2]
+        return Placement(np.array([first + self.idle[first:last].argmax()], np.int64), self._platform)
 
     def _best_of_nodes(self, keys: Floats) -> Floats:
         if self._one_processor_a_node:
@@ -240,10 +252,6 @@ class NodeCores:
             best = np.maximum(best, by_node[:, i])
         return best
 
-    @property
-    def _all_idle(self) -> bool:
-        return self.n_idle == len(self.idle)
-
     def _key(self, policy: str, memory: float, bandwidth: float) -> tuple[Floats, float, bool]:
         """Key of each processor, by how much it falls with every core given, and whether the node's fall together."""
         if policy in self._static:
@@ -253,13 +261,6 @@ class NodeCores:
         if policy == "high_cores":
             return self.processor_idle.astype(np.float64), 1.0, False
         return self.node_memory[self._processor_node], memory, True
-
-    def _single(self, node: int, key: Floats) -> Ints:
-        first, last = self._platform.node_first_processor[node : node + 2]
-        if last - first > 1:
-            first += np.where(self.processor_idle[first:last] > 0, key[first:last], -np.inf).argmax()
-        start = self._first_core[first]
-        return np.array([start + self.idle[start : self._first_core[first + 1]].argmax()], np.int64)
 
     def _several(self, n: int, room: Ints | Floats, best: Floats, key: Floats, step: float, by_node: bool) -> Ints:
         # Offers of a node fall with every core it gives, so the n cores come from the n nodes with the best offers.

@@ -158,21 +158,17 @@ def exploitation(result: Result) -> float:
 
 
 def loss_of_capacity(result: Result) -> float:
-    """Share of the capacity that idles while queued jobs ask for it, Zhang et al. (IPDPS 2000).
+    """Share of the capacity that idles while queued jobs ask for it, after Leung, Sabin and Sadayappan (2010).
 
-    The integral over time of min(idle cores, cores asked for by queued jobs) over cores x makespan. Only jobs that
-    started count as queued, from their submission to their start.
+    The integral over time of min(idle cores, cores asked for by queued jobs), over cores x period.
     """
-    cores = result.sizes.astype(float)
-    submission, start = result.workload.submission_time[result.started], result.starting_time[result.started]
-    times = np.concatenate([submission, start, result.busy_until[result.started]])
-    order = np.argsort(times, kind="stable")
-    nothing = np.zeros(len(cores))
-    busy = np.cumsum(np.concatenate([nothing, cores, -cores])[order])
-    queued = np.cumsum(np.concatenate([cores, -cores, nothing])[order])
-    lost = np.minimum(result.platform.n_cores - busy[:-1], queued[:-1]) @ np.diff(times[order])
-    capacity = result.platform.n_cores * result.metrics["makespan"]
-    return float(lost / capacity) if capacity > 0 else 0.0
+    from hdsim import series
+
+    busy, queued = series.busy_cores(result), series.queued_cores(result)
+    times = np.union1d(busy.times, queued.times)
+    lost = np.minimum(result.platform.n_cores - busy.at(times), queued.at(times))
+    capacity = result.platform.n_cores * result.end_time
+    return float(lost @ np.diff(times, append=result.end_time) / capacity) if capacity > 0 else 0.0
 
 
 def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
