@@ -137,12 +137,18 @@ class RunDirectory:
         self._end("interrupted", simulated_seconds=result.end_time, signal=signals.Signals(signal).name)
 
     def fail(self, error: BaseException) -> None:
-        """Keeps what went wrong in the manifest."""
-        known = isinstance(error, HdsimError)
-        told = {"error": str(error) if known else f"{type(error).__name__}: {error}"}
-        if not known:
-            told["traceback"] = "".join(traceback.format_exception(error))
-        self._end("failed", **told)
+        """Keeps in the manifest why there are no results.
+
+        Args:
+            error: What went wrong; a KeyboardInterrupt is an interruption and no failure.
+        """
+        if isinstance(error, HdsimError):
+            self._end("failed", error=str(error))
+        elif isinstance(error, KeyboardInterrupt):
+            self._end("interrupted", error=str(error) or "interrupted")
+        else:
+            told = "".join(traceback.format_exception(error))
+            self._end("failed", error=f"{type(error).__name__}: {error}", traceback=told)
 
     @staticmethod
     def is_finished(path: str | Path) -> bool:

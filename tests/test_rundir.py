@@ -1,0 +1,397 @@
+"""Run directories: Batsim's formats, what a manifest tells, reading back, damaged directories."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hdsim
+from hdsim import rundir
+from hdsim.errors import ConfigError, PlatformError
+from hdsim.metrics import full
+from hdsim.replay import Interrupted
+from hdsim.resources import resolve
+from hdsim.rundir import RunDirectory, parse_interval_sets, read
+from hdsim.state import FinalState
+
+HEADER = (
+    "job_id,workload_name,profile,submission_time,requested_number_of_resources,requested_time,success,final_state,"
+    "starting_time,execution_time,finish_time,waiting_time,turnaround_time,stretch,allocated_resources,consumed_energy,"
+    "metadata"
+)
+SCHEDULE_HEADER = (
+    "batsim_version,consumed_joules,makespan,max_slowdown,max_turnaround_time,max_waiting_time,mean_slowdown,"
+    "mean_turnaround_time,mean_waiting_time,nb_computing_machines,nb_grouped_switches,nb_jobs,nb_jobs_finished,"
+    "nb_jobs_killed,nb_jobs_rejected,nb_jobs_success,nb_machine_switches,scheduling_time,simulation_time,success_rate,"
+    "time_computing,time_idle,time_sleeping,time_switching_off,time_switching_on,time_unavailable"
+)
+PLATFORM = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4, processors_per_node=2, mem_bw=10.0)
+
+
+def small() -> hdsim.Workload:
+    """Jobs that complete, fail, reach their walltime, share too little bandwidth, and one that can never run."""
+    return hdsim.Workload.from_columns(
+        job_id=np.array(["a", 'b,"x"', "c", "d", "e"], object),
+        submission_time=[0, 0, 1, 2, 3.5],
+        runtime=[10, 3, 5, 8, 1],
+        requested_cores=[2, 3, 99, 8, 1],
+        walltime=[np.inf, np.inf, np.inf, 4, np.inf],
+        memory_bandwidth=[6.0, 1.0, 0.0, 1.0, 0.0],
+        return_code=[0, 7, 0, 0, 0],
+        name="w7",
+    )
+
+
+def replayed() -> hdsim.Result:
+    return hdsim.simulate(PLATFORM, small(), "fcfs", contention="threshold", kill_at_walltime=True)
+
+
+def written(path: Path, result: hdsim.Result | None = None, config: dict[str, Any] | None = None) -> hdsim.Result:
+    result = result or replayed()
+    run = RunDirectory(path)
+    run.start(config or {"seed": 5}, result.platform, result.workload)
+    run.finish(result)
+    return result
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    return json.loads((path / "manifest.json").read_text())
+
+
+def test_jobs_csv_has_batsims_columns_order_and_decimals(tmp_path: Path) -> None:
+    written(tmp_path)
+    lines = (tmp_path / "jobs.csv").read_text().splitlines()
+    assert lines[0] == HEADER
+    assert lines[1] == (
+        "a,w7,,0.000000,2,10.000000,1,COMPLETED_SUCCESSFULLY,0.000000,13.333333,13.333333,0.000000,13.333333,1.000000,"
+        '0-1,266.666667,""'
+    )
+    assert lines[3] == 'c,w7,,1.000000,99,5.000000,0,REJECTED,,,,,,,,,""'
+    rows = rows_of(tmp_path / "jobs.csv")
+    assert [row["job_id"] for row in rows] == ["a", 'b,"x"', "c", "d", "e"]
+    assert [row["final_state"].removeprefix("COMPLETED_") for row in rows] == [
+        "SUCCESSFULLY", "FAILED", "REJECTED", "WALLTIME_REACHED", "SUCCESSFULLY",
+    ]  # fmt: skip
+    assert [row["success"] for row in rows] == ["1", "0", "0", "0", "1"]
+
+
+def test_schedule_csv_has_batsims_columns(tmp_path: Path) -> None:
+    result = written(tmp_path)
+    assert (tmp_path / "schedule.csv").read_text().splitlines()[0] == SCHEDULE_HEADER
+    (row,) = rows_of(tmp_path / "schedule.csv")
+    counts = {name: int(row[f"nb_jobs{name}"]) for name in ("", "_finished", "_killed", "_rejected", "_success")}
+    assert counts == {"": 5, "_finished": 4, "_killed": 2, "_rejected": 1, "_success": 2}
+    assert float(row["consumed_joules"]) == pytest.approx(result.energy_joules)
+    assert float(row["makespan"]) == pytest.approx(result.metrics["makespan"])
+    assert float(row["time_computing"]) + float(row["time_idle"]) == pytest.approx(8 * result.end_time)
+
+
+def test_machine_states_csv_counts_every_core_once(tmp_path: Path) -> None:
+    written(tmp_path)
+    rows = rows_of(tmp_path / "machine_states.csv")
+    assert list(rows[0]) == ["time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing"]
+    assert all(int(row["nb_idle"]) + int(row["nb_computing"]) == 8 for row in rows)
+    assert [row["nb_computing"] for row in rows[:2]] == ["5", "2"]
+    assert rows[-1]["nb_computing"] == "0"
+
+
+def test_spans_of_oversubscribed_bandwidth_are_written_if_there_are_any(tmp_path: Path) -> None:
+    written(tmp_path / "some")
+    assert rows_of(tmp_path / "some/oversubscription.csv")[0] == {
+        "processor": "0", "start": "0.000000", "end": "13.333333",
+    }  # fmt: skip
+    quiet = small().replaced(memory_bandwidth=0.0)
+    written(tmp_path / "none", hdsim.simulate(PLATFORM, quiet, "fcfs"))
+    assert not (tmp_path / "none/oversubscription.csv").exists()
+
+
+@pytest.mark.parametrize("case", ["high_gflops", "high_mem_bw", "low_power"])
+def test_jobs_csv_equals_batsims(case: str, shared_data: Path, tmp_path: Path) -> None:
+    batsim = shared_data / "batsim_runs" / f"learning_shortest-{case}"
+    platform = hdsim.load_platform(shared_data / "hdeeprm/platforms/learning.json", types=shared_data / "hdeeprm/types")
+    workload = hdsim.load_workload(batsim / "workload.json.gz", platform=platform)
+    written(tmp_path, hdsim.simulate(platform, workload, f"shortest-{case}", contention="threshold"))
+    with gzip.open(batsim / "out_jobs.csv.gz", "rt", newline="") as file:
+        theirs = {row["job_id"]: row for row in csv.DictReader(file)}
+    ours = rows_of(tmp_path / "jobs.csv")
+    assert len(ours) == len(theirs)
+    for row in ours:
+        for name, value in theirs[row["job_id"]].items():
+            if name == "requested_time":
+                continue  # Batsim writes the walltime here
+            if re.fullmatch(r"-?\d+\.\d{6}", value):
+                assert re.fullmatch(r"-?\d+\.\d{6}", row[name])
+                assert float(row[name]) == pytest.approx(float(value), abs=1e-4 if name == "consumed_energy" else 2e-6)
+            else:
+                assert row[name] == value
+
+
+def test_metrics_json_holds_all_metrics(tmp_path: Path) -> None:
+    result = written(tmp_path)
+    assert RunDirectory(tmp_path).metrics() == pytest.approx(full(result), nan_ok=True)
+
+
+def test_metrics_that_are_not_defined_are_null(tmp_path: Path) -> None:
+    written(tmp_path, hdsim.simulate(PLATFORM, small(), "void"))
+    assert json.loads((tmp_path / "metrics.json").read_text())["mean_waiting_time"] is None
+    assert np.isnan(read(tmp_path).metrics["mean_waiting_time"])
+
+
+def test_manifest_names_configuration_seed_versions_and_inputs(tmp_path: Path) -> None:
+    path = resolve("platforms", "learning")
+    trace, agent = tmp_path / "trace.swf", tmp_path / "mine.py"
+    trace.write_text("1 0 -1 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n")
+    agent.write_text("# an agent\n")
+    platform = hdsim.load_platform(path)
+    workload = hdsim.load_workload(trace, platform=platform)
+    config = {"seed": 3, "agent": {"path": str(agent)}, "workload": {"path": Path("trace.swf"), "jobs": None}}
+    written(tmp_path / "run", hdsim.simulate(platform, workload, "fcfs", seed=3), config)
+    told = manifest(tmp_path / "run")
+    assert told["status"] == "finished"
+    assert told["seeds"] == {"seed": 3}
+    assert told["config"]["workload"] == {"path": "trace.swf", "jobs": None}
+    assert {name: told["versions"][name] for name in ("hdsim", "python")} == {
+        "hdsim": hdsim.__version__, "python": ".".join(map(str, sys.version_info[:3])),
+    }  # fmt: skip
+    assert {"numpy", "simpy"} <= set(told["versions"])
+    digests = {entry["kind"]: entry["sha256"] for entry in told["inputs"]}
+    for kind, file in (("platform", path), ("workload", trace), ("agent", agent)):
+        assert digests[kind] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert told["duration"] >= 0 and re.match(r"\d{4}-\d\d-\d\dT", told["start"])
+
+
+def test_manifest_names_libraries_of_types(tmp_path: Path, shared_data: Path) -> None:
+    types = shared_data / "hdeeprm/types"
+    platform = hdsim.load_platform(shared_data / "hdeeprm/platforms/learning.json", types=types)
+    RunDirectory(tmp_path).start({}, platform)
+    digests = {Path(entry["path"]).name: entry["sha256"] for entry in manifest(tmp_path)["inputs"]}
+    file = types / "processor_types.json"
+    assert digests[file.name] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_status_while_running_and_after_failing(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.start({"seed": 1})
+    assert manifest(tmp_path)["status"] == "running"
+    run.fail(PlatformError("expected cores, got none", where="p.json"))
+    assert (manifest(tmp_path)["status"], manifest(tmp_path)["error"]) == ("failed", "p.json: expected cores, got none")
+    try:
+        raise ZeroDivisionError("oh")
+    except ZeroDivisionError as error:
+        run.fail(error)
+    assert manifest(tmp_path)["error"] == "ZeroDivisionError: oh"
+    assert "test_rundir" in manifest(tmp_path)["traceback"]
+    with pytest.raises(ConfigError, match=r"expected a finished run, got one that is failed: ZeroDivisionError: oh"):
+        read(tmp_path)
+
+
+def test_a_new_run_removes_the_results_of_an_old_one(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    RunDirectory(tmp_path).start({"seed": 5})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "notes.txt"]
+
+
+def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = replayed()
+    run = RunDirectory(tmp_path)
+    run.start({})
+
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(rundir.series, "busy_cores", broken)
+    with pytest.raises(OSError, match="disk full"):
+        run.finish(result)
+    assert manifest(tmp_path)["status"] == "running"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+class _Stopped(hdsim.Agent):
+    """Serves the queue in order until the second instant, at which a signal comes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.instants = 0
+
+    def decide(self, cluster: Any) -> None:
+        for job in list(cluster.queue):
+            cluster.start(job)
+        self.instants += 1
+        if self.instants == 2:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_the_jobs_finished_so_far(number: signal.Signals, tmp_path: Path) -> None:
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 0, 1, 20], runtime=[1, 10, 3, 5], requested_cores=[1, 1, 1, 1]
+    )
+    run = RunDirectory(tmp_path)
+    run.start({}, PLATFORM, workload)
+    with pytest.raises(Interrupted) as caught:
+        hdsim.simulate(PLATFORM, workload, _Stopped(number))
+    run.interrupt(caught.value.result, caught.value.signal)
+    assert (manifest(tmp_path)["status"], manifest(tmp_path)["signal"]) == ("interrupted", number.name)
+    assert [row["job_id"] for row in rows_of(tmp_path / "jobs.csv")] == ["0"]
+    assert not RunDirectory.is_finished(tmp_path)
+    assert read(tmp_path).end_time == 1.0
+
+
+def test_an_interruption_before_there_are_results_is_no_failure(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.start({})
+    run.fail(KeyboardInterrupt())
+    assert manifest(tmp_path)["status"] == "interrupted"
+
+
+def test_finished_with_compares_configurations(tmp_path: Path) -> None:
+    config = {"seed": 1, "agent": {"job_policy": "sjf"}, "workload": {"path": Path("w.swf"), "arrival_factor": 1.0}}
+    run = RunDirectory(tmp_path)
+    assert not run.finished_with(config)
+    written(tmp_path, config=config)
+    assert run.finished_with(config)
+    assert not run.finished_with(config | {"seed": 2})
+
+
+def test_reading_back_gives_the_same_jobs_cores_and_spans(tmp_path: Path) -> None:
+    result = written(tmp_path)
+    run = read(tmp_path)
+    for name, column in result.jobs.items():
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(run.jobs[name], column, atol=5.1e-7)
+        else:
+            assert run.jobs[name].tolist() == [str(v) if name == "job_id" else v for v in column.tolist()]
+    assert run.started.tolist() == sorted(result.started.tolist(), key=lambda job: (result.starting_time[job], job))
+    assert run.state.tolist() == result.state.tolist()
+    assert run.end_time == result.end_time
+    assert sorted(zip(run.usage.job, run.usage.processor, run.usage.cores, strict=True)) == sorted(
+        zip(result.usage.job, result.usage.processor, result.usage.cores, strict=True)
+    )
+    for ours, theirs in zip(run.oversubscribed, result.oversubscribed, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=5.1e-7)
+    assert run.platform.to_dict() == PLATFORM.to_dict()
+    assert run.config == {"seed": 5}
+
+
+@given(st.lists(st.sets(st.integers(0, 60), min_size=1), max_size=8))
+def test_interval_sets_are_read_as_written(sets: list[set[int]]) -> None:
+    texts = []
+    for cores in sets:
+        spans: list[list[int]] = []
+        for core in sorted(cores):
+            if spans and spans[-1][1] == core - 1:
+                spans[-1][1] = core
+            else:
+                spans.append([core, core])
+        texts.append(" ".join(f"{low}-{high}" if low < high else str(low) for low, high in spans))
+    assert parse_interval_sets(texts).tolist() == [core for cores in sets for core in sorted(cores)]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("jobs.csv", "finish_time,", "end,", "expected Batsim's job columns, finish_time missing"),
+        ("jobs.csv", ",COMPLETED_FAILED,", ",LOST,", r"jobs\.csv:3: final_state: expected one of .*, got 'LOST'"),
+        ("jobs.csv", "13.333333", "soon", "[a-z]+_time: expected numbers.*'soon'"),
+        ("jobs.csv", ",0-1,", ",0-x,", "allocated_resources: expected interval sets"),
+        ("jobs.csv", ",0-1,", ",1-0,", "allocated_resources: expected interval sets"),
+        ("jobs.csv", ",0-1,", ",0-5,", "allocated_resources: expected as many of 8 cores"),
+        ("jobs.csv", ",0-1,", ",8-9,", "allocated_resources: expected as many of 8 cores"),
+        ("jobs.csv", ',266.666667,""', "", r"jobs\.csv:2: expected 17 fields, got 15"),
+        ("oversubscription.csv", "13.333333", "later", "expected numbers"),
+        ("metrics.json", "{", "[", "metrics.json: expected JSON"),
+        ("platform.json", '"clusters"', '"custers"', "clusters"),
+        ("manifest.json", '"status"', '"state"', "expected the keys status and config"),
+        ("manifest.json", '"finished"', '"running"', "expected a finished run, got one that is running"),
+    ],
+)
+def test_a_damaged_directory_gives_one_error(name: str, before: str, after: str, message: str, tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / name
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    with pytest.raises((ConfigError, PlatformError), match=message):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["jobs.csv", "metrics.json", "platform.json"])
+def test_an_incomplete_directory_gives_one_error(name: str, tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=f"expected a run directory with {name}, which is missing"):
+        read(tmp_path)
+
+
+def test_no_directory_and_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected a run directory, got nothing"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"a directory without manifest\.json"):
+        read(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="expected a directory that can be made"):
+        RunDirectory(tmp_path / "file").start({})
+    with pytest.raises(ConfigError, match="expected a run directory, got a file"):
+        read(tmp_path / "file")
+
+
+def test_the_same_run_in_two_processes_writes_the_same_jobs(tmp_path: Path, root: Path) -> None:
+    for name, hash_seed in (("a", "1"), ("b", "2")):
+        options = [
+            "agent=random-random",
+            "contention=threshold",
+            "workload.jobs=300",
+            "seed=4",
+            f"hydra.run.dir={name}",
+        ]
+        subprocess.run(
+            [sys.executable, "-m", "hdsim", "run", *options],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+        )
+    first, second = ((tmp_path / name / "jobs.csv").read_bytes() for name in "ab")
+    assert first == second
+    assert first.count(b"\n") == 301
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("evalys"), reason="evalys is not installed (pip install evalys)")
+def test_evalys_reads_jobs_and_machine_states(tmp_path: Path) -> None:
+    from evalys.jobset import JobSet
+    from evalys.mstates import MachineStatesChanges
+
+    result = hdsim.simulate(PLATFORM, small()[:2], "fcfs")
+    written(tmp_path, result)
+    jobs = JobSet.from_csv(str(tmp_path / "jobs.csv"))
+    assert jobs.df["finish_time"].tolist() == pytest.approx(result.finish_time.tolist(), abs=1e-6)
+    assert jobs.df["proc_alloc"].tolist() == [2, 3]
+    assert MachineStatesChanges(str(tmp_path / "machine_states.csv")).df["nb_computing"].max() == 5
+
+
+def test_only_jobs_that_are_done_have_a_row(tmp_path: Path) -> None:
+    result = hdsim.simulate(PLATFORM, small(), "void")
+    written(tmp_path, result)
+    assert [row["final_state"] for row in rows_of(tmp_path / "jobs.csv")] == [FinalState.REJECTED.name]
+    assert read(tmp_path).cores.tolist() == []
