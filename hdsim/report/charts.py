@@ -1,0 +1,221 @@
+"""What a report can draw, as plain data: step curves, blocks in lanes over time, heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: Colours that neighbouring jobs take in turn; told apart by people who confuse red and green too.
+JOB_COLORS = (
+    "#4e79a7", "#a0cbe8", "#f1a340", "#8cb369", "#b07aa1", "#76b7b2", "#d4a6c8", "#9c755f", "#edc948", "#5f9ed1",
+)  # fmt: skip
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6690", "#d97a1d", "#4b8b3b", "#c0392b", "#7a5195", "#8a94a0"
+#: Nothing to everything.
+HEAT = ("#f4f7fa", "#cfe0ee", "#8fbcdb", "#4a8ebf", "#1f5f96", "#0b2f55")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows.
+
+    Attributes:
+        label: With the unit, except for times.
+        kind: ``time`` is time since the first submission in s, labelled in whatever unit suits; ``duration`` is s on a
+            logarithmic axis; ``log`` and ``number`` are plain numbers.
+        low: Where the axis begins.
+        high: Where it ends; None leaves room above the largest value.
+    """
+
+    label: str
+    kind: Literal["time", "duration", "log", "number"] = "number"
+    low: float = 0.0
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step curve: each value holds until the next x.
+
+    Attributes:
+        label: What it shows.
+        x: (T,).
+        y: (T,).
+        color: Of the line.
+        filled: Fill the area below.
+    """
+
+    label: str
+    x: Floats
+    y: Floats
+    color: str
+    filled: bool = False
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Step curves over one x axis."""
+
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...]
+    kind: str = "lines"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Names of runs of neighbouring lanes, such as the cores of a node.
+
+    Attributes:
+        first: (G + 1,) first lane of each group, and the end of the last.
+        names: (G,).
+    """
+
+    first: NDArray[Any]
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something to tell about each item under the pointer.
+
+    Attributes:
+        label: What it is.
+        values: (I,) one value an item.
+        kind: ``time`` is a point in time and ``duration`` a length, both in s.
+    """
+
+    label: str
+    values: NDArray[Any] | Sequence[str]
+    kind: Literal["text", "number", "time", "duration"] = "text"
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Items that take lanes for some time, such as jobs on cores.
+
+    Attributes:
+        x: Time axis.
+        y: Lanes.
+        start: (I,) s, start of each item.
+        finish: (I,) s, end of each item.
+        item: (B,) item a block belongs to.
+        low: (B,) first lane of the block.
+        high: (B,) end of its lanes.
+        position: (L + 1,) where on the axis each of the L lanes begins, and the last ends.
+        color: (I,) index in `colors`.
+        colors: Colours.
+        legend: (label, colour) of the colours that mean something.
+        lane: What one lane is called.
+        groups: Names of the lanes.
+        facts: What to tell about an item.
+    """
+
+    x: Axis
+    y: Axis
+    start: Floats
+    finish: Floats
+    item: NDArray[np.int32]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    position: NDArray[np.float32]
+    color: NDArray[np.uint8]
+    colors: tuple[str, ...]
+    legend: tuple[tuple[str, str], ...]
+    lane: str
+    groups: Groups
+    facts: tuple[Fact, ...]
+    kind: str = "blocks"
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A share (0..1) by lanes and stretches of time.
+
+    Attributes:
+        x: Time axis.
+        y: Lanes.
+        times: (T + 1,) s, bounds of the stretches.
+        lanes: (R + 1,) bounds of the rows.
+        share: (R, T) 0..1.
+        label: What the share is.
+        groups: Names of the lanes.
+    """
+
+    x: Axis
+    y: Axis
+    times: Floats
+    lanes: NDArray[Any]
+    share: NDArray[Any]
+    label: str
+    groups: Groups
+    kind: str = "heat"
+
+
+Chart = Lines | Blocks | Heat
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to show a panel.
+
+    Attributes:
+        key: File name of the figure.
+        label: Name of the view in the panel.
+        chart: The chart.
+    """
+
+    key: str
+    label: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A titled part of a report with one or more views, the first of them shown first.
+
+    Attributes:
+        title: Heading.
+        note: A line or two on how to read it.
+        views: The views.
+        narrow: Half the page is wide enough.
+    """
+
+    title: str
+    note: str
+    views: tuple[View, ...]
+    narrow: bool = False
+
+
+@dataclass(frozen=True)
+class TimeUnit:
+    """A unit to label times in."""
+
+    name: str
+    seconds: float
+
+
+def time_unit(span: float) -> TimeUnit:
+    """The unit in which a span of so many s reads best."""
+    for name, seconds, least in (("days", 86400.0, 4 * 86400.0), ("hours", 3600.0, 3 * 3600.0), ("min", 60.0, 300.0)):
+        if span >= least:
+            return TimeUnit(name, seconds)
+    return TimeUnit("s", 1.0)
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the two units that matter, such as ``7 h 16 min``."""
+    if not np.isfinite(seconds):
+        return "–"
+    if abs(seconds) < 60:
+        return f"{seconds:.3g} s"
+    for name, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if abs(seconds) >= size:
+            whole, rest = divmod(round(seconds / part), size // part)
+            return f"{whole} {name} {rest} {smaller}" if rest else f"{whole} {name}"
+    raise AssertionError(seconds)

@@ -1,0 +1,194 @@
+"""The panels of a report as static figures, one file each, and an overview of the run in one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatterMathtext, LogLocator, MaxNLocator, NullLocator
+
+from hdsim.report.charts import HEAT, Axis, Blocks, Chart, Heat, Lines, View, time_unit
+from hdsim.report.panels import panels
+
+if TYPE_CHECKING:
+    from hdsim.rundir import Run
+
+#: Panels that the overview stacks, by the key of a view.
+OVERVIEW = ("utilization", "queue", "power")
+_HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
+_DURATIONS = {
+    1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
+    8640000: "100 d",
+}  # fmt: skip
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#9aa7b4",
+    "axes.labelcolor": "#1c2733",
+    "text.color": "#1c2733",
+    "xtick.color": "#4a5866",
+    "ytick.color": "#4a5866",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#e6ebf0",
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    # Names inside an SVG do not differ between two equal figures.
+    "svg.hashsalt": "hdsim",
+}
+
+
+def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
+    """Draws every view of every panel, and the overview.
+
+    Args:
+        run: The run.
+        directory: Where to; made if need be.
+        kind: ``png`` or ``svg``.
+
+    Returns:
+        The files, in the order of the page.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    shown = panels(run)
+    views = {view.key: (panel.title, view) for panel in shown for view in panel.views}
+    written = []
+    with mpl.rc_context(_STYLE):
+        for key, (title, view) in views.items():
+            heading = title if view.label == title or len(views) == 1 else _heading(title, view)
+            written.append(_save(_figure([(heading, view.chart)]), directory / f"{key}.{kind}"))
+        parts = [(views[key][0], views[key][1].chart) for key in OVERVIEW if key in views]
+        if parts:
+            written.append(_save(_figure(parts), directory / f"overview.{kind}"))
+    return written
+
+
+def _heading(title: str, view: View) -> str:
+    return f"{title}: {view.label[0].lower()}{view.label[1:]}"
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    # No date in the file: the same run gives the same bytes.
+    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": "hdsim"}
+    figure.savefig(path, dpi=150, metadata=metadata)
+    return path
+
+
+def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
+    """Charts below each other; only the last of several over time has a labelled time axis."""
+    heights = [_HEIGHTS[chart.kind] if len(parts) == 1 else 1.9 for _, chart in parts]
+    figure = Figure(figsize=(10, sum(heights) + 0.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for ax, (title, chart) in zip(axes, parts, strict=True):
+        ax.set_title(title, pad=22 if _has_legend(chart) else 9)
+        _DRAW[chart.kind](ax, chart)
+        _x_axis(ax, chart.x)
+        ax.set_ylabel(chart.y.label)
+        if ax is not axes[-1]:
+            ax.set_xlabel("")
+            ax.tick_params(labelbottom=False)
+    figure.align_ylabels()
+    return figure
+
+
+def _has_legend(chart: Chart) -> bool:
+    return (isinstance(chart, Lines) and len(chart.lines) > 1) or (isinstance(chart, Blocks) and bool(chart.legend))
+
+
+def _legend(ax: Any, handles: Sequence[Any] | None = None) -> None:
+    options = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 4, "borderaxespad": 0.1, "handlelength": 1.4}
+    ax.legend(**options, **({"handles": handles} if handles else {}))
+
+
+def _x_axis(ax: Any, axis: Axis) -> None:
+    ax.set_xlim(axis.low, axis.high)
+    if axis.kind == "time":
+        unit = time_unit((axis.high or 0.0) - axis.low)
+        # Ticks at whole numbers of the unit, for data in s.
+        ticks = MaxNLocator(nbins=12, steps=[1, 2, 5, 10]).tick_values(
+            axis.low / unit.seconds, (axis.high or 0) / unit.seconds
+        )
+        ax.xaxis.set_major_locator(FixedLocator([tick * unit.seconds for tick in ticks]))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / unit.seconds:,.6g}"))
+        ax.set_xlim(axis.low, axis.high)
+        ax.set_xlabel(f"{axis.label} ({unit.name})")
+        return
+    ax.set_xlabel(axis.label)
+    if axis.kind in ("duration", "log"):
+        ax.set_xscale("log")
+        ax.set_xlim(axis.low, axis.high)
+        ax.xaxis.set_minor_locator(NullLocator())
+    if axis.kind == "duration":
+        ax.xaxis.set_major_locator(FixedLocator(list(_DURATIONS)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _DURATIONS.get(round(x), "")))
+    elif axis.kind == "log":
+        ax.xaxis.set_major_locator(LogLocator(10))
+        ax.xaxis.set_major_formatter(LogFormatterMathtext(10))
+
+
+def _draw_lines(ax: Any, chart: Lines) -> None:
+    for line in chart.lines:
+        if line.filled:
+            ax.fill_between(line.x, line.y, step="post", color=line.color, alpha=0.2, linewidth=0)
+        ax.step(line.x, line.y, where="post", color=line.color, linewidth=1.1, label=line.label)
+    largest = max((float(line.y.max(initial=0.0)) for line in chart.lines), default=0.0)
+    ax.set_ylim(chart.y.low, chart.y.high if chart.y.high is not None else (largest or 1.0) * 1.06)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.6g}"))
+    ax.grid(True)
+    ax.set_axisbelow(True)
+    if _has_legend(chart):
+        _legend(ax)
+
+
+def _draw_blocks(ax: Any, chart: Blocks) -> None:
+    # What is shorter than a pixel is drawn as one, as on the page.
+    least = (chart.x.high or 1.0) / 1400
+    start, low, high = chart.start[chart.item], chart.position[chart.low], chart.position[chart.high]
+    finish = np.maximum(chart.finish[chart.item], start + least)
+    corners = np.stack(
+        [np.stack([x, y], axis=1) for x, y in ((start, low), (finish, low), (finish, high), (start, high))], axis=1
+    )
+    colors = to_rgba_array(chart.colors)[chart.color[chart.item]]
+    few = len(corners) <= 3000
+    # Many thousands of rectangles would make an SVG that no program opens.
+    blocks = PolyCollection(
+        corners, facecolors=colors, edgecolors="white" if few else "none", linewidths=0.3 if few else 0,
+        antialiaseds=few, rasterized=not few,
+    )  # fmt: skip
+    ax.add_collection(blocks, autolim=False)
+    _lanes(ax, chart.y)
+    if chart.legend:
+        _legend(ax, [Patch(color=color, label=label) for label, color in chart.legend])
+
+
+def _draw_heat(ax: Any, chart: Heat) -> None:
+    colors = LinearSegmentedColormap.from_list("share", list(HEAT))
+    mesh = ax.pcolormesh(chart.times, chart.lanes, 100 * chart.share, cmap=colors, vmin=0, vmax=100, rasterized=True)
+    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.01, aspect=40)
+    bar.set_label(f"{chart.label} (%)")
+    bar.outline.set_visible(False)
+    _lanes(ax, chart.y)
+
+
+def _lanes(ax: Any, axis: Axis) -> None:
+    ax.set_ylim(axis.low, axis.high)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
+
+
+_DRAW = {"lines": _draw_lines, "blocks": _draw_blocks, "heat": _draw_heat}

@@ -1,0 +1,344 @@
+"""The panels of a report, one function each, from a run to plain charts. A new panel is a function in `PANELS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim import series
+from hdsim.metrics import TAU, bounded_slowdown
+from hdsim.report.charts import (
+    BLUE,
+    GREEN,
+    GREY,
+    JOB_COLORS,
+    ORANGE,
+    PURPLE,
+    RED,
+    Axis,
+    Blocks,
+    Fact,
+    Floats,
+    Groups,
+    Heat,
+    Line,
+    Lines,
+    Panel,
+    View,
+    duration,
+)
+from hdsim.state import FinalState
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+    from hdsim.rundir import Run
+
+#: Beyond so many jobs, or blocks of neighbouring cores, a Gantt chart gives way to shares of busy cores.
+MAX_JOBS = 2_000
+MAX_BLOCKS = 250_000
+#: Beyond so many spans of oversubscribed bandwidth, shares of time are drawn.
+MAX_SPANS = 50_000
+#: Most stretches of time and rows of a heat map.
+BINS, ROWS = 480, 160
+#: Most steps of a curve.
+POINTS = 4_000
+
+_KILLED = (FinalState.COMPLETED_KILLED, FinalState.COMPLETED_WALLTIME_REACHED)
+_KILLED_COLOR, _FAILED_COLOR = RED, "#3b4048"
+_SPAN_COLOR = "#d0706a"
+
+
+def schedule(run: Run) -> Panel:
+    """Which job ran where and when, or how busy each node was."""
+    title = "Schedule"
+    if not len(run.started):
+        return Panel(title, "No job started.", ())
+    first_node, bounds, share = series.occupancy(run, BINS, ROWS)
+    nodes = run.platform.n_nodes
+    grouped = len(first_node) < nodes
+    heat = Heat(
+        x=_time(run),
+        y=Axis("Node", high=nodes),
+        times=bounds,
+        lanes=np.append(first_node, nodes),
+        share=share,
+        label="busy cores",
+        groups=Groups(np.append(first_node, nodes), list(_spans("node", first_node, nodes)))
+        if grouped
+        else _nodes(run.platform, np.arange(nodes + 1)),
+    )
+    occupancy = View("occupancy", "Busy cores by node", heat)
+    if len(run.started) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
+        note = "Share of the cores that serve a job"
+        note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
+        note += f" Single jobs are drawn up to {MAX_JOBS:,} jobs in {MAX_BLOCKS:,} blocks of neighbouring cores."
+        return Panel(title, note, (occupancy,))
+    # The same blocks; nodes of many and of few cores get the same height.
+    cores, first_core = np.arange(run.platform.n_cores + 1), run.platform.node_first_core
+    position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
+    by_node = replace(blocks, y=Axis("Node", high=nodes), position=position)
+    note = "One colour a job; the colours only tell neighbours apart. Drag to zoom, double-click to go back."
+    return Panel(
+        title,
+        note,
+        (View("gantt_cores", "Jobs by core", blocks), View("gantt_nodes", "Jobs by node", by_node), occupancy),
+    )
+
+
+def _job_blocks(run: Run) -> Blocks | None:
+    """Every job as blocks of neighbouring cores; None when there are too many to draw."""
+    cores, started = run.cores, run.started
+    ends = np.cumsum(run.sizes)
+    first = np.append(True, cores[1:] != cores[:-1] + 1)
+    first[ends - run.sizes] = True
+    begins = np.flatnonzero(first)
+    if len(begins) > MAX_BLOCKS:
+        return None
+    state = run.state[started]
+    color = (np.arange(len(started)) % len(JOB_COLORS)).astype(np.uint8)
+    legend = []
+    colors = JOB_COLORS
+    for label, states, special in (
+        ("killed", _KILLED, _KILLED_COLOR),
+        ("failed", (FinalState.COMPLETED_FAILED,), _FAILED_COLOR),
+    ):
+        found = np.isin(state, states)
+        if found.any():
+            color[found] = len(colors)
+            colors = (*colors, special)
+            legend.append((label, special))
+    jobs = {name: column[started] for name, column in run.jobs.items()}
+    return Blocks(
+        x=_time(run),
+        y=Axis("Core", high=run.platform.n_cores),
+        start=run.starting_time[started],
+        finish=run.busy_until[started],
+        item=np.searchsorted(ends, begins, side="right").astype(np.int32),
+        low=cores[begins],
+        high=cores[np.append(begins[1:], len(cores)) - 1] + 1,
+        position=np.arange(run.platform.n_cores + 1, dtype=np.float32),
+        color=color,
+        colors=colors,
+        legend=tuple(legend),
+        lane="core",
+        groups=_nodes(run.platform, run.platform.node_first_core),
+        facts=(
+            Fact("job", [str(name) for name in jobs["job_id"].tolist()]),
+            Fact("cores", jobs["requested_number_of_resources"], "number"),
+            Fact("submitted", jobs["submission_time"], "time"),
+            Fact("waited", jobs["waiting_time"], "duration"),
+            Fact("started", jobs["starting_time"], "time"),
+            Fact("ended", jobs["finish_time"], "time"),
+            Fact("ran", jobs["execution_time"], "duration"),
+            Fact("state", [str(name).removeprefix("COMPLETED_").replace("_", " ").lower()
+                           for name in jobs["final_state"].tolist()]),
+        ),
+    )  # fmt: skip
+
+
+def utilization(run: Run) -> Panel:
+    """Share of busy cores over time."""
+    steps = series.utilization(run)
+    share = series.Steps(steps.times, 100 * steps.values, steps.end)
+    note = f"Share of the {run.platform.n_cores:,} cores that serve a job; {share.mean():.1f} % on average."
+    lines = (_line("utilization", share, BLUE, filled=True),)
+    return _over_time(run, "utilization", "Utilization", note, Axis("Busy cores (%)", high=100), lines)
+
+
+def queue(run: Run) -> Panel:
+    """Jobs that wait and jobs that run."""
+    waiting, running = series.queue_length(run), series.running_jobs(run)
+    note = (
+        f"At most {waiting.values.max():,.0f} jobs waited, {waiting.mean():,.1f} on average; "
+        f"at most {running.values.max():,.0f} ran at once."
+    )
+    lines = (_line("waiting", waiting, ORANGE), _line("running", running, BLUE))
+    return _over_time(run, "queue", "Queue length and running jobs", note, Axis("Jobs"), lines)
+
+
+def power(run: Run) -> Panel:
+    """Power of the whole platform."""
+    steps = series.power(run)
+    unit, size = next(
+        (name, watts)
+        for name, watts in (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
+        if steps.values.max() >= watts or watts == 1
+    )
+    watts = series.Steps(steps.times, steps.values / size, steps.end)
+    note = (
+        f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, "
+        f"{steps.integral() / 3.6e6:,.{0 if steps.integral() > 3.6e8 else 2}f} kWh in all."
+    )
+    return _over_time(
+        run, "power", "Power", note, Axis(f"Power ({unit})"), (_line("power", watts, PURPLE, filled=True),)
+    )
+
+
+def oversubscribed_spans(run: Run) -> Panel:
+    """When the memory bandwidth of each processor was oversubscribed."""
+    title = "Oversubscribed memory bandwidth"
+    processor, begins, ends = run.oversubscribed
+    if not len(processor):
+        return Panel(title, "At no time did jobs ask a processor for more memory bandwidth than it has.", ())
+    count = run.platform.n_processors
+    first, bounds, share = series.oversubscription(run, BINS, ROWS)
+    heat = Heat(
+        x=_time(run),
+        y=Axis("Processor", high=count),
+        times=bounds,
+        lanes=np.append(first, count),
+        share=share,
+        label="time oversubscribed",
+        groups=Groups(np.append(first, count), list(_spans("processor", first, count)))
+        if len(first) < count
+        else _processors(run.platform),
+    )
+    views: tuple[View, ...] = (View("oversubscription_shares", "Share of time", heat),)
+    if len(processor) <= MAX_SPANS:
+        spans = Blocks(
+            x=_time(run),
+            y=Axis("Processor", high=count),
+            start=begins,
+            finish=ends,
+            item=np.arange(len(processor), dtype=np.int32),
+            low=processor,
+            high=processor + 1,
+            position=np.arange(count + 1, dtype=np.float32),
+            color=np.zeros(len(processor), np.uint8),
+            colors=(_SPAN_COLOR,),
+            legend=(),
+            lane="processor",
+            groups=_processors(run.platform),
+            facts=(Fact("from", begins, "time"), Fact("to", ends, "time"), Fact("for", ends - begins, "duration")),
+        )
+        views = (View("oversubscription", "Spans", spans), *views)
+    touched = len(np.unique(processor))
+    note = (
+        f"Jobs on a processor ask together for more than its bandwidth, and slow each other down if contention is "
+        f"modelled. {len(processor):,} spans on {touched:,} of {count:,} processors."
+    )
+    return Panel(title, note, views)
+
+
+def oversubscribed_processors(run: Run) -> Panel | None:
+    """How many processors were oversubscribed."""
+    if not len(run.oversubscribed[0]):
+        return None
+    steps = series.oversubscribed_processors(run)
+    note = f"Out of {run.platform.n_processors:,}; at most {steps.values.max():,.0f}, {steps.mean():,.1f} on average."
+    lines = (_line("oversubscribed", steps, RED, filled=True),)
+    return _over_time(
+        run, "oversubscribed_processors", "Processors with oversubscribed bandwidth", note, Axis("Processors"), lines
+    )
+
+
+def progress(run: Run) -> Panel:
+    """Jobs submitted and jobs that ended so far."""
+    lines = (
+        _line("submitted", series.submitted_jobs(run), GREY),
+        _line("ended", series.ended_jobs(run), GREEN),
+    )
+    note = "Jobs so far. The gap between the curves is what waits or runs, and what was rejected."
+    return _over_time(run, "progress", "Jobs submitted and ended", note, Axis("Jobs"), lines)
+
+
+def waiting_times(run: Run) -> Panel:
+    """Distribution of the waiting time."""
+    waits = run.jobs["waiting_time"][~np.isnan(run.finish_time)]
+    if not len(waits):
+        return Panel("Waiting time", "No job ended.", (), narrow=True)
+    median, high = np.percentile(waits, (50, 95))
+    note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Less than 1 s counts as 1 s."
+    return _distribution("waiting_time", "Waiting time", note, Axis("Waiting time", "duration", 1.0), waits, ORANGE)
+
+
+def slowdowns(run: Run) -> Panel:
+    """Distribution of the bounded slowdown."""
+    title = "Bounded slowdown"
+    ended = ~np.isnan(run.finish_time)
+    if not ended.any():
+        return Panel(title, "No job ended.", (), narrow=True)
+    values = bounded_slowdown(run.jobs["turnaround_time"][ended], run.jobs["execution_time"][ended])
+    median, high = np.percentile(values, (50, 95))
+    note = f"max(1, turnaround / max(execution, {TAU:g} s)): median {median:,.1f}, 95th percentile {high:,.1f}."
+    return _distribution("bounded_slowdown", title, note, Axis(title, "log", 1.0), values, BLUE)
+
+
+PANELS: tuple[Callable[[Run], Panel | None], ...] = (
+    schedule,
+    utilization,
+    queue,
+    power,
+    oversubscribed_spans,
+    oversubscribed_processors,
+    progress,
+    waiting_times,
+    slowdowns,
+)
+
+
+def panels(run: Run) -> list[Panel]:
+    """All panels that a run has something to show for."""
+    return [panel for make in PANELS if (panel := make(run)) is not None]
+
+
+def _time(run: Run) -> Axis:
+    return Axis("Time since first submission", "time", 0.0, run.end_time if run.end_time > 0 else 1.0)
+
+
+def _line(label: str, steps: series.Steps, color: str, *, filled: bool = False) -> Line:
+    thin = steps.thinned(POINTS)
+    end = max(thin.end, float(thin.times[-1]))
+    return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)
+
+
+def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[Line, ...]) -> Panel:
+    return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
+
+
+def _distribution(key: str, title: str, note: str, x: Axis, values: Floats, color: str) -> Panel:
+    """Panel with the share of jobs at or below each value; values below the axis count as its first."""
+    ordered = np.sort(np.maximum(values, x.low))
+    # At most so many quantiles, the extremes among them.
+    ranks = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS)).astype(np.int64))
+    last = np.append(ordered[ranks][1:] != ordered[ranks][:-1], True)
+    found, share = ordered[ranks][last], 100 * (ranks[last] + 1) / len(ordered)
+    if found[0] > x.low:
+        found, share = np.append(x.low, found), np.append(0.0, share)
+    high = max(float(found[-1]) * 1.1, x.low * 10)
+    axis = Axis(x.label, x.kind, x.low, high)
+    line = Line("jobs at or below", np.append(found, high), np.append(share, share[-1]), color)
+    view = View(key, title, Lines(axis, Axis("Jobs at or below (%)", high=100), (line,)))
+    return Panel(title, note, (view,), narrow=True)
+
+
+def _nodes(platform: Platform, first: NDArray[Any]) -> Groups:
+    """Names of the nodes, whose lanes begin at `first`."""
+    names = zip(platform.node_cluster.tolist(), platform.node_type.tolist(), strict=True)
+    return Groups(
+        first,
+        [
+            f"node {node} of {platform.cluster_names[cluster]} ({platform.node_type_names[kind]})"
+            for node, (cluster, kind) in enumerate(names)
+        ],
+    )
+
+
+def _processors(platform: Platform) -> Groups:
+    names = zip(platform.processor_node.tolist(), platform.processor_type.tolist(), strict=True)
+    return Groups(
+        np.arange(platform.n_processors + 1),
+        [
+            f"processor {processor} on node {node} ({platform.processor_type_names[kind]})"
+            for processor, (node, kind) in enumerate(names)
+        ],
+    )
+
+
+def _spans(what: str, first: NDArray[np.int64], end: int) -> Iterator[str]:
+    for low, high in zip(first.tolist(), np.append(first[1:], end).tolist(), strict=True):
+        yield f"{what} {low}" if high == low + 1 else f"{what}s {low} to {high - 1}"

@@ -1,0 +1,330 @@
+"use strict";
+(() => {
+  const TYPES = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u1: Uint8Array };
+  const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13, color: "#1c2733" };
+  const GRID = "#e6ebf0";
+  // Room left of every plot, so that the time axes of all panels lie below each other.
+  const LEFT = 76;
+  const HEIGHTS = { lines: 250, blocks: 520, heat: 520 };
+
+  const read = (id) => document.getElementById(id).textContent;
+  const arrays = JSON.parse(read("arrays")).map(({ dtype, data }) => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    return new TYPES[dtype](bytes.buffer);
+  });
+  const panels = JSON.parse(read("panels-data"), (key, value) =>
+    value && typeof value === "object" && "array" in value ? arrays[value.array] : value);
+
+  // ---- numbers and times -------------------------------------------------------------------------------------------
+  const UNITS = [["days", 86400, 4 * 86400], ["hours", 3600, 3 * 3600], ["min", 60, 300], ["s", 1, 0]];
+  const unitOf = (span) => UNITS.find(([, , least]) => span >= least) ?? UNITS[UNITS.length - 1];
+  const number = (value, digits = 6) =>
+    value.toLocaleString("en", { maximumSignificantDigits: Math.max(digits, Math.ceil(Math.log10(Math.abs(value) + 1))) });
+  const duration = (seconds) => {
+    if (!Number.isFinite(seconds)) return "–";
+    if (seconds < 60) return `${number(seconds, 3)} s`;
+    for (const [name, size, smaller, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+      if (seconds >= size) {
+        const total = Math.round(seconds / part), per = size / part;
+        return `${Math.floor(total / per)} ${name}` + (total % per ? ` ${total % per} ${smaller}` : "");
+      }
+    }
+  };
+  const clock = (seconds) => {
+    if (!Number.isFinite(seconds)) return "–";
+    const whole = Math.floor(seconds + 1e-9), two = (value) => String(value).padStart(2, "0");
+    const days = Math.floor(whole / 86400);
+    const fraction = seconds - whole > 1e-3 ? (seconds - whole).toFixed(2).slice(1) : "";
+    return (days ? `${days} d ` : "") +
+      `${two(Math.floor(whole / 3600) % 24)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}${fraction}`;
+  };
+  const shown = { time: clock, duration, number: (value) => number(value), text: String };
+
+  /** Index of the last entry that is at most `value`, -1 before the first. */
+  const lastAtMost = (sorted, value) => {
+    let low = 0, high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] <= value) low = middle + 1; else high = middle;
+    }
+    return low - 1;
+  };
+
+  // ---- axes --------------------------------------------------------------------------------------------------------
+  const niceStep = (rough) => {
+    const power = 10 ** Math.floor(Math.log10(rough));
+    return power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
+  };
+  const timeTicks = ([low, high], width) => {
+    const [name, size] = unitOf(high - low);
+    const step = Math.max(niceStep((high - low) / size / Math.max(2, width / 110)), 1e-6);
+    const tickvals = [], ticktext = [];
+    for (let i = Math.ceil(low / size / step - 1e-9); i * step * size <= high * (1 + 1e-12); i++) {
+      tickvals.push(i * step * size);
+      // Adding 0 turns the -0 of Math.ceil into 0.
+      ticktext.push(number(i * step + 0, 12));
+    }
+    return { name, tickvals, ticktext };
+  };
+  const DURATIONS = [1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000, 86400000];
+  const DURATION_TEXTS = ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d", "10 d", "100 d", "1,000 d"];
+
+  const widthOf = (plot) => Math.max(plot.clientWidth - LEFT - 30, 120);
+  const axisLayout = (axis, data, width) => {
+    const base = {
+      title: { text: axis.label, standoff: 10 }, gridcolor: GRID, linecolor: "#9aa7b4", zeroline: false, ticks: "outside",
+      tickcolor: "#9aa7b4", ticklen: 4,
+    };
+    if (axis.kind === "time") {
+      const range = [axis.low, axis.high], ticks = timeTicks(range, width);
+      return {
+        ...base, range, showline: true, tickmode: "array", tickvals: ticks.tickvals, ticktext: ticks.ticktext,
+        title: { ...base.title, text: `${axis.label} (${ticks.name})` },
+      };
+    }
+    if (axis.kind === "duration" || axis.kind === "log") {
+      const range = [Math.log10(axis.low), Math.log10(axis.high)];
+      const log = { ...base, type: "log", range, showline: true };
+      return axis.kind === "log" ? { ...log, dtick: 1, exponentformat: "power" }
+        : { ...log, tickmode: "array", tickvals: DURATIONS, ticktext: DURATION_TEXTS };
+    }
+    return { ...base, range: [axis.low, axis.high ?? (data || 1) * 1.06], tickformat: ",~g", nticks: 8 };
+  };
+
+  // ---- the three kinds of charts: traces for the plot, and what is under the pointer -------------------------------
+  const KINDS = {
+    lines: {
+      above: 28,
+      traces: (chart) => chart.lines.map((line) => ({
+        type: "scatter", mode: "lines", name: line.label, x: line.x, y: line.y, hoverinfo: "skip",
+        line: { color: line.color, width: 1.6, shape: "hv" },
+        fill: line.filled ? "tozeroy" : "none", fillcolor: `${line.color}33`,
+      })),
+      largest: (chart) => chart.lines.reduce((top, line) => line.y.reduce((a, b) => Math.max(a, b), top), 0),
+      legend: (chart) => chart.lines.length > 1,
+      at: (chart, x) => ({
+        facts: chart.lines.map((line) => {
+          const index = lastAtMost(line.x, x);
+          return [line.label, index < 0 ? "–" : number(line.y[index], 5)];
+        }),
+      }),
+    },
+    blocks: {
+      above: 28,
+      // Blocks are painted, for there may be a great many: an image of what is in sight lies under an empty trace.
+      traces: (chart) => [
+        { type: "scatter", x: [null], y: [null], hoverinfo: "skip", showlegend: false },
+        ...chart.legend.map(([name, color]) => ({
+          type: "scatter", mode: "markers", name, x: [null], y: [null], marker: { symbol: "square", size: 11, color },
+        })),
+      ],
+      largest: () => 0,
+      legend: (chart) => chart.legend.length > 0,
+      at: (chart, x, y, slack) => {
+        const lane = lastAtMost(chart.position, y);
+        let best = -1, distance = slack;
+        for (let i = 0; i < chart.item.length; i++) {
+          if (chart.low[i] > lane || chart.high[i] <= lane) continue;
+          const item = chart.item[i], away = Math.max(chart.start[item] - x, x - chart.finish[item], 0);
+          if (away < distance || (away === 0 && best < 0)) [best, distance] = [item, away];
+          if (away === 0) break;
+        }
+        const where = nameOf(chart.groups, lane);
+        const title = where.startsWith(chart.lane) ? where : `${chart.lane} ${lane}, ${where}`;
+        if (best < 0) return { title, facts: [] };
+        return { title, facts: chart.facts.map(({ label, values, kind }) => [label, shown[kind](values[best])]) };
+      },
+    },
+    heat: {
+      above: 66,
+      traces: (chart) => {
+        const columns = chart.times.length - 1;
+        const rows = Array.from({ length: chart.lanes.length - 1 }, (_, row) =>
+          Array.from(chart.share.subarray(row * columns, (row + 1) * columns), (value) => value / chart.full * 100));
+        return [{
+          type: "heatmap", x: Array.from(chart.times), y: Array.from(chart.lanes), z: rows, zmin: 0, zmax: 100, hoverinfo: "skip",
+          colorscale: chart.colors.map((color, index) => [index / (chart.colors.length - 1), color]),
+          colorbar: {
+            title: { text: `${chart.label} (%)`, side: "top" }, orientation: "h", lenmode: "pixels", len: 260, thickness: 10,
+            x: 0, xanchor: "left", xpad: 0, y: 1.01, yanchor: "bottom", ypad: 0, outlinewidth: 0, tickfont: { size: 12 },
+          },
+        }];
+      },
+      largest: () => 0,
+      legend: () => false,
+      at: (chart, x, y) => {
+        const column = lastAtMost(chart.times, x), row = lastAtMost(chart.lanes, y), columns = chart.times.length - 1;
+        if (column < 0 || column >= columns || row < 0 || row >= chart.lanes.length - 1) return null;
+        const share = chart.share[row * columns + column] / chart.full * 100;
+        return {
+          title: nameOf(chart.groups, y),
+          facts: [
+            ["from", clock(chart.times[column])], ["to", clock(chart.times[column + 1])],
+            [chart.label, `${number(share, 3)} %`],
+          ],
+        };
+      },
+    },
+  };
+  const nameOf = (groups, lane) => groups.names[lastAtMost(groups.first, lane)] ?? "";
+
+  /** Picture of the blocks in sight, as a layout's `images`. */
+  const paint = (chart, [left, right], [bottom, top], width, height) => {
+    const scale = Math.min(window.devicePixelRatio || 1, 2);
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];
+    const pen = canvas.getContext("2d");
+    const across = canvas.width / (right - left), up = canvas.height / (top - bottom);
+    const gap = chart.item.length <= 3000 ? Math.round(scale) : 0;
+    for (let i = 0; i < chart.item.length; i++) {
+      const item = chart.item[i], start = chart.start[item], finish = chart.finish[item];
+      const low = chart.position[chart.low[i]], high = chart.position[chart.high[i]];
+      if (finish < left || start > right || high < bottom || low > top) continue;
+      // Whole pixels leave no seams between neighbours, and nothing is too small to be seen.
+      const x = Math.round((Math.max(start, left) - left) * across), y = Math.round((top - Math.min(high, top)) * up);
+      const wide = Math.max(Math.round((Math.min(finish, right) - left) * across) - x, 1);
+      const tall = Math.max(Math.round((top - Math.max(low, bottom)) * up) - y, 1);
+      pen.fillStyle = chart.colors[chart.color[item]];
+      pen.fillRect(x, y, wide > 4 * gap ? wide - gap : wide, tall > 4 * gap ? tall - gap : tall);
+    }
+    return [{
+      source: canvas.toDataURL(), xref: "x", yref: "y", x: left, y: top, sizex: right - left, sizey: top - bottom,
+      sizing: "stretch", layer: "below",
+    }];
+  };
+
+  // ---- drawing -----------------------------------------------------------------------------------------------------
+  const CONFIG = {
+    responsive: true, displaylogo: false, doubleClick: "reset", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+    toImageButtonOptions: { format: "svg" },
+  };
+  const draw = (plot, chart, range) => {
+    const kind = KINDS[chart.kind];
+    const xaxis = axisLayout(chart.x, 0, widthOf(plot));
+    if (range && chart.x.kind === "time") {
+      const ticks = timeTicks(range, widthOf(plot));
+      Object.assign(xaxis, { range, tickvals: ticks.tickvals, ticktext: ticks.ticktext });
+      xaxis.title = { ...xaxis.title, text: `${chart.x.label} (${ticks.name})` };
+    }
+    const layout = {
+      height: HEIGHTS[chart.kind], margin: { l: LEFT, r: 24, t: kind.above, b: 52 }, font: FONT, hovermode: false, dragmode: "zoom",
+      paper_bgcolor: "#fff", plot_bgcolor: "#fff", xaxis, yaxis: axisLayout(chart.y, kind.largest(chart), 0),
+      showlegend: kind.legend(chart), legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemsizing: "constant" },
+    };
+    if (chart.kind === "blocks") {
+      xaxis.showgrid = layout.yaxis.showgrid = false;
+      layout.images = paint(chart, xaxis.range, layout.yaxis.range, widthOf(plot), layout.height - kind.above - 52);
+    }
+    plot.chart = chart;
+    return Plotly.react(plot, kind.traces(chart), layout, CONFIG);
+  };
+
+  // Zooming in time zooms every panel over time; ticks follow the range.
+  const timed = [];
+  let syncing = false;
+  const follow = async (source, range) => {
+    if (syncing) return;
+    syncing = true;
+    try {
+      for (const plot of timed) {
+        const ticks = timeTicks(range, widthOf(plot));
+        const change = {
+          "xaxis.tickvals": ticks.tickvals, "xaxis.ticktext": ticks.ticktext,
+          "xaxis.title.text": `${plot.chart.x.label} (${ticks.name})`,
+        };
+        if (plot !== source) change["xaxis.range"] = range;
+        if (plot.chart.kind === "blocks") {
+          const { width, height } = plot.querySelector(".nsewdrag").getBoundingClientRect();
+          change.images = paint(plot.chart, range, plot.layout.yaxis.range, width, height);
+        }
+        await Plotly.relayout(plot, change);
+      }
+    } finally {
+      syncing = false;
+    }
+  };
+
+  const tip = document.getElementById("tip");
+  const tell = (event, found) => {
+    tip.hidden = !found;
+    if (!found) return;
+    const title = document.createElement("b"), list = document.createElement("dl");
+    title.textContent = found.title;
+    for (const [label, value] of found.facts) {
+      const term = document.createElement("dt"), text = document.createElement("dd");
+      [term.textContent, text.textContent] = [label, value];
+      list.append(term, text);
+    }
+    tip.replaceChildren(title, list);
+    const { width, height } = tip.getBoundingClientRect();
+    const right = event.clientX + 16 + width > window.innerWidth;
+    tip.style.left = `${Math.max(4, right ? event.clientX - width - 14 : event.clientX + 16)}px`;
+    tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, window.innerHeight - height - 6))}px`;
+  };
+  const point = (plot, event) => {
+    const area = plot.querySelector(".nsewdrag")?.getBoundingClientRect();
+    if (!area || !area.width) return null;
+    const across = (event.clientX - area.left) / area.width, up = (area.bottom - event.clientY) / area.height;
+    if (across < 0 || across > 1 || up < 0 || up > 1) return null;
+    const { xaxis, yaxis } = plot.layout;
+    const along = (range, share) => range[0] + share * (range[1] - range[0]);
+    const x = along(xaxis.range, across);
+    const chart = plot.chart, value = xaxis.type === "log" ? 10 ** x : x;
+    const slack = 3 * Math.abs(xaxis.range[1] - xaxis.range[0]) / area.width;
+    const found = KINDS[chart.kind].at(chart, value, along(yaxis.range, up), slack);
+    if (found && !found.title) found.title = shown[{ log: "number", number: "number" }[chart.x.kind] ?? chart.x.kind](value);
+    return found;
+  };
+
+  const make = (tag, properties = {}, ...children) => {
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children);
+    return element;
+  };
+  const add = (panel) => {
+    const head = make("header", {}, make("h2", { textContent: panel.title }));
+    const section = make("section", { className: panel.narrow ? "panel narrow" : "panel" }, head,
+      make("p", { textContent: panel.note }));
+    document.getElementById("panels").append(section);
+    if (!panel.views.length) return null;
+    const plot = make("div", { className: "plot", id: panel.views[0].key });
+    section.append(plot);
+    if (panel.views.length > 1) {
+      const buttons = panel.views.map((view, index) => {
+        const button = make("button", { type: "button", textContent: view.label, ariaPressed: String(index === 0) });
+        button.dataset.view = view.key;
+        button.addEventListener("click", () => {
+          buttons.forEach((other) => { other.ariaPressed = String(other === button); });
+          draw(plot, view.chart, plot.layout.xaxis.range.slice());
+        });
+        return button;
+      });
+      head.append(make("div", { className: "views", role: "group" }, ...buttons));
+    }
+    return async () => {
+      const chart = panel.views[0].chart;
+      await draw(plot, chart);
+      plot.addEventListener("mousemove", (event) => tell(event, point(plot, event)));
+      plot.addEventListener("mouseleave", () => { tip.hidden = true; });
+      if (chart.x.kind !== "time") return;
+      timed.push(plot);
+      plot.on("plotly_relayout", (change) => {
+        if (Object.keys(change).some((key) => /^[xy]axis\.(range|autorange)/.test(key))) {
+          follow(plot, plot.layout.xaxis.range.slice());
+        }
+      });
+    };
+  };
+
+  let resized = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(() => timed.length && follow(null, timed[0].layout.xaxis.range.slice()), 200);
+  });
+
+  (async () => {
+    // All panels first, so that the page has its final height and no plot is measured beside a missing scroll bar.
+    for (const drawn of panels.map(add).filter(Boolean)) await drawn();
+    document.documentElement.dataset.ready = "true";
+  })();
+})();
