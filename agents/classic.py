@@ -79,7 +79,7 @@ class ClassicAgent(Agent):
             candidates.add(cluster.submitted)
         if backfill is not None:
             backfill.ended(cluster)
-        if not cluster.queue:
+        if not cluster.queue or not cluster.n_idle:
             return
         if self._order.moving:
             queue.refresh(cluster)

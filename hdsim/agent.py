@@ -91,8 +91,8 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
     """Makes an agent.
 
     Args:
-        spec: An agent object (returned as it is), a short name (see :func:`parse_name`; a name registered by an
-            installed package in the entry point group ``hdsim.agents`` goes first), or a mapping with ``path`` (a
+        spec: An agent object (returned as it is), a short name (see :func:`parse_name`, or one registered by an
+            installed package in the entry point group ``hdsim.agents``), or a mapping with ``path`` (a
             Python file with one `Agent` subclass), ``_target_`` (``package.Class``) or the settings of a classic agent.
             Every further key of a mapping is passed to the constructor.
 
@@ -102,10 +102,14 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
     if isinstance(spec, Agent):
         return spec
     if isinstance(spec, str):
-        installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-        if spec in installed:
+        try:
+            settings = parse_name(spec)
+        except ConfigError:
+            installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+            if spec not in installed:
+                raise
             return _construct(installed[spec].load(), {}, spec)
-        return _construct(_by_target(_CLASSIC), parse_name(spec), spec)
+        return _construct(_by_target(_CLASSIC), settings, spec)
     if not isinstance(spec, Mapping):
         raise ConfigError(f"expected a name, a mapping or an Agent, got {type(spec).__name__}", where="agent")
     settings = dict(spec)

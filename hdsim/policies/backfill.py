@@ -87,7 +87,8 @@ class Easy:
 
     def __init__(self, cluster: Cluster) -> None:
         self._ends = ExpectedEnds()
-        self._fastest = float(cluster.platform.gflops.max() / cluster.platform.reference_gflops)
+        platform = cluster.platform
+        self._fastest = 1.0 if cluster.uniform_speed else float(platform.gflops.max() / platform.reference_gflops)
         self._head = -1
         self._room: _SpareCores | _SpareNodes | None = None
 
@@ -98,43 +99,46 @@ class Easy:
 
     def ended(self, cluster: Cluster) -> None:
         """Forgets the jobs that have ended."""
-        for job in cluster.ended:
-            self._ends.remove(job)
+        ended = cluster.ended
+        if ended:
             self._head = -1
+            for job in ended:
+                self._ends.remove(job)
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts what does not delay the head.
 
         While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
         """
-        if not cluster.n_idle:
+        idle, size, requested = cluster.n_idle, cluster.size, cluster.requested_time
+        if not idle:
             return
         if self._head == head:
-            candidates = order.sort([job for job in cluster.submitted if job in cluster.queue and job != head])
+            candidates = order.sort([job for job in cluster.submitted if size[job] <= idle and job in cluster.queue])
         else:
-            candidates = order.jobs()
+            candidates = order.jobs(idle)
             self._room = (_SpareCores if cluster.only_counts else _SpareNodes)(cluster, self._ends, head)
+            self._head = head
         room = self._room
         assert room is not None
-        now, size, requested = cluster.now, cluster.size, cluster.requested_time
-        idle, extra = cluster.n_idle, room.extra
-        longest = (max(room.shadow, now) - now) * (1.0 if cluster.uniform_speed else self._fastest)
-        for job in candidates:
-            n = size[job]
-            if n > idle or (n > extra and requested[job] > longest) or job == head:
+        now, shadow, extra = cluster.now, room.shadow, room.extra
+        # Wider than exact by more than any rounding: the estimates below decide.
+        longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
+        # What is neither short enough at the highest speed nor narrow enough is out; cores only get fewer below.
+        for job in [job for job in candidates if requested[job] <= longest or size[job] <= extra]:
+            if size[job] > idle or job == head:
                 continue
             placement = cluster.pick(job)
             if placement is None:
                 continue
             end = now + cluster.estimate(job, placement)
-            if end > room.shadow and not room.spare(cluster, job, placement):
+            if end > shadow and not room.spare(cluster, job, placement):
                 continue
             _start(cluster, queue, order, job, placement)
             self._ends.add(job, end)
-            idle, extra = idle - n, room.extra
+            idle -= size[job]
             if not idle:
                 break
-        self._head = head
 
 
 class _SpareCores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class FixedQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._rank, self._job_of_rank = ranking(cluster.workload, order)
+        self._size_of_rank = [cluster.size[job] for job in self._job_of_rank]
         self._ranks: list[int] = []
         # Served heads are cut off in bulk, so that a long queue is not moved for each of them.
         self._first = 0
@@ -79,10 +81,10 @@ class FixedQueue:
         ranks, rank, first = self._ranks, self._rank[job], self._first
         del ranks[bisect_left(ranks, rank, first)]
 
-    def jobs(self) -> list[int]:
-        """All queued jobs in order."""
-        job_of_rank = self._job_of_rank
-        return [job_of_rank[rank] for rank in self._ranks[self._first :]]
+    def jobs(self, most: float = math.inf) -> list[int]:
+        """Queued jobs of at most so many cores, in order."""
+        job_of_rank, size = self._job_of_rank, self._size_of_rank
+        return [job_of_rank[rank] for rank in self._ranks[self._first :] if size[rank] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Some queued jobs in order."""
@@ -99,6 +101,7 @@ class MovingQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._order = order
+        self._size = cluster.size
         self._jobs: list[int] = []
 
     def add(self, jobs: Iterable[int]) -> None:
@@ -134,9 +137,10 @@ class MovingQueue:
         """Takes a job out."""
         self._jobs.remove(job)
 
-    def jobs(self) -> list[int]:
-        """All queued jobs in order."""
-        return list(self._jobs)
+    def jobs(self, most: float = math.inf) -> list[int]:
+        """Queued jobs of at most so many cores, in order."""
+        size = self._size
+        return [job for job in self._jobs if size[job] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Some queued jobs in order."""
