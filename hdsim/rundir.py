@@ -110,7 +110,7 @@ class RunDirectory:
         self._begin = datetime.now(UTC)
         self._manifest = {
             "status": "running",
-            "start": self._begin.isoformat(timespec="seconds"),
+            "start": self._begin.isoformat(timespec="milliseconds"),
             "seeds": {"seed": config.get("seed") if seed is None else seed},
             "config": _plain(config),
             "inputs": list(_inputs(config, platform, workload)),

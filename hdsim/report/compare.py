@@ -2,13 +2,13 @@
 
 A run's configuration is what it has different from the other runs. Runs that differ in nothing but their seed or in the
 part of the trace they replay are replications of one configuration. Where agents differ and other settings do as well,
-those others make up scenarios, and an agent is compared with the baseline's agent within each of them.
+those others make up scenarios, and an agent is compared with the baseline's agent within each of them, provided that
+the baseline's agent ran in all of them.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,10 +159,11 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
         directories = list(dict.fromkeys([*directories, first]))
     if len(directories) < 2:
         raise ConfigError(f"expected at least two runs to compare, got {directories[0]} alone")
-    entries = _entries(directories)
+    entries = _entries(directories, first)
     names = _metric_names(entries, metrics)
     groups: dict[tuple[Key, Key], list[_Entry]] = {}
-    for entry in entries:
+    scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
+    for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
         groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
     base = next(entry.configuration for entry in entries if entry.path == first)
     by_job = all(len(group) == 1 for group in groups.values())
@@ -302,19 +303,23 @@ def bootstrap(values: Sequence[float] | Floats) -> Interval:
 
 
 def _run_directories(path: Path) -> list[Path]:
-    """The run directory itself, or those inside a sweep."""
+    """The run directory itself, or those inside a sweep in order of their starts."""
     if (path / "manifest.json").is_file():
         return [path]
     if not path.is_dir():
         raise ConfigError("expected a run directory or a sweep, got a path where there is none", where=str(path))
-    found = sorted(manifest.parent for manifest in path.rglob("manifest.json"))
+    found = [manifest.parent for manifest in path.rglob("manifest.json")]
     if not found:
         raise ConfigError("expected a run directory or a sweep, got a directory without any run", where=str(path))
-    return found
+    return sorted(found, key=lambda run: (str(rundir.read_manifest(run).get("start")), run))
 
 
-def _entries(directories: list[Path]) -> list[_Entry]:
+def _entries(directories: list[Path], first: Path) -> list[_Entry]:
     """Reads the runs and finds out in what they differ.
+
+    Args:
+        directories: The runs.
+        first: The one among them that has the baseline's configuration.
 
     Raises:
         ConfigError: There are runs that cannot be compared; all are listed.
@@ -338,6 +343,10 @@ def _entries(directories: list[Path]) -> list[_Entry]:
     other = [key for key in differing if key not in REPLICATION]
     configuration = [key for key in other if key.partition(".")[0] == "agent"] or other
     scenario = [key for key in other if key not in configuration]
+    base = _key(settings[directories.index(first)], configuration)
+    ran_base = {_key(setting, scenario) for setting in settings if _key(setting, configuration) == base}
+    if any(_key(setting, scenario) not in ran_base for setting in settings):
+        configuration, scenario = other, []
     entries = [
         _Entry(path, numbers, *(_key(setting, names) for names in (scenario, configuration, replication)))
         for path, setting, numbers in zip(directories, settings, metrics, strict=True)
@@ -355,16 +364,13 @@ def _entries(directories: list[Path]) -> list[_Entry]:
 
 def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
     """Configuration and metrics of a finished run."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        status, config = manifest["status"], manifest["config"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"expected the manifest of a run: {error!r}", where=str(path / "manifest.json")) from None
+    manifest = rundir.read_manifest(path)
+    status = manifest["status"]
     if status != "finished":
         raise ConfigError(f"expected a finished run, got one that is {status}", where=str(path))
     if not (path / "jobs.csv").is_file():
         raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
-    return config, rundir.RunDirectory(path).metrics()
+    return manifest["config"], rundir.RunDirectory(path).metrics()
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -511,9 +517,8 @@ def write_figure(comparison: Comparison, path: Path) -> None:
 
     names = [_name(row) for row in comparison.rows if row.metric == comparison.metrics[0]]
     panels = len(comparison.metrics)
-    figure = Figure(
-        figsize=(1.5 + 0.07 * max(map(len, names)) + 2.6 * panels, 1.2 + 0.28 * len(names)), layout="constrained"
-    )
+    width, height = 1.5 + 0.07 * max(map(len, names)) + 2.6 * panels, 1.5 + 0.28 * len(names)
+    figure = Figure(figsize=(width, height), layout="constrained")
     for axes, metric in zip(figure.subplots(1, panels, sharey=True, squeeze=False)[0], comparison.metrics, strict=True):
         rows = [row for row in comparison.rows if row.metric == metric]
         for place, row in enumerate(rows):
@@ -521,13 +526,14 @@ def write_figure(comparison: Comparison, path: Path) -> None:
             if not math.isnan(row.low):
                 axes.hlines(place, row.low, row.high, color=color, linewidth=2, alpha=0.5)
             axes.plot(row.mean, place, "D" if row.baseline else "o", color=color, markersize=5)
+        better = f"{'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better"
         axes.set_title(metric, fontsize=9)
-        axes.set_xlabel(
-            f"{rows[0].unit} ({'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better)".strip(), fontsize=8
-        )
+        axes.set_xlabel(f"{rows[0].unit} ({better})" if rows[0].unit else better, fontsize=8)
         axes.tick_params(labelsize=8)
+        axes.margins(x=0.1)
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="x", alpha=0.3)
         axes.set_yticks(range(len(names)), names)
-    figure.get_axes()[0].invert_yaxis()
+        axes.set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel(f"diamond: baseline   green: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
     figure.savefig(path, dpi=150)

@@ -1,0 +1,267 @@
+"""Comparisons of runs against sums done by hand; which runs belong together; what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hdsim as package
+from hdsim.errors import ConfigError
+from hdsim.report.compare import Comparison, Row, bootstrap, compare, table, write_csv, write_figure
+from hdsim.rundir import RunDirectory
+
+PLATFORM = package.Platform.homogeneous(nodes=4, cores_per_node=1)
+
+
+def made(path: Path, agent: str, seed: int = 1, **settings: Any) -> package.Result:
+    """A run directory of a small random trace that depends on the seed."""
+    rng = np.random.default_rng(seed)
+    workload = package.Workload.from_columns(
+        submission_time=np.cumsum(rng.integers(0, 9, 40)),
+        runtime=rng.integers(1, 40, 40),
+        requested_cores=rng.integers(1, 5, 40),
+    )
+    result = package.simulate(PLATFORM, workload, agent)
+    run = RunDirectory(path)
+    run.start({"agent": {"job_policy": agent}, "seed": seed, **settings}, PLATFORM, workload)
+    run.finish(result)
+    return result
+
+
+def row(comparison: Comparison, metric: str, configuration: str, scenario: str = "") -> Row:
+    (found,) = (
+        row
+        for row in comparison.rows
+        if (row.metric, row.configuration, row.scenario) == (metric, f"job_policy={configuration}", scenario)
+    )
+    return found
+
+
+def test_a_sweep_is_averaged_over_seeds_and_paired_by_them(tmp_path: Path) -> None:
+    waits: dict[str, list[float]] = {"fcfs": [], "sjf": []}
+    for seed in (1, 2, 3):
+        for agent, values in waits.items():
+            values.append(made(tmp_path / f"{agent}-{seed}", agent, seed).metrics["mean_waiting_time"])
+    comparison = compare([tmp_path])
+    assert not comparison.by_job
+    first, second = (row(comparison, "mean_waiting_time", agent) for agent in waits)
+    assert first.baseline and math.isnan(first.difference) and not first.pairs
+    assert (first.mean, second.mean) == pytest.approx((np.mean(waits["fcfs"]), np.mean(waits["sjf"])))
+    differences = np.subtract(waits["sjf"], waits["fcfs"])
+    assert second.difference == pytest.approx(differences.mean())
+    assert (second.pairs, second.paired_by, second.runs) == (3, "run", 3)
+    assert (
+        differences.min() <= second.difference_low <= second.difference <= second.difference_high <= differences.max()
+    )
+    assert [first.best, second.best] == [first.mean < second.mean, second.mean < first.mean]
+
+
+def test_only_runs_of_the_same_seed_are_paired(tmp_path: Path) -> None:
+    base = [made(tmp_path / f"a{seed}", "fcfs", seed).metrics["makespan"] for seed in (1, 2, 3)]
+    other = [made(tmp_path / f"b{seed}", "sjf", seed).metrics["makespan"] for seed in (2, 3, 4)]
+    found = row(compare([tmp_path], ["makespan"]), "makespan", "sjf")
+    assert found.pairs == 2
+    assert found.difference == pytest.approx(np.mean(np.subtract(other[:2], base[1:])))
+
+
+def test_two_single_runs_are_paired_by_job(tmp_path: Path) -> None:
+    base, other = made(tmp_path / "a", "fcfs"), made(tmp_path / "b", "sjf")
+    comparison = compare([tmp_path / "a", tmp_path / "b"], ["mean_waiting_time", "p95_waiting_time"])
+    assert comparison.by_job
+    found = row(comparison, "mean_waiting_time", "sjf")
+    differences = other.jobs["waiting_time"] - base.jobs["waiting_time"]
+    assert (found.pairs, found.paired_by) == (40, "job")
+    assert found.difference == pytest.approx(differences.mean())
+    assert found.difference_low < found.difference < found.difference_high
+    assert found.low < found.mean < found.high
+    tail = row(comparison, "p95_waiting_time", "sjf")
+    assert tail.difference == pytest.approx(other.metrics["p95_waiting_time"] - base.metrics["p95_waiting_time"])
+    assert tail.paired_by == "run" and math.isnan(tail.difference_low) and math.isnan(tail.low)
+
+
+@pytest.mark.parametrize(
+    "metric", ["mean_waiting_time", "mean_turnaround_time", "mean_slowdown", "mean_bounded_slowdown"]
+)
+def test_means_over_jobs_agree_with_the_metrics(metric: str, tmp_path: Path) -> None:
+    base, other = made(tmp_path / "a", "fcfs"), made(tmp_path / "b", "ljf")
+    found = row(compare([tmp_path], [metric]), metric, "ljf")
+    assert found.mean == pytest.approx(other.metrics[metric])
+    assert found.difference == pytest.approx(other.metrics[metric] - base.metrics[metric], rel=1e-6)
+
+
+def test_runs_of_different_jobs_are_not_paired_by_job(tmp_path: Path) -> None:
+    made(tmp_path / "a", "fcfs", workload={"path": "x"})
+    made(tmp_path / "b", "sjf", seed=2, workload={"path": "y"})
+    found = next(row for row in compare([tmp_path], ["mean_waiting_time"]).rows if not row.baseline)
+    assert (found.pairs, found.paired_by) == (1, "run")
+
+
+def test_other_settings_make_scenarios_with_a_baseline_each(tmp_path: Path) -> None:
+    makespans = {}
+    for load in (0.5, 1.0):
+        for agent in ("fcfs", "sjf"):
+            name = f"{agent}-{load}"
+            seed = int(10 * load)
+            makespans[agent, load] = made(tmp_path / name, agent, seed, workload={"arrival_factor": load})
+    comparison = compare([tmp_path], ["mean_waiting_time"])
+    for load in (0.5, 1.0):
+        found = row(comparison, "mean_waiting_time", "sjf", f"arrival_factor={load}")
+        means = [makespans[agent, load].metrics["mean_waiting_time"] for agent in ("sjf", "fcfs")]
+        assert found.difference == pytest.approx(means[0] - means[1], rel=1e-6)
+        assert row(comparison, "mean_waiting_time", "fcfs", f"arrival_factor={load}").baseline
+    assert sum(row.best for row in comparison.rows) == 2
+
+
+def test_without_the_baseline_in_every_scenario_there_is_one_table(tmp_path: Path) -> None:
+    made(tmp_path / "a", "fcfs", contention={"name": "none"})
+    made(tmp_path / "b", "sjf", contention={"name": "threshold"})
+    rows = compare([tmp_path], ["makespan"]).rows
+    assert [row.configuration for row in rows] == ["job_policy=fcfs name=none", "job_policy=sjf name=threshold"]
+    assert rows[1].pairs == 1
+
+
+def test_runs_of_equal_configurations_go_by_their_directories(tmp_path: Path) -> None:
+    made(tmp_path / "old/x", "fcfs")
+    made(tmp_path / "new/x", "fcfs")
+    rows = compare([tmp_path / "old", tmp_path / "new"], ["makespan"]).rows
+    assert [row.configuration for row in rows] == ["old/x", "new/x"]
+    assert rows[1].difference == 0
+
+
+def test_baseline_by_option(tmp_path: Path) -> None:
+    made(tmp_path / "a", "fcfs")
+    made(tmp_path / "b", "sjf")
+    assert row(compare([tmp_path], baseline=tmp_path / "b"), "makespan", "sjf").baseline
+    assert row(compare([tmp_path / "a"], baseline=tmp_path / "b"), "makespan", "sjf").baseline
+
+
+def test_the_best_has_the_highest_utilization_and_the_lowest_makespan(tmp_path: Path) -> None:
+    results = {agent: made(tmp_path / agent, agent) for agent in ("fcfs", "ljf", "easy")}
+    comparison = compare([tmp_path], ["utilization", "makespan"])
+    for metric, choose in (("utilization", max), ("makespan", min)):
+        best = choose(result.metrics[metric] for result in results.values())
+        for agent, result in results.items():
+            assert row(comparison, metric, agent).best == (result.metrics[metric] == best)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_bootstrap_intervals_hold_the_mean_and_stay_inside_the_sample(values: list[float]) -> None:
+    found = bootstrap(values)
+    assert found == bootstrap(values) or len(values) == 1
+    assert found.value == pytest.approx(np.mean(values))
+    if len(values) > 1:
+        slack = 1e-9 * max(map(abs, values), default=0)
+        assert min(values) - slack <= found.low <= found.high <= max(values) + slack
+
+
+def test_bootstrap_interval_of_a_large_normal_sample_is_the_textbooks() -> None:
+    sample = np.random.default_rng(0).normal(10, 3, 20_000)
+    found = bootstrap(sample)
+    half = 1.96 * sample.std(ddof=1) / math.sqrt(len(sample))
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.1 * half)
+
+
+def test_bootstrap_of_nothing_and_of_one() -> None:
+    assert bootstrap([]).count == 0
+    assert math.isnan(bootstrap([]).value)
+    assert bootstrap([4.0]).value == 4.0 and math.isnan(bootstrap([4.0]).low)
+    assert bootstrap([4.0, 4.0]).low == 4.0
+
+
+def test_files_and_table_hold_every_row(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        made(tmp_path / f"sweep/a{seed}", "fcfs", seed)
+        made(tmp_path / f"sweep/b{seed}", "sjf", seed)
+    comparison = compare([tmp_path / "sweep"])
+    write_csv(comparison, tmp_path / "compare.csv")
+    write_figure(comparison, tmp_path / "compare.png")
+    with (tmp_path / "compare.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["metric"], row["configuration"]) for row in rows] == [
+        (row.metric, row.configuration) for row in comparison.rows
+    ]
+    assert float(rows[1]["mean"]) == comparison.rows[1].mean
+    assert rows[0]["difference"] == "" and rows[0]["unit"] == "s"
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    text = table(comparison)
+    assert text.splitlines()[0].split() == list(comparison.metrics)
+    for metric in comparison.metrics:
+        assert f"\n{metric} (" in text
+    assert "mean_waiting_time: job_policy=sjf" in text
+
+
+def broken(path: Path, how: str) -> Path:
+    made(path, "sjf")
+    manifest = path / "manifest.json"
+    if how == "unfinished":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"status": "interrupted"}))
+    elif how == "absent":
+        shutil.rmtree(path)
+    elif how == "empty":
+        shutil.rmtree(path)
+        path.mkdir()
+    elif how == "malformed":
+        manifest.write_text("{")
+    else:
+        (path / how).unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("absent", "expected a run directory or a sweep, got a path where there is none"),
+        ("empty", "expected a run directory or a sweep, got a directory without any run"),
+        ("unfinished", "expected a finished run, got one that is interrupted"),
+        ("malformed", "expected JSON"),
+        ("jobs.csv", r"expected a finished run, got a directory without jobs\.csv"),
+        ("metrics.json", r"metrics\.json, which is missing"),
+    ],
+)
+def test_a_bad_run_is_refused(how: str, message: str, tmp_path: Path) -> None:
+    made(tmp_path / "good", "fcfs")
+    with pytest.raises(ConfigError, match=message) as caught:
+        compare([tmp_path / "good", broken(tmp_path / "bad", how)])
+    assert "bad" in str(caught.value)
+
+
+def test_all_bad_runs_of_a_sweep_are_listed(tmp_path: Path) -> None:
+    made(tmp_path / "good", "fcfs")
+    broken(tmp_path / "bad1", "unfinished")
+    broken(tmp_path / "bad2", "jobs.csv")
+    with pytest.raises(ConfigError, match=r"(?s)bad1.*bad2"):
+        compare([tmp_path])
+
+
+def test_one_run_and_unknown_metrics_are_refused(tmp_path: Path) -> None:
+    made(tmp_path / "a", "fcfs")
+    with pytest.raises(ConfigError, match="expected at least two runs"):
+        compare([tmp_path, tmp_path / "a"])
+    made(tmp_path / "b", "sjf")
+    with pytest.raises(ConfigError, match=r"got 'makspan' \(did you mean 'makespan'\?\)"):
+        compare([tmp_path], ["makspan"])
+
+
+def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    for seed in (1, 2):
+        made(tmp_path / f"sweep/a{seed}", "fcfs", seed)
+        made(tmp_path / f"sweep/b{seed}", "sjf", seed)
+    done = hdsim("compare", "sweep", "-o", "out/here", "--metric", "makespan", "--baseline", "sweep/b1")
+    assert done.returncode == 0, done.stderr
+    assert "makespan (s, lower is better)" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "out/here").iterdir()) == ["compare.csv", "compare.png"]
+    refused = hdsim("compare", "sweep", "nowhere", "-o", "none")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1 and "nowhere: expected a run directory" in refused.stderr
+    assert not (tmp_path / "none").exists()
