@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
             contention=config["contention"],
             seed=config["seed"],
             kill_at_walltime=config["backend"]["kill_at_walltime"],
-            progress=True,
+            progress=sys.stderr.isatty(),
             config=config,
         )
         run.finish(result)
