@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hdsim"
 # Lowest first. A module imports from its own line and from those above it; its own line must stay free of cycles.
 LAYERS = (
     ("errors",),
-    ("units", "resources"),
+    ("units", "resources", "plugins"),
     ("platform", "readers", "power"),
     ("workload", "simgrid"),
     ("generators",),
@@ -28,6 +28,7 @@ LAYERS = (
     ("metrics",),
     ("results",),
     ("replay", "rundir"),
+    ("batsim",),
     ("report",),
     ("cli",),
     ("__main__",),
