@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from hdsim.errors import BackendError, nearest
 from hdsim.state import FinalState
@@ -162,22 +162,21 @@ def _event(event: Any, kinds: Kinds, where: str) -> Event:
     if not isinstance(event, dict):
         raise _fault(where, f"expected an object, got {_shown(event)}")
     kind, timestamp, data = event.get("type"), event.get("timestamp"), event.get("data", {})
-    keys = kinds.get(kind) if isinstance(kind, str) else None
-    if keys is None:
+    if not isinstance(kind, str) or kind not in kinds:
         raise _fault(where, f"unknown event {_shown(kind)}{nearest(str(kind), kinds)}; allowed: {', '.join(kinds)}")
     where = f"{where} {kind}"
     if not _is_time(timestamp):
         raise _fault(where, f"timestamp: expected a number of seconds, got {_shown(timestamp)}")
     if not isinstance(data, dict):
         raise _fault(where, f"data: expected an object, got {_shown(data)}")
-    for key, expected in keys.items():
+    for key, expected in kinds[kind].items():
         value = data.get(key)
         if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
             raise _fault(where, f"data.{key}: expected {_named(expected)}, got {_shown(value)}")
     return Event(timestamp, kind, data)
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
