@@ -90,6 +90,7 @@ class SimBackend(simpy.Environment):
         submitted, ended = cluster.submitted, cluster.ended
         submitted.clear()
         ended.clear()
+        cluster.rejected.clear()
         self._called = False
         arrival = self._submission[self._next]
         while True:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 
 class HdsimError(Exception):
@@ -59,7 +59,13 @@ class DecisionError(HdsimError):
 
 
 class BackendError(HdsimError):
-    """An external system (Batsim, Kubernetes) failed or went silent."""
+    """An external system (Batsim, Kubernetes) failed or went silent.
+
+    Attributes:
+        result: The replay until then (a :class:`hdsim.results.Result`), if there was one.
+    """
+
+    result: Any = None
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -8,8 +8,9 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from hdsim.agent import Agent, make_agent
 from hdsim.cores import OrderedCores
 from hdsim.engine import SimBackend
-from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
 from hdsim.resources import folder
 from hdsim.results import Result
 from hdsim.state import Cluster, FinalState
@@ -94,12 +95,64 @@ def simulate(
         WorkloadError: There is no job.
         Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
     """
+    stage = set_stage(platform, workload, agent, contention=contention, seed=seed)
+    cluster, order = stage.cluster, stage.agent.strict_order
+
+    def play(stop: list[int], bar: ReplayBar) -> None:
+        if isinstance(cluster.cores, OrderedCores) and order is not None and not check:
+            durations, finals = _outcomes(workload, kill_at_walltime=kill_at_walltime)
+
+            def look() -> bool:
+                bar.update()
+                return bool(stop)
+
+            replay_in_order(cluster, cluster.cores, order, durations, finals, stage.impossible, look)
+        else:
+            backend = SimBackend(
+                platform,
+                workload,
+                cluster,
+                contention=stage.contention,
+                kill_at_walltime=kill_at_walltime,
+                impossible=stage.impossible.tolist(),
+            )
+            replay(backend, cluster, stage.agent, stop, bar, check=check)
+
+    return perform(play, cluster, progress=progress, config=config)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every backend needs before the first event.
+
+    Attributes:
+        agent: Who decides.
+        cluster: The state before the first event.
+        contention: Contention model; None also where there is nothing to contend for.
+        impossible: Jobs that do not fit on the empty platform.
+    """
+
+    agent: Agent
+    cluster: Cluster
+    contention: Contention | None
+    impossible: NDArray[np.int64]
+
+
+def set_stage(
+    platform: Platform,
+    workload: Workload,
+    agent: str | Mapping[str, Any] | Agent,
+    *,
+    contention: str | Mapping[str, Any],
+    seed: int,
+) -> Stage:
+    """Makes agent, contention model and cluster; see :func:`simulate` for the arguments and the errors."""
     if len(workload) == 0:
         raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
     agent = make_agent(agent)
     model = make_contention(contention, platform)
     if not (np.isfinite(platform.mem_bw).any() and (workload.memory_bandwidth > 0).any()):
-        model = None  # nothing to contend for
+        model = None
     cluster = Cluster(
         platform,
         workload,
@@ -111,34 +164,44 @@ def simulate(
     impossible = np.flatnonzero(workload.requested_cores > cores_with_memory(platform, workload.memory))
     if len(impossible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
+    return Stage(agent, cluster, model, impossible)
+
+
+def perform(
+    play: Callable[[list[int], ReplayBar], None], cluster: Cluster, *, progress: bool, config: Mapping[str, Any] | None
+) -> Result:
+    """Carries out a replay under a progress bar, stops it when a signal comes, and collects its result.
+
+    Args:
+        play: The replay, given the list of signals received so far and the bar.
+        cluster: The state that the replay changes.
+        progress: Show the bar.
+        config: Settings to keep in the result.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM came.
+        BackendError: The backend failed; what was done so far is in its `result`.
+    """
     begin = time.perf_counter()
+
+    def result(*, interrupted: bool) -> Result:
+        seconds = time.perf_counter() - begin
+        return Result.of(cluster, config=config, wall_seconds=seconds, interrupted=interrupted)
+
     with _collecting_later(), _signals() as stop, _bar(cluster, shown=progress) as bar:
-        if isinstance(cluster.cores, OrderedCores) and agent.strict_order is not None and not check:
-            durations, finals = _outcomes(workload, kill_at_walltime=kill_at_walltime)
-
-            def look() -> bool:
-                bar.update()
-                return bool(stop)
-
-            replay_in_order(cluster, cluster.cores, agent.strict_order, durations, finals, impossible, look)
-        else:
-            backend = SimBackend(
-                platform,
-                workload,
-                cluster,
-                contention=model,
-                kill_at_walltime=kill_at_walltime,
-                impossible=impossible.tolist(),
-            )
-            replay(backend, cluster, agent, stop, bar, check=check)
-        result = Result.of(cluster, config=config, wall_seconds=time.perf_counter() - begin, interrupted=bool(stop))
+        try:
+            play(stop, bar)
+        except BackendError as error:
+            error.result = result(interrupted=True)
+            raise
+        done = result(interrupted=bool(stop))
         # Freed here, the many placements need not be gone through by the collector.
         cluster.placements.clear()
     if stop:
-        raise Interrupted(result, stop[0])
+        raise Interrupted(done, stop[0])
     if cluster.queue:
         log.warning("%d jobs were never started by the agent", len(cluster.queue))
-    return result
+    return done
 
 
 def replay(

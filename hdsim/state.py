@@ -2,8 +2,8 @@
 
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
 cannot tell them apart. A backend empties
-`submitted` and `ended`, then calls `submit`, `refuse` and `end`; a scheduler calls `start`, `start_on`, `reject`
-and `kill` and reads the rest.
+`submitted`, `ended` and `rejected`, then calls `submit`, `refuse` and `end`; a scheduler calls `start`, `start_on`,
+`reject` and `kill` and reads the rest.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Cluster:
         running: Placement of each running job, in order of their starts.
         submitted: Jobs that arrived at this instant, in order.
         ended: Jobs that completed or were killed at this instant, in order.
+        rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
         started: Jobs the scheduler has started in its present pass.
         killed: Running jobs the scheduler wants killed.
         calls: Times at which the scheduler asked to be called again.
@@ -98,6 +99,7 @@ class Cluster:
         self.running: dict[int, Any] = {}
         self.submitted: list[int] = []
         self.ended: list[int] = []
+        self.rejected: list[int] = []
         self.started: list[int] = []
         self.killed: list[int] = []
         self.calls: list[float] = []
@@ -173,7 +175,7 @@ class Cluster:
         if job not in self.queue:
             raise self._misplaced(job, "rejected", "queued")
         del self.queue[job]
-        self.state[job] = FinalState.REJECTED
+        self._turn_away(job)
 
     def kill(self, job: int) -> None:
         """Asks the backend to kill a running job at this instant.
@@ -216,7 +218,7 @@ class Cluster:
 
     def refuse(self, job: int) -> None:
         """Turns an arriving job away that could not run on the empty platform."""
-        self.state[job] = FinalState.REJECTED
+        self._turn_away(job)
 
     def end(self, job: int, state: int) -> None:
         """Takes a running job off its cores."""
@@ -253,6 +255,10 @@ class Cluster:
             np.subtract.at(bandwidth, owner, self._demands.bandwidth[job])
         assert np.allclose(memory, cores.node_memory), "free memory of nodes"
         assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
+
+    def _turn_away(self, job: int) -> None:
+        self.state[job] = FinalState.REJECTED
+        self.rejected.append(job)
 
     def _name(self, job: int) -> str:
         return str(self.workload.job_id[job]) if 0 <= job < len(self.state) else f"index {job}"

@@ -63,11 +63,13 @@ def replay_in_order(
         if arrival < date:
             date = arrival
         elif date == math.inf:
+            until = math.inf
             break
         instants += 1
         if instants % _INSTANTS == 0:
             cluster.now = now
             if look():
+                until = now
                 break
             del waiting[:first]
             first = 0
@@ -90,13 +92,13 @@ def replay_in_order(
             started[job] = now
             heappush(ends, (now + duration[job], job))
     cluster.now = now
-    _settle(cluster, finals, refused)
+    _settle(cluster, finals, refused, until)
 
 
-def _settle(cluster: Cluster, finals: NDArray[np.int8], refused: NDArray[np.int64]) -> None:
-    """Sets the state of every job from what is known of its start and end."""
+def _settle(cluster: Cluster, finals: NDArray[np.int8], refused: NDArray[np.int64], until: float) -> None:
+    """Sets the state of every job from what is known of its start and end; those submitted by `until` have arrived."""
     start, finish = np.array(cluster.starting_time), np.array(cluster.finish_time)
-    arrived = cluster.workload.submission_time <= cluster.now
+    arrived = cluster.workload.submission_time <= until
     state = np.where(arrived, FinalState.QUEUED, FinalState.NOT_SUBMITTED).astype(np.int8)
     state[refused[arrived[refused]]] = FinalState.REJECTED
     state[~np.isnan(start)] = FinalState.RUNNING
