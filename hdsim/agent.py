@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import inspect
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.plugins import Kind
 
 if TYPE_CHECKING:
     from hdsim.policies.orders import JobOrder
@@ -44,6 +41,9 @@ class Agent:
     def decide(self, cluster: Cluster) -> None:
         """Called at every instant at which jobs arrived or ended; starts jobs with ``cluster.start``."""
         raise NotImplementedError
+
+
+_KIND = Kind("agent", Agent, "hdsim.Agent")
 
 
 class _Shorthand:
@@ -108,67 +108,10 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
             installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
             if spec not in installed:
                 raise
-            return _construct(installed[spec].load(), {}, spec)
-        return _construct(_by_target(_CLASSIC), settings, spec)
+            agent: Agent = _KIND.construct(installed[spec].load(), spec)
+            return agent
+        spec = settings
     if not isinstance(spec, Mapping):
         raise ConfigError(f"expected a name, a mapping or an Agent, got {type(spec).__name__}", where="agent")
-    settings = dict(spec)
-    path, target = settings.pop("path", None), settings.pop("_target_", None)
-    if path:
-        return _construct(_by_path(Path(str(path))), settings, str(path))
-    target = str(target or _CLASSIC)
-    return _construct(_by_target(target), settings, target)
-
-
-def _construct(made: Any, settings: Mapping[str, Any], name: str) -> Agent:
-    if not (inspect.isclass(made) and issubclass(made, Agent)):
-        raise ConfigError(
-            f"expected a subclass of hdsim.Agent, got {getattr(made, '__name__', made)}", where=f"agent '{name}'"
-        )
-    try:
-        inspect.signature(made).bind(**settings)
-    except TypeError as error:
-        allowed = [key for key in inspect.signature(made).parameters if key != "self"]
-        unknown = next((key for key in settings if key not in allowed), None)
-        hint = nearest(unknown, allowed) if unknown else ""
-        raise ConfigError(
-            f"agent '{name}': {error}{hint}; allowed keys: {', '.join(allowed) or 'none'}", where="agent"
-        ) from None
-    agent: Agent = made(**settings)
+    agent = _KIND.make(spec, default=_CLASSIC)
     return agent
-
-
-def _by_target(target: str) -> Any:
-    module_name, _, attribute = target.rpartition(".")
-    if not module_name:
-        raise ConfigError(f"expected 'package.Class', got '{target}'", where="agent._target_")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"cannot import '{module_name}': {error}", where="agent._target_") from None
-    if not hasattr(module, attribute):
-        classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
-        raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where="agent._target_")
-    return getattr(module, attribute)
-
-
-def _by_path(path: Path) -> type[Agent]:
-    if not path.is_file():
-        raise ConfigError(f"expected a Python file with an Agent subclass, found no file '{path}'", where="agent.path")
-    module_spec = importlib.util.spec_from_file_location(f"hdsim_agent_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
-        raise ConfigError(f"expected a Python file (.py), got '{path}'", where="agent.path")
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where="agent.path") from error
-    found = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Agent) and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        names = ", ".join(value.__name__ for value in found) or "none"
-        raise ConfigError(f"expected exactly one Agent subclass in '{path}', found {names}", where="agent.path")
-    return found[0]

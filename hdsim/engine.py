@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import simpy
 from simpy.events import NORMAL
 
-from hdsim.progress import Progress
+from hdsim.progress import Progress, make_progress
 from hdsim.state import Cluster, FinalState
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SimBackend(simpy.Environment):
     ) -> None:
         super().__init__()
         self.cluster = cluster
-        self._progress = Progress(platform, workload, contention) if contention else None
+        self._progress = make_progress(platform, workload, contention) if contention else None
         self._kill_at_walltime = kill_at_walltime
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._runtime: list[float] = workload.runtime.tolist()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.contention import Contention
+from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.cores import Placement
+from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -18,7 +20,22 @@ if TYPE_CHECKING:
 _NOBODY = -1
 
 
-class Progress:
+def make_progress(platform: Platform, workload: Workload, model: Contention) -> Progress:
+    """Makes the bookkeeping that suits a contention model.
+
+    Raises:
+        ConfigError: The model is of no known kind.
+    """
+    if isinstance(model, ProcessorContention):
+        return ProcessorProgress(platform, workload, model)
+    if isinstance(model, CoreContention):
+        return CoreProgress(platform, workload, model)
+    raise ConfigError(
+        f"expected a ProcessorContention or a CoreContention, got {type(model).__name__}", where="contention"
+    )
+
+
+class Progress(ABC):
     """Integrates the work of running jobs under a contention model.
 
     All cores of a job advance together at the speed of its slowest core. A change on a processor touches the jobs on
@@ -31,16 +48,13 @@ class Progress:
     """
 
     def __init__(self, platform: Platform, workload: Workload, model: Contention) -> None:
-        self._model = model
-        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
+        self._name = type(model).__name__
         self._runtime: list[float] = workload.runtime.tolist()
         self._fixed: list[bool] = workload.fixed_duration.tolist()
         self._peak = platform.gflops / platform.reference_gflops
-        self._speed = self._peak.copy()
-        self._demand = np.zeros(platform.n_processors)
         self._job_of_core = np.full(platform.n_cores, _NOBODY)
         self._first_core = platform.processor_first_core
-        self._processors: dict[int, NDArray[np.int32]] = {}
+        self._placements: dict[int, Placement] = {}
         self._left: dict[int, float] = {}
         self._rate: dict[int, float] = {}
         self._since: dict[int, float] = {}
@@ -49,20 +63,18 @@ class Progress:
 
     def start(self, job: int, placement: Placement) -> None:
         """Adds a job; `settle` will tell when it ends."""
-        self._processors[job] = processors = placement.processors
+        self._placements[job] = placement
         self._job_of_core[placement.cores] = job
-        self._demand[processors] += placement.counts * self._bandwidth[job]
-        self._touched.append(processors)
+        self._touched.append(placement.processors)
         self._left[job] = self._runtime[job]
         self._rate[job] = self._since[job] = 0.0
         self._new[job] = None
 
     def end(self, job: int, placement: Placement) -> None:
         """Removes a job."""
-        processors = self._processors.pop(job)
+        del self._placements[job]
         self._job_of_core[placement.cores] = _NOBODY
-        self._demand[processors] -= placement.counts * self._bandwidth[job]
-        self._touched.append(processors)
+        self._touched.append(placement.processors)
         del self._left[job], self._rate[job], self._since[job]
         self._new.pop(job, None)
 
@@ -71,36 +83,116 @@ class Progress:
 
         Yields:
             (job, seconds until it completes) for every job whose speed has changed and every new one.
+
+        Raises:
+            ConfigError: The contention model gave a speed that is not above 0.
         """
         if not self._touched:
             return
         touched = self._touched[0] if len(self._touched) == 1 else np.concatenate(self._touched)
         self._touched.clear()
         affected, self._new = self._new, {}
-        speeds = self._peak[touched] * self._model.speeds(touched, self._demand[touched])
-        changed = touched[speeds != self._speed[touched]]
-        if len(changed):
-            self._speed[touched] = speeds
-            affected.update(dict.fromkeys(self._residents(changed)))
+        affected.update(dict.fromkeys(self._update(touched)))
         for job in affected:
             rate, before = self._rate_of(job), self._rate[job]
             if rate != before:
+                if not rate > 0:
+                    raise ConfigError(f"expected speeds above 0 from {self._name}, got {rate:g}", where="contention")
                 self._left[job] -= before * (now - self._since[job])
                 self._rate[job] = rate
                 self._since[job] = now
                 yield job, max(self._left[job] / rate, 0.0)
 
-    def _residents(self, processors: NDArray[np.int32]) -> list[int]:
-        """Jobs on any of the processors, ascending."""
+    @abstractmethod
+    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+        """Asks the model for the speeds on processors, some of them perhaps named twice.
+
+        Returns:
+            The jobs on them whose speed may have changed, each once, ascending.
+        """
+
+    @abstractmethod
+    def _rate_of(self, job: int) -> float:
+        """Present speed of a job relative to the reference speed."""
+
+    def _cores_of(self, processors: NDArray[np.int32]) -> NDArray[np.int64]:
+        """All cores of the processors, one processor after the other."""
         first = self._first_core[processors]
         sizes = self._first_core[processors + 1] - first
         ends = np.cumsum(sizes)
-        jobs = np.unique(self._job_of_core[np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])])
+        cores: NDArray[np.int64] = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
+        return cores
+
+
+class ProcessorProgress(Progress):
+    """Progress under a model that gives all busy cores of a processor the same speed."""
+
+    def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention) -> None:
+        super().__init__(platform, workload, model)
+        self._speeds = model.speeds
+        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
+        self._speed = self._peak.copy()
+        self._demand = np.zeros(platform.n_processors)
+
+    def start(self, job: int, placement: Placement) -> None:
+        """See :meth:`Progress.start`."""
+        super().start(job, placement)
+        self._demand[placement.processors] += placement.counts * self._bandwidth[job]
+
+    def end(self, job: int, placement: Placement) -> None:
+        """See :meth:`Progress.end`."""
+        super().end(job, placement)
+        self._demand[placement.processors] -= placement.counts * self._bandwidth[job]
+
+    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+        speeds = self._peak[touched] * self._speeds(touched, self._demand[touched])
+        changed = touched[speeds != self._speed[touched]]
+        if not len(changed):
+            return ()
+        self._speed[touched] = speeds
+        jobs = np.unique(self._job_of_core[self._cores_of(changed)])
         residents: list[int] = jobs[jobs != _NOBODY].tolist()
         return residents
 
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:
             return 1.0
-        processors = self._processors[job]
+        processors = self._placements[job].processors
         return float(self._speed[processors[0]] if len(processors) == 1 else self._speed[processors].min())
+
+
+class CoreProgress(Progress):
+    """Progress under a model that gives every busy core a speed of its own."""
+
+    def __init__(self, platform: Platform, workload: Workload, model: CoreContention) -> None:
+        super().__init__(platform, workload, model)
+        self._speeds = model.core_speeds
+        self._bandwidth = workload.memory_bandwidth
+        self._core_processor = platform.core_processor
+        # Of an idle core, whatever it was when the core was last busy.
+        self._speed = np.zeros(platform.n_cores)
+
+    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+        if len(touched) == 1:
+            begin, end = self._first_core[touched[0]], self._first_core[touched[0] + 1]
+            busy = begin + np.flatnonzero(self._job_of_core[begin:end] != _NOBODY)
+        else:
+            # Ascending and each once: a job may start where another has just ended.
+            cores = self._cores_of(np.unique(touched))
+            busy = cores[self._job_of_core[cores] != _NOBODY]
+        if not len(busy):
+            return ()
+        jobs = self._job_of_core[busy]
+        owner = self._core_processor[busy]
+        first = np.concatenate([[0], np.flatnonzero(owner[1:] != owner[:-1]) + 1, [len(owner)]])
+        speeds = self._peak[owner] * self._speeds(owner[first[:-1]], first, self._bandwidth[jobs])
+        changed = speeds != self._speed[busy]
+        self._speed[busy] = speeds
+        slowed: list[int] = np.unique(jobs[changed]).tolist()
+        return slowed
+
+    def _rate_of(self, job: int) -> float:
+        if self._fixed[job]:
+            return 1.0
+        cores = self._placements[job].cores
+        return float(self._speed[cores[0]] if len(cores) == 1 else self._speed[cores].min())

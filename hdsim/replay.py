@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
 import signal
 import threading
@@ -17,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.agent import Agent, make_agent
+from hdsim.contention import Contention
 from hdsim.cores import OrderedCores
 from hdsim.engine import SimBackend
 from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
+from hdsim.plugins import Kind
 from hdsim.resources import folder
 from hdsim.results import Result
 from hdsim.state import Cluster, FinalState
@@ -27,7 +28,6 @@ from hdsim.strict import replay_in_order
 from hdsim.workload import cores_with_memory
 
 if TYPE_CHECKING:
-    from hdsim.contention import Contention
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
@@ -151,7 +151,7 @@ def set_stage(
         raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
     agent = make_agent(agent)
     model = make_contention(contention, platform)
-    if not (np.isfinite(platform.mem_bw).any() and (workload.memory_bandwidth > 0).any()):
+    if model is not None and not model.applies(workload):
         model = None
     cluster = Cluster(
         platform,
@@ -258,15 +258,9 @@ def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Conten
                 f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where="contention"
             )
         spec = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
-    settings = {key: value for key, value in spec.items() if key not in ("name", "_target_")}
-    target = spec.get("_target_")
-    if target is None:
+    if spec.get("_target_") is None and "path" not in spec:
         return None
-    module_name, _, class_name = str(target).rpartition(".")
-    try:
-        made: Contention = getattr(importlib.import_module(module_name), class_name)(platform, **settings)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError(f"'{target}' cannot be made: {error}", where="contention") from None
+    made: Contention = Kind("contention", Contention, "hdsim.contention.Contention").make(spec, platform)
     return made
 
 

@@ -182,15 +182,18 @@ class Composer:
         """Prepares a user's overrides for the other methods.
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
-        an agent that is not hdsim's own need no ``+``.
+        an agent that is not hdsim's own need no ``+``; the same goes for ``contention``.
         """
-        choices = [name for text in given if text.startswith("agent=") for name in text[len("agent=") :].split(",")]
-        if not choices and any(text.startswith(("agent.path=", "agent._target_=")) for text in given):
-            choices = ["custom"]
-            given = ["agent=custom", *given]
-        if choices and all(name == "custom" or name in self._installed_agents for name in choices):
-            given = [f"++{text}" if text.startswith("agent.") else text for text in given]
-        return list(given)
+        given = list(given)
+        for group in OPEN_GROUPS:
+            foreign = {"custom", *(self._installed_agents if group == "agent" else ())}
+            choices = {name for text in given if text.startswith(f"{group}=") for name in text.split("=")[1].split(",")}
+            if not choices and any(text.startswith((f"{group}.path=", f"{group}._target_=")) for text in given):
+                choices = {"custom"}
+                given = [f"{group}=custom", *given]
+            if choices and choices <= foreign:
+                given = [f"++{text}" if text.startswith(f"{group}.") else text for text in given]
+        return given
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.

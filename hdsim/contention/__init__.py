@@ -1,32 +1,76 @@
-"""Contention models: how much slower the jobs that share a processor run. One file a model."""
+"""Contention models: how much slower the jobs that share a processor run. One file a model.
+
+A model derives from :class:`ProcessorContention` if all busy cores of a processor run equally fast, and from
+:class:`CoreContention` if a core's speed depends on what runs on it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+#: Demands are sums of floats; this share of a bandwidth is not taken for an oversubscription.
+ROUNDING = 1e-9
 
 
-class Contention(Protocol):
-    """A contention model, made once a replay for one platform.
+class Contention:
+    """What every contention model has in common.
 
-    A model is a class in a file of its own whose constructor takes the platform (and the settings of its file in
-    ``conf/contention``). The engine asks it again for the processors on which a job has started or ended.
+    Args:
+        platform: The platform of the replay. The settings of the model's file in ``conf/contention`` follow as keyword
+            arguments.
     """
 
-    def __init__(self, platform: Platform) -> None: ...
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
 
+    def applies(self, workload: Workload) -> bool:
+        """Whether the model can slow any of the jobs; where it cannot, the replay does without it."""
+        return True
+
+
+class ProcessorContention(Contention, ABC):
+    """A model that gives all busy cores of a processor the same speed. The quicker kind."""
+
+    @abstractmethod
     def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Relative speed of the busy cores of some processors.
+        """Relative speed of the busy cores of processors on which a job has started or ended.
 
         Args:
             processors: (m,) processor indices.
             demands: (m,) GB/s of memory bandwidth that all busy cores of each processor ask for together.
 
         Returns:
-            (m,) share of peak speed in (0, 1].
+            (m,) share of peak speed, above 0.
         """
+
+
+class CoreContention(Contention, ABC):
+    """A model that gives every busy core of a processor a speed of its own."""
+
+    @abstractmethod
+    def core_speeds(
+        self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Relative speed of every busy core of processors on which a job has started or ended.
+
+        Args:
+            processors: (m,) processor indices, ascending; each has at least one busy core.
+            first: (m + 1,) where the busy cores of each processor begin in `demands`; the last entry is k.
+            demands: (k,) GB/s of memory bandwidth that each busy core asks for at peak speed.
+
+        Returns:
+            (k,) share of peak speed, above 0.
+        """
+
+
+def shares_bandwidth(platform: Platform, workload: Workload) -> bool:
+    """Whether any job asks for memory bandwidth and any processor has a limited one."""
+    return bool(np.isfinite(platform.mem_bw).any() and (workload.memory_bandwidth > 0).any())

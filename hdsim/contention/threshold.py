@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.contention import ROUNDING, ProcessorContention, shares_bandwidth
 from hdsim.power import COMPUTING, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
-
-#: Demands are sums of floats; this share of the bandwidth is not taken for an oversubscription.
-ROUNDING = 1e-9
+    from hdsim.workload import Workload
 
 
-class Threshold:
+class Threshold(ProcessorContention):
     """Full speed while the demands fit into the processor's bandwidth, 75 % for all its cores when they do not."""
 
     def __init__(self, platform: Platform) -> None:
+        super().__init__(platform)
         self._limit = platform.mem_bw * (1 + ROUNDING)
 
+    def applies(self, workload: Workload) -> bool:
+        """See :meth:`hdsim.contention.Contention.applies`."""
+        return shares_bandwidth(self.platform, workload)
+
     def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`hdsim.contention.Contention`."""
+        """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
         oversubscribed = demands > self._limit[processors]
         return np.where(oversubscribed, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)

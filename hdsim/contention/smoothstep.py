@@ -1,0 +1,147 @@
+"""IRMaSim's model V1: a curve in the processor's total demand, the core's own demand and the number of busy cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.contention import CoreContention
+from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+#: Key of a processor type that holds its constants.
+KEY = "smoothstep"
+CONSTANTS = ("b", "c", "da", "db", "dc", "dd")
+#: GB/s in one of each unit. Constants may also be in shares of the processor's own bandwidth.
+UNITS = {"GB/s": 1.0, "MB/s": 1e-3, "B/s": 1e-9}
+OWN_BANDWIDTH = "mem_bw"
+#: By how much each further busy core lengthens the time of those that suffer most.
+_CROWDING = 0.6
+
+
+class Smoothstep(CoreContention):
+    """IRMaSim's curve; every processor type has constants of its own.
+
+    With x the demands of a processor's busy cores together, y the demand of one of them and n the number of the others,
+    that core runs at 1 if x < c, else at the greater of b (x - c) + 1 and D, where D = S(u) r + 1 / (1 + 0.6 n),
+    r = 0.6 n / (1 + 0.6 n), u = (y - (da - n db)) / (dc - n dd), and S falls smoothly from 1 at u <= 0 to 0 at u >= 1.
+    As b < 0 this is the same as D beyond x = (D + b c - 1) / b.
+
+    Args:
+        platform: The platform.
+        constants: Those of processor types that have none of their own under ``smoothstep``: b, c, da, db, dc, dd and
+            their ``unit``; None: every type must have its own.
+        digits: Decimal places that speeds are rounded to, None = not rounded.
+
+    Raises:
+        PlatformError: Constants of a processor type are missing or out of range; all faults are listed.
+        ConfigError: `constants` or `digits` are wrong.
+    """
+
+    def __init__(self, platform: Platform, constants: Mapping[str, Any] | None = None, digits: int | None = 9) -> None:
+        super().__init__(platform)
+        if digits is not None and (type(digits) is not int or not 1 <= digits <= 15):
+            raise ConfigError(
+                f"expected a whole number from 1 to 15 or null, got {digits!r}", where="contention.digits"
+            )
+        self._digits = digits
+        faults: dict[str, HdsimError] = {}
+        error: type[HdsimError]
+        by_type = np.empty((len(CONSTANTS), len(platform.processor_type_names)))
+        for index, (name, spec) in enumerate(
+            zip(platform.processor_type_names, platform.processor_type_specs, strict=True)
+        ):
+            where = "contention.constants"
+            given, error = constants, ConfigError
+            if KEY in spec or constants is None:
+                where = f"{platform.source}: types.processor.{name}.{KEY}"
+                given, error = spec.get(KEY), PlatformError
+            found = [error(message, where=where) for message in _faults(given, spec["cores"])]
+            faults.update((str(fault), fault) for fault in found)
+            if given is not None and not found:
+                by_type[:, index] = _in_gigabytes(given, spec.get("mem_bw") or math.inf)
+        if faults:
+            listed = list(faults.values())
+            raise type(listed[0]).many(listed)
+        self._constants = by_type[:, platform.processor_type]
+
+    def applies(self, workload: Workload) -> bool:
+        """See :meth:`hdsim.contention.Contention.applies`."""
+        return bool((workload.memory_bandwidth > 0).any())
+
+    def core_speeds(
+        self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
+        counts = np.diff(first)
+        total = np.add.reduceat(demands, first[:-1])
+        pressed = total >= self._constants[CONSTANTS.index("c"), processors]
+        speeds = np.ones(len(demands))
+        if not pressed.any():
+            return speeds
+        cores = np.repeat(pressed, counts)
+        sizes = counts[pressed]
+        b, c, da, db, dc, dd = np.repeat(self._constants[:, processors[pressed]], sizes, axis=1)
+        others = np.repeat(sizes - 1, sizes)
+        crowd = _CROWDING * others
+        suffering = np.clip((demands[cores] - (da - others * db)) / (dc - others * dd), 0.0, 1.0)
+        spared = 1 - suffering**3 * (suffering * (6 * suffering - 15) + 10)
+        least = spared * (crowd / (1 + crowd)) + 1 / (1 + crowd)
+        curve = np.maximum(least, b * (np.repeat(total[pressed], sizes) - c) + 1)
+        speeds[cores] = curve if self._digits is None else np.round(curve, self._digits)
+        return speeds
+
+
+def _faults(constants: Any, cores: int) -> Iterator[str]:
+    """Says what is wrong with the constants of a processor of some cores."""
+    if not isinstance(constants, Mapping):
+        got = "none" if constants is None else repr(constants)
+        yield f"expected the constants {', '.join(CONSTANTS)} of contention 'smoothstep', got {got}"
+        return
+    missing = [key for key in CONSTANTS if constants.get(key) is None]
+    if missing:
+        yield f"expected the constants {', '.join(CONSTANTS)}, got none for {', '.join(missing)}"
+    allowed = (*CONSTANTS, "unit")
+    for key, value in constants.items():
+        if key not in allowed:
+            yield f"unknown key '{key}'{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+        elif key == "unit":
+            units = (*UNITS, OWN_BANDWIDTH)
+            if value not in units:
+                yield f"unit: expected one of {', '.join(units)}, got {value!r}"
+        elif value is not None and not _is_finite(value):
+            yield f"{key}: expected a finite number, got {value!r}"
+    if missing or not all(_is_finite(constants[key]) for key in CONSTANTS):
+        return
+    b, c, _, _, dc, dd = (constants[key] for key in CONSTANTS)
+    if not b < 0:
+        yield f"b: expected a number below 0, got {b!r}"
+    if not c >= 0:
+        yield f"c: expected a number of at least 0, got {c!r}"
+    for others in (0, cores - 1):
+        if not dc - others * dd > 0:
+            yield (
+                f"dc, dd: expected dc - n dd above 0 for n from 0 to {cores - 1} on a processor of {cores} cores, "
+                f"got {dc - others * dd:g} for n = {others}"
+            )
+            return
+
+
+def _in_gigabytes(constants: Mapping[str, Any], bandwidth: float) -> list[float]:
+    """The constants in GB/s, on a processor of that bandwidth."""
+    unit = constants.get("unit", "GB/s")
+    scale = bandwidth if unit == OWN_BANDWIDTH else UNITS[unit]
+    # Written so that 0 stays 0 where the bandwidth is unlimited.
+    values = [float(constants[key]) for key in CONSTANTS]
+    return [values[0] / scale, *(value * scale if value else 0.0 for value in values[1:])]
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

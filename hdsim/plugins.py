@@ -1,0 +1,120 @@
+"""Classes a user brings along: found by ``package.Class`` or in a file, checked, and made from settings."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of class that users may write.
+
+    Attributes:
+        group: Group of the configuration that names such a class.
+        base: What the class must derive from.
+        base_name: Name of the base as users import it.
+    """
+
+    group: str
+    base: type
+    base_name: str
+
+    def make(self, spec: Mapping[str, Any], *arguments: Any, default: str | None = None) -> Any:
+        """Makes an object from a group of the configuration.
+
+        Args:
+            spec: ``path`` (a Python file with one class of this kind) or ``_target_`` (``package.Class``); every
+                further key is a setting for the constructor.
+            arguments: What the constructor gets before the settings.
+            default: ``_target_`` where there is neither.
+
+        Raises:
+            ConfigError: The class cannot be found, is not of this kind or does not take the settings.
+        """
+        settings = dict(spec)
+        path, target = settings.pop("path", None), settings.pop("_target_", None)
+        if path:
+            return self.construct(self.in_file(Path(str(path))), str(path), *arguments, **settings)
+        target = target or default
+        if not target:
+            raise ConfigError(f"expected {self.group}.path or {self.group}._target_, got neither", where=self.group)
+        return self.construct(self.by_target(str(target)), str(target), *arguments, **settings)
+
+    def construct(self, made: Any, name: str, /, *arguments: Any, **settings: Any) -> Any:
+        """Makes an object of a class; `name` is what the user knows the class by.
+
+        Raises:
+            ConfigError: It is not a class of this kind or does not take the settings.
+        """
+        if not (inspect.isclass(made) and issubclass(made, self.base)):
+            raise ConfigError(
+                f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}",
+                where=f"{self.group} '{name}'",
+            )
+        signature = inspect.signature(made)
+        try:
+            signature.bind(*arguments, **settings)
+        except TypeError as error:
+            allowed = list(signature.parameters)[len(arguments) :]
+            unknown = next((key for key in settings if key not in allowed), None)
+            hint = nearest(unknown, allowed) if unknown else ""
+            raise ConfigError(
+                f"{self.group} '{name}': {error}{hint}; allowed keys: {', '.join(allowed) or 'none'}", where=self.group
+            ) from None
+        return made(*arguments, **settings)
+
+    def by_target(self, target: str) -> Any:
+        """Imports ``package.Class``.
+
+        Raises:
+            ConfigError: There is no such thing.
+        """
+        where = f"{self.group}._target_"
+        module_name, _, attribute = target.rpartition(".")
+        if not module_name:
+            raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ConfigError(f"cannot import '{module_name}': {error}", where=where) from None
+        if not hasattr(module, attribute):
+            classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
+            raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where=where)
+        return getattr(module, attribute)
+
+    def in_file(self, path: Path) -> Any:
+        """Loads the one class of this kind that a Python file defines.
+
+        Raises:
+            ConfigError: There is no such file, it cannot be loaded, or it does not define exactly one such class.
+        """
+        where, base = f"{self.group}.path", self.base.__name__
+        if not path.is_file():
+            raise ConfigError(
+                f"expected a Python file with one subclass of {base}, found no file '{path}'", where=where
+            )
+        module_spec = importlib.util.spec_from_file_location(f"hdsim_{self.group}_{path.stem}", path)
+        if module_spec is None or module_spec.loader is None:
+            raise ConfigError(f"expected a Python file (.py), got '{path}'", where=where)
+        module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where=where) from error
+        found = [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value) and issubclass(value, self.base) and value.__module__ == module.__name__
+        ]
+        if len(found) != 1:
+            names = ", ".join(value.__name__ for value in found) or "none"
+            raise ConfigError(f"expected exactly one {base} subclass in '{path}', found {names}", where=where)
+        return found[0]
