@@ -123,9 +123,9 @@ class OrderedCores:
     def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
         """Core ids of many placements, one after the other, ascending within each."""
         slots = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
-        cores = self._core_of_slot[slots]
         if self._by_id:
-            return cores
+            return np.subtract(len(self._core_of_slot) - 1, slots, out=slots)
+        cores = self._core_of_slot[slots]
         return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
 
     def check(self, running: Sequence[list[int]]) -> None:

@@ -40,6 +40,8 @@ PSTATES: tuple[PState, ...] = (
 )
 COMPUTING, OVERSUBSCRIBED, IDLE, ASLEEP = range(4)
 
+_JOBS_PER_SLICE = 8192
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -65,7 +67,7 @@ def usage(platform: Platform, jobs: NDArray[np.int64], sizes: NDArray[np.int64],
         sizes: (S,) cores of each of them.
         cores: (sum of sizes,) core ids, ascending within a job.
     """
-    if len(cores) == 0:
+    if not len(cores):
         none = np.zeros(0, np.int64)
         return Usage(none, none.astype(np.int32), none)
     processor = platform.core_processor[cores]
@@ -81,13 +83,20 @@ def usage(platform: Platform, jobs: NDArray[np.int64], sizes: NDArray[np.int64],
 
 
 def busy_seconds(
-    platform: Platform, held: Usage, starting_time: NDArray[np.float64], finish_time: NDArray[np.float64]
+    platform: Platform,
+    jobs: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    cores: NDArray[np.int32],
+    starting_time: NDArray[np.float64],
+    finish_time: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
 
     Args:
         platform: The platform.
-        held: Who held what, rows in order of the jobs' starts.
+        jobs: (S,) job indices in order of their starts.
+        sizes: (S,) cores of each of them.
+        cores: (sum of sizes,) core ids, ascending within a job.
         starting_time: (J,) s.
         finish_time: (J,) s.
 
@@ -95,24 +104,35 @@ def busy_seconds(
         Two (P,) arrays in s.
     """
     n = platform.n_processors
-    start, finish = starting_time[held.job], finish_time[held.job]
-    core_seconds = np.asarray(np.bincount(held.processor, (finish - start) * held.cores, n), np.float64)
-    if platform.n_cores == n:
-        return core_seconds, core_seconds
-    # The union of a processor's jobs: in order of starts, a job adds what lies after the latest finish before it.
-    # Finishes are compared by rank, so that one running maximum serves all processors without losing digits.
-    by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
-    processor, start = held.processor[by_processor].astype(np.int64), start[by_processor]
+    core_seconds, active_seconds = np.zeros(n), np.zeros(n)
+    covered = np.full(n, -np.inf)  # until when each processor is known to be busy
     order = np.argsort(finish_time, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    latest = np.maximum.accumulate(rank[held.job[by_processor]] + processor * len(order))
-    latest_finish = finish_time[order][latest - processor * len(order)]
-    covered_until = np.full(len(start), -np.inf)
-    same = processor[1:] == processor[:-1]
-    covered_until[1:][same] = latest_finish[:-1][same]
-    added = np.maximum(latest_finish - np.maximum(start, covered_until), 0.0)
-    return core_seconds, np.asarray(np.bincount(processor, added, n), np.float64)
+    last = np.concatenate([[0], np.cumsum(sizes)])
+    # In slices that stay in the processor's cache.
+    for i in range(0, len(jobs), _JOBS_PER_SLICE):
+        j = min(i + _JOBS_PER_SLICE, len(jobs))
+        held = usage(platform, jobs[i:j], sizes[i:j], cores[last[i] : last[j]])
+        seconds = finish_time[held.job] - starting_time[held.job]
+        core_seconds += np.bincount(held.processor, seconds * held.cores, n)
+        if platform.n_cores == n:
+            continue
+        # The union of a processor's jobs: in order of starts, a job adds what lies after the latest finish before it.
+        # Finishes are compared by rank, so that one running maximum serves all processors without losing digits.
+        by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
+        processor = held.processor[by_processor].astype(np.int64)
+        job = held.job[by_processor]
+        latest = np.maximum.accumulate(rank[job] + processor * len(order)) - processor * len(order)
+        latest_finish = np.maximum(finish_time[order[latest]], covered[processor])
+        until = covered[processor]
+        same = np.flatnonzero(processor[1:] == processor[:-1])
+        until[same + 1] = latest_finish[same]
+        added = np.maximum(latest_finish - np.maximum(starting_time[job], until), 0.0)
+        active_seconds += np.bincount(processor, added, n)
+        ends = np.append(np.flatnonzero(processor[1:] != processor[:-1]), len(processor) - 1)
+        covered[processor[ends]] = latest_finish[ends]
+    return core_seconds, core_seconds if platform.n_cores == n else active_seconds
 
 
 def total_energy(

@@ -93,8 +93,8 @@ class Result:
         cls, cluster: Cluster, *, config: Mapping[str, Any] | None, wall_seconds: float, interrupted: bool
     ) -> Result:
         """Collects the columns from the state at the end of a replay."""
-        started = np.fromiter(cluster.placements, np.int64, len(cluster.placements))
-        sizes = cluster.workload.requested_cores[started]
+        cluster.compact()
+        started, cores = (np.concatenate(portions) for portions in zip(*cluster.compacted, strict=True))
         finish = np.array(cluster.finish_time)
         ended = finish[~np.isnan(finish)]
         return cls(
@@ -104,7 +104,7 @@ class Result:
             finish_time=finish,
             state=np.array(cluster.state, np.int8),
             started=started,
-            cores=cluster.cores.cores_of(list(cluster.placements.values()), sizes),
+            cores=cores,
             end_time=cluster.now if interrupted else float(ended.max(initial=0.0)),
             config=config,
             wall_seconds=wall_seconds,
@@ -155,7 +155,9 @@ class Result:
     @cached_property
     def energy_joules(self) -> float:
         """Energy of the platform from the first submission to `end_time`, J."""
-        core_seconds, active = power.busy_seconds(self.platform, self.usage, self.starting_time, self.busy_until)
+        core_seconds, active = power.busy_seconds(
+            self.platform, self.started, self.sizes, self.cores, self.starting_time, self.busy_until
+        )
         return power.total_energy(self.platform, core_seconds, active, self.end_time)
 
     @cached_property

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.cores import CORE_POLICIES, STATIC_KEYS, Demands, NodeCores, OrderedCores, Placement
 from hdsim.errors import ConfigError, DecisionError, nearest
@@ -63,7 +64,8 @@ class Cluster:
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
             give, (N,).
-        placements: Placement of every job ever started, in order of the starts.
+        placements: Placement of every started job that is not in `compacted`, in order of the starts.
+        compacted: Jobs and core ids of earlier starts, in portions.
         rng: For random policies.
 
     Args:
@@ -107,6 +109,7 @@ class Cluster:
         self.finish_time: list[float] = [math.nan] * jobs
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
         self.placements: dict[int, Any] = {}
+        self.compacted: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
         memory_matters = bool(np.any(workload.memory > 0)) and bool(np.isfinite(platform.memory).any())
         self.only_counts = not memory_matters
         self.uniform_speed = platform.homogeneous_speed
@@ -226,6 +229,13 @@ class Cluster:
         self.finish_time[job] = self.now
         self.state[job] = state
         self.ended.append(job)
+
+    def compact(self) -> None:
+        """Moves the placements known so far into arrays, which take a fraction of the memory."""
+        jobs = np.fromiter(self.placements, np.int64, len(self.placements))
+        sizes = self.workload.requested_cores[jobs]
+        self.compacted.append((jobs, self.cores.cores_of(list(self.placements.values()), sizes)))
+        self.placements.clear()
 
     def check(self) -> None:
         """Asserts every invariant of the state; for tests, costs time in proportion to the platform and all jobs."""

@@ -48,13 +48,13 @@ def replay_in_order(
     rank, job_of_rank = ranking(workload, order)
     size, duration = cluster.size, durations.tolist()
     arriving = np.delete(np.arange(len(workload)), refused)
-    arrivals = [*zip(workload.submission_time[arriving].tolist(), arriving.tolist(), strict=True), (math.inf, -1)]
-    started, finished, placements = cluster.starting_time, cluster.finish_time, cluster.placements
+    coming = zip([*workload.submission_time[arriving].tolist(), math.inf], [*arriving.tolist(), -1], strict=True)
+    started, finished = cluster.starting_time, cluster.finish_time
+    placements, running = cluster.placements, cluster.running
     idle, give_back = cores.idle, cores.give_back
     waiting: list[int] = []  # ranks; those before `first` have started
     first = 0
     ends: list[tuple[float, int]] = [(math.inf, -1)]
-    coming = iter(arrivals)
     arrival, newcomer = next(coming)
     now = 0.0
     instants = 0
@@ -73,10 +73,11 @@ def replay_in_order(
                 break
             del waiting[:first]
             first = 0
+            cluster.compact()
         now = date
         while ends[0][0] == now:
             job = heappop(ends)[1]
-            give_back(job, placements[job])
+            give_back(job, running.pop(job))
             finished[job] = now
         while arrival == now:
             insort(waiting, rank[newcomer], first)
@@ -87,7 +88,7 @@ def replay_in_order(
             if n > len(idle):
                 break
             first += 1
-            placements[job] = idle[: -n - 1 : -1]
+            placements[job] = running[job] = idle[: -n - 1 : -1]
             del idle[-n:]
             started[job] = now
             heappush(ends, (now + duration[job], job))
@@ -106,4 +107,3 @@ def _settle(cluster: Cluster, finals: NDArray[np.int8], refused: NDArray[np.int6
     state[ended] = finals[ended]
     cluster.state = state.tolist()
     cluster.queue = dict.fromkeys(np.flatnonzero(state == FinalState.QUEUED).tolist())
-    cluster.running = {job: cluster.placements[job] for job in np.flatnonzero(state == FinalState.RUNNING).tolist()}

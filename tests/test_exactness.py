@@ -122,7 +122,9 @@ def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
 def _reported_by_batsim(result: Result) -> float:
     """Energy in the watts of the platform's XML, which has three decimals, plus the artefact term."""
     platform, held = result.platform, result.usage
-    computing, active = power.busy_seconds(platform, held, result.starting_time, result.finish_time)
+    computing, active = power.busy_seconds(
+        platform, result.started, result.sizes, result.cores, result.starting_time, result.finish_time
+    )
     cores = platform.cores_per_processor
     seconds = {
         power.COMPUTING: computing,
