@@ -12,23 +12,27 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatterMathtext, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
-from hdsim.report.charts import HEAT, Axis, Blocks, Chart, Heat, Lines, View, time_unit
+from hdsim.report.charts import HEAT, Axis, Blocks, Chart, Floats, Heat, Lines, time_unit
 from hdsim.report.panels import panels
 
 if TYPE_CHECKING:
     from hdsim.rundir import Run
 
 #: Panels that the overview stacks, by the key of a view.
-OVERVIEW = ("utilization", "queue", "power")
+OVERVIEW = ("occupancy", "utilization", "queue", "power")
+#: Beyond so many blocks, which would make an SVG that no program opens, a picture of so many pixels is drawn.
+_MAX_SHAPES, _PIXELS = 3_000, (2_700, 1_200)
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
 _DURATIONS = {
     1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
     8640000: "100 d",
 }  # fmt: skip
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 12,
@@ -69,7 +73,7 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
     written = []
     with mpl.rc_context(_STYLE):
         for key, (title, view) in views.items():
-            heading = title if view.label == title or len(views) == 1 else _heading(title, view)
+            heading = title if view.label == title else f"{title}: {view.label[0].lower()}{view.label[1:]}"
             written.append(_save(_figure([(heading, view.chart)]), directory / f"{key}.{kind}"))
         parts = [(views[key][0], views[key][1].chart) for key in OVERVIEW if key in views]
         if parts:
@@ -77,26 +81,25 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
     return written
 
 
-def _heading(title: str, view: View) -> str:
-    return f"{title}: {view.label[0].lower()}{view.label[1:]}"
-
-
 def _save(figure: Figure, path: Path) -> Path:
     # No date in the file: the same run gives the same bytes.
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": "hdsim"}
-    figure.savefig(path, dpi=150, metadata=metadata)
+    if path.suffix == ".svg":
+        figure.savefig(path, metadata={"Date": None})
+    else:
+        figure.savefig(path, dpi=140, metadata={"Software": "hdsim"}, pil_kwargs={"optimize": True})
     return path
 
 
 def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
     """Charts below each other; only the last of several over time has a labelled time axis."""
-    heights = [_HEIGHTS[chart.kind] if len(parts) == 1 else 1.9 for _, chart in parts]
-    figure = Figure(figsize=(10, sum(heights) + 0.2), layout="constrained")
+    alone = len(parts) == 1
+    heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
+    figure = Figure(figsize=(10, sum(heights) + 0.2), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):
-        ax.set_title(title, pad=22 if _has_legend(chart) else 9)
-        _DRAW[chart.kind](ax, chart)
+        ax.set_title(title, y=1.0, pad=24 if _has_legend(chart) or isinstance(chart, Heat) else 9)
+        _draw(ax, chart)
         _x_axis(ax, chart.x)
         ax.set_ylabel(chart.y.label)
         if ax is not axes[-1]:
@@ -138,7 +141,7 @@ def _x_axis(ax: Any, axis: Axis) -> None:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _DURATIONS.get(round(x), "")))
     elif axis.kind == "log":
         ax.xaxis.set_major_locator(LogLocator(10))
-        ax.xaxis.set_major_formatter(LogFormatterMathtext(10))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
 
 
 def _draw_lines(ax: Any, chart: Lines) -> None:
@@ -156,31 +159,60 @@ def _draw_lines(ax: Any, chart: Lines) -> None:
 
 
 def _draw_blocks(ax: Any, chart: Blocks) -> None:
-    # What is shorter than a pixel is drawn as one, as on the page.
-    least = (chart.x.high or 1.0) / 1400
-    start, low, high = chart.start[chart.item], chart.position[chart.low], chart.position[chart.high]
-    finish = np.maximum(chart.finish[chart.item], start + least)
-    corners = np.stack(
-        [np.stack([x, y], axis=1) for x, y in ((start, low), (finish, low), (finish, high), (start, high))], axis=1
-    )
-    colors = to_rgba_array(chart.colors)[chart.color[chart.item]]
-    few = len(corners) <= 3000
-    # Many thousands of rectangles would make an SVG that no program opens.
-    blocks = PolyCollection(
-        corners, facecolors=colors, edgecolors="white" if few else "none", linewidths=0.3 if few else 0,
-        antialiaseds=few, rasterized=not few,
-    )  # fmt: skip
-    ax.add_collection(blocks, autolim=False)
+    start, finish = chart.start[chart.item], chart.finish[chart.item]
+    low, high = chart.position[chart.low], chart.position[chart.high]
+    color = chart.color[chart.item]
+    if len(start) <= _MAX_SHAPES:
+        # What is shorter than a pixel is drawn as one.
+        finish = np.maximum(finish, start + (chart.x.high or 1.0) / _PIXELS[0])
+        corners: Any = np.stack(
+            [np.stack([x, y], axis=1) for x, y in ((start, low), (finish, low), (finish, high), (start, high))], axis=1
+        )
+        colors = to_rgba_array(chart.colors)[color]
+        blocks = PolyCollection(corners, facecolors=colors, edgecolors="white", linewidths=0.3)
+        ax.add_collection(blocks, autolim=False)
+    else:
+        extent = (chart.x.low, chart.x.high or 1.0, chart.y.low, chart.y.high or 1.0)
+        picture = _paint(start, finish, low, high, color, chart.colors, extent)
+        ax.imshow(picture, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
     _lanes(ax, chart.y)
     if chart.legend:
         _legend(ax, [Patch(color=color, label=label) for label, color in chart.legend])
 
 
+def _paint(
+    start: Floats,
+    finish: Floats,
+    low: NDArray[np.float32],
+    high: NDArray[np.float32],
+    color: NDArray[np.uint8],
+    colors: Sequence[str],
+    extent: tuple[float, float, float, float],
+) -> NDArray[np.uint8]:
+    """Picture (height, width, RGB) of blocks, bottom row first, each of them at least a pixel in size."""
+    left, right, bottom, top = extent
+    width, height = _PIXELS
+    x0 = np.rint((start - left) * (width / (right - left))).astype(np.int64)
+    x1 = np.maximum(np.rint((finish - left) * (width / (right - left))).astype(np.int64), x0 + 1)
+    y0 = np.rint((low - bottom) * (height / (top - bottom))).astype(np.int64)
+    y1 = np.maximum(np.rint((high - bottom) * (height / (top - bottom))).astype(np.int64), y0 + 1)
+    palette = (255 * to_rgba_array(colors)[:, :3]).astype(np.uint8)
+    picture = np.full((height, width, 3), 255, np.uint8)
+    for block in zip(x0.tolist(), x1.tolist(), y0.tolist(), y1.tolist(), color.tolist(), strict=True):
+        picture[block[2] : block[3], block[0] : block[1]] = palette[block[4]]
+    return picture
+
+
 def _draw_heat(ax: Any, chart: Heat) -> None:
     colors = LinearSegmentedColormap.from_list("share", list(HEAT))
     mesh = ax.pcolormesh(chart.times, chart.lanes, 100 * chart.share, cmap=colors, vmin=0, vmax=100, rasterized=True)
-    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.01, aspect=40)
-    bar.set_label(f"{chart.label} (%)")
+    # Above the chart, which keeps the width of the charts it is stacked with.
+    inches = ax.get_window_extent().height / ax.figure.dpi
+    bar = ax.figure.colorbar(
+        mesh, cax=ax.inset_axes((0.78, 1 + 0.3 / inches, 0.22, 0.09 / inches)), orientation="horizontal"
+    )
+    bar.ax.tick_params(labelsize=8, length=2)
+    bar.ax.set_ylabel(f"{chart.label} (%)", rotation=0, ha="right", va="center", fontsize=9)
     bar.outline.set_visible(False)
     _lanes(ax, chart.y)
 
@@ -191,4 +223,11 @@ def _lanes(ax: Any, axis: Axis) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
 
 
-_DRAW = {"lines": _draw_lines, "blocks": _draw_blocks, "heat": _draw_heat}
+def _draw(ax: Any, chart: Chart) -> None:
+    match chart:
+        case Lines():
+            _draw_lines(ax, chart)
+        case Blocks():
+            _draw_blocks(ax, chart)
+        case Heat():
+            _draw_heat(ax, chart)

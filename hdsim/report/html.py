@@ -1,4 +1,4 @@
-"""The interactive report of a run: one page that holds its data, its style and the plotting library, and needs no network."""
+"""The interactive report of a run: one page with its data, style and plotting library, that needs no network."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _TILES = {
     "energy_joules": "energy",
     "jobs_completed": "jobs completed",
 }
+#: Packages whose versions stand in the heading.
+_PACKAGES = {"hdsim": "hdsim", "python": "Python", "numpy": "NumPy"}
 #: Names of metrics that are more than their keys with spaces.
 _NAMES = {
     "energy_joules": "energy",
@@ -216,11 +218,11 @@ def _component(settings: Any) -> str:
 
 
 def _versions(manifest: Mapping[str, Any]) -> str:
-    versions = manifest["versions"]
-    commit = manifest.get("git_commit")
-    parts = [f"hdsim {versions['hdsim']}" + (f" ({commit[:10]}{'+' if commit.endswith('-dirty') else ''})" if commit else "")]
-    parts += [f"{label} {versions[key]}" for key, label in (("python", "Python"), ("numpy", "NumPy")) if key in versions]
-    return ", ".join(parts)
+    versions, commit = manifest["versions"], manifest.get("git_commit") or ""
+    texts = [f"{label} {versions[key]}" for key, label in _PACKAGES.items() if key in versions]
+    if commit:
+        texts[0] += f" ({commit[:10]}{'+' if commit.endswith('-dirty') else ''})"
+    return ", ".join(texts)
 
 
 def _metrics(values: Mapping[str, float]) -> str:
@@ -277,7 +279,8 @@ def _statistics(values: Mapping[str, float]) -> str:
 
 def _others(values: Mapping[str, float]) -> str:
     items = "".join(
-        f"<div><dt>{escape(_words(name))}</dt><dd>{_powers(_number(value))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
+        f"<div><dt>{escape(_words(name))}</dt>"
+        f"<dd>{_powers(_number(value))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
         for name, value in values.items()
         if _family(name, values) is None
     )

@@ -101,7 +101,7 @@ def _job_blocks(run: Run) -> Blocks | None:
     state = run.state[started]
     color = (np.arange(len(started)) % len(JOB_COLORS)).astype(np.uint8)
     legend = []
-    colors = JOB_COLORS
+    colors: tuple[str, ...] = JOB_COLORS
     for label, states, special in (
         ("killed", _KILLED, _KILLED_COLOR),
         ("failed", (FinalState.COMPLETED_FAILED,), _FAILED_COLOR),
@@ -252,7 +252,7 @@ def waiting_times(run: Run) -> Panel:
     if not len(waits):
         return Panel("Waiting time", "No job ended.", (), narrow=True)
     median, high = np.percentile(waits, (50, 95))
-    note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Less than 1 s counts as 1 s."
+    note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Below 1 s counts as 1 s."
     return _distribution("waiting_time", "Waiting time", note, Axis("Waiting time", "duration", 1.0), waits, ORANGE)
 
 

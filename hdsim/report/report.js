@@ -85,7 +85,7 @@
     if (axis.kind === "duration" || axis.kind === "log") {
       const range = [Math.log10(axis.low), Math.log10(axis.high)];
       const log = { ...base, type: "log", range, showline: true };
-      return axis.kind === "log" ? { ...log, dtick: 1, exponentformat: "power" }
+      return axis.kind === "log" ? { ...log, dtick: 1, tickformat: ",.0f" }
         : { ...log, tickmode: "array", tickvals: DURATIONS, ticktext: DURATION_TEXTS };
     }
     return { ...base, range: [axis.low, axis.high ?? (data || 1) * 1.06], tickformat: ",~g", nticks: 8 };

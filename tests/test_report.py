@@ -1,0 +1,503 @@
+"""Reports: every kind of run opened in a browser without one complaint, the data in the plots, the static figures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+from lxml import html as dom
+
+import hdsim
+from hdsim import metrics, rundir, series
+from hdsim.agent import Agent
+from hdsim.replay import Interrupted
+from hdsim.report import panels
+from hdsim.report.charts import Blocks, Heat, Line, Lines, duration
+from hdsim.report.html import agent_name, render
+from hdsim.resources import resolve
+from hdsim.rundir import Run, RunDirectory
+
+OVER_TIME = {"utilization", "queue", "power", "oversubscribed_processors", "progress"}
+DISTRIBUTIONS = {"waiting_time", "bounded_slowdown"}
+SPANS = {"oversubscription"}
+
+# Uses the page as a reader does: every view, every plot under the pointer, a zoom, the way back.
+VISITOR = """
+<script>
+(async () => {
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  while (document.documentElement.dataset.ready !== "true") await pause(50);
+  const seen = { tips: {}, views: {}, ranges: {} };
+  const plots = [...document.querySelectorAll(".plot")];
+  const tip = document.getElementById("tip");
+  const hover = async (plot, key) => {
+    plot.scrollIntoView();
+    const area = plot.querySelector(".nsewdrag").getBoundingClientRect();
+    seen.tips[key] = [];
+    for (const [across, up] of [[0.3, 0.5], [0.5, 0.1], [0.7, 0.9]]) {
+      plot.dispatchEvent(new MouseEvent("mousemove", {
+        clientX: area.left + across * area.width, clientY: area.top + up * area.height, bubbles: true,
+      }));
+      await pause(1);
+      seen.tips[key].push(tip.hidden ? "" : tip.textContent);
+    }
+  };
+  for (const plot of plots) await hover(plot, plot.id);
+  const schedule = document.getElementById("gantt_cores") ?? document.getElementById("occupancy");
+  const range = schedule.layout.xaxis.range.slice();
+  await Plotly.relayout(schedule, { "xaxis.range": [range[1] * 0.25, range[1] * 0.5], "yaxis.range": [0, 3] });
+  await pause(500);
+  for (const plot of plots) seen.ranges[plot.id] = plot.layout.xaxis.range.slice();
+  for (const button of document.querySelectorAll(".views button")) {
+    button.click();
+    await pause(100);
+    seen.views[button.dataset.view] = button.ariaPressed;
+    await hover(button.closest(".panel").querySelector(".plot"), button.dataset.view);
+  }
+  window.dispatchEvent(new Event("resize"));
+  await pause(500);
+  await Plotly.relayout(schedule, { "xaxis.range": range });
+  await pause(500);
+  const told = document.createElement("pre");
+  told.id = "seen";
+  told.textContent = JSON.stringify(seen);
+  document.body.append(told);
+})();
+</script>
+"""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a browser made of a page."""
+
+    page: Any
+    complaints: list[str]
+
+    def text(self) -> str:
+        return " ".join(self.page.xpath("//main//text()"))
+
+    def curves(self) -> dict[str, list[int]]:
+        """Number of points of each curve that is drawn, by plot."""
+        return {
+            plot.get("id"): [
+                len(re.findall("[MLHV]", path.get("d") or ""))
+                for path in plot.xpath(".//*[contains(@class, 'scatterlayer')]//*[@class='js-line']")
+            ]
+            for plot in self.page.find_class("plot")
+        }
+
+    def pictures(self) -> dict[str, np.ndarray]:
+        """Pixels of the pictures in the plots: painted blocks and heat maps."""
+        found = {}
+        for plot in self.page.find_class("plot"):
+            for image in plot.xpath(".//*[local-name()='image']"):
+                source = next(value for name, value in image.attrib.items() if name.endswith("href"))
+                data = base64.b64decode(source.partition("base64,")[2])
+                found[plot.get("id")] = matplotlib.image.imread(io.BytesIO(data), format="png")
+        return found
+
+
+@pytest.fixture
+def visit(tmp_path: Path) -> Callable[..., Visit]:
+    """Opens a page in headless Chromium that reaches no network; returns the document and all the console said."""
+    from conftest import require_component
+
+    require_component("chromium")
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+
+    def open_page(content: str, visitor: str = "") -> Visit:
+        file = tmp_path / "page.html"
+        file.write_text(content.replace("</body>", visitor + "</body>"))
+        done = subprocess.run(
+            [
+                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}",
+                "--window-size=1400,1000", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=60000",
+                "--dump-dom", file.as_uri(),
+            ],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.stdout.startswith("<!DOCTYPE html>"), done.stderr
+        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return Visit(dom.fromstring(done.stdout), said)
+
+    return open_page
+
+
+def recorded(
+    path: Path, platform: hdsim.Platform, workload: hdsim.Workload, agent: str | Agent = "fcfs", **options: Any
+) -> Run:
+    """Replays into a run directory and reads it back."""
+    directory = RunDirectory(path)
+    settings = {"job_policy": agent} if isinstance(agent, str) else {"_target_": f"tests.{type(agent).__name__}"}
+    directory.start({"seed": 1, "agent": settings}, platform, workload)
+    try:
+        directory.finish(hdsim.simulate(platform, workload, agent, seed=1, **options))
+    except Interrupted as stopped:
+        directory.interrupt(stopped.result, stopped.signal)
+    return rundir.read(path)
+
+
+def on_gaia(path: Path, jobs: int) -> Run:
+    platform = hdsim.load_platform(resolve("platforms", "gaia"))
+    workload = hdsim.load_workload(resolve("workloads", "lublin_4000"), platform=platform, jobs=jobs, seed=1)
+    return recorded(path, platform, workload, "shortest-high_mem_bw", contention="threshold")
+
+
+def ten_thousand(path: Path) -> Run:
+    rng = np.random.default_rng(7)
+    workload = hdsim.Workload.from_columns(
+        submission_time=np.cumsum(rng.exponential(20.0, 10_000)),
+        runtime=np.ceil(rng.lognormal(5.0, 1.5, 10_000)),
+        requested_cores=rng.integers(1, 20, 10_000),
+    )
+    return recorded(path, hdsim.Platform.homogeneous(nodes=400, cores_per_node=1), workload, "easy")
+
+
+def mixed(path: Path, agent: str | Agent = "fcfs") -> Run:
+    """Jobs that complete, fail, are killed or can never run, under names that would break a careless page."""
+    workload = hdsim.Workload.from_columns(
+        job_id=np.array(["a</script><script>throw 1</script>", "<b>b</b>", "$c", "d&amp;", "e"], object),
+        submission_time=[0, 0, 1, 2, 3.5],
+        runtime=[10, 3, 5, 8, 1],
+        requested_cores=[2, 3, 99, 8, 1],
+        walltime=[np.inf, np.inf, np.inf, 4, np.inf],
+        memory_bandwidth=[6.0, 1.0, 0.0, 1.0, 0.0],
+        return_code=[0, 7, 0, 0, 0],
+        name="</title><script>throw 2</script>",
+    )
+    platform = hdsim.Platform.homogeneous(
+        nodes=2, cores_per_node=4, processors_per_node=2, mem_bw=10.0, name="<i>8</i>"
+    )
+    return recorded(path, platform, workload, agent, contention="threshold", kill_at_walltime=True)
+
+
+class Lazy(Agent):
+    """Starts the first job and no other."""
+
+    def decide(self, cluster: Any) -> None:
+        for job in list(cluster.queue)[: 0 if cluster.placements else 1]:
+            cluster.start(job, cluster.pick(job))
+
+
+class Stopped(Agent):
+    """First come first served, until it gets a signal at the third start."""
+
+    def decide(self, cluster: Any) -> None:
+        for job in list(cluster.queue):
+            placement = cluster.pick(job)
+            if placement is None:
+                break
+            cluster.start(job, placement)
+            if len(cluster.placements) == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+def nothing_fits(path: Path) -> Run:
+    workload = hdsim.Workload.from_columns(submission_time=[0, 1], runtime=[5, 5], requested_cores=[99, 99])
+    return recorded(path, hdsim.Platform.homogeneous(nodes=2, cores_per_node=4), workload)
+
+
+def one_instant(path: Path) -> Run:
+    workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[0], requested_cores=[1])
+    return recorded(path, hdsim.Platform.homogeneous(nodes=1, cores_per_node=1), workload)
+
+
+def checked(visit: Visit, plots: set[str], pictures: set[str]) -> None:
+    assert visit.complaints == []
+    assert visit.page.get("data-ready") == "true"
+    curves = visit.curves()
+    assert set(curves) == plots | pictures
+    for key in plots:
+        assert curves[key], f"{key} shows no curve"
+        assert min(curves[key]) >= 2, f"{key} shows an empty curve"
+    drawn = visit.pictures()
+    assert set(drawn) == pictures
+    for key, pixels in drawn.items():
+        assert colors(pixels) >= 2, f"{key} is blank"
+
+
+def colors(pixels: np.ndarray) -> int:
+    """Number of colours in a picture (height, width, 3 or 4)."""
+    whole = np.round(pixels * 255).astype(np.int64)
+    return len(np.unique(whole @ (256 ** np.arange(whole.shape[-1]))))
+
+
+def test_small_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    platform = hdsim.load_platform(resolve("platforms", "teaching"))
+    workload = hdsim.load_workload(resolve("workloads", "lublin_4000"), platform=platform, jobs=40, seed=1)
+    run = recorded(tmp_path / "run", platform, workload, "sjf", contention="threshold")
+    page = visit(render(run))
+    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    text = page.text()
+    assert "sjf on teaching" in text
+    assert f"hdsim {hdsim.__version__}" in text
+    assert "16 cores, 4 processors, 2 nodes, 1 cluster" in text
+    for name in ("mean bounded slowdown", "Oversubscribed memory bandwidth", "jobs/s of wall time"):
+        assert name in text
+    assert duration(run.metrics["makespan"]) in text
+
+
+def test_two_thousand_jobs_are_drawn_one_by_one(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    run = on_gaia(tmp_path / "run", panels.MAX_JOBS)
+    page = visit(render(run), VISITOR)
+    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    seen = json.loads(page.page.get_element_by_id("seen").text)
+    assert seen["views"].keys() >= {"gantt_cores", "gantt_nodes", "occupancy", "oversubscription"}
+    assert set(seen["views"].values()) == {"true"}
+    tips = seen["tips"]
+    assert any(re.match(r"core \d+, node \d+ of .*job.*started", tip) for tip in tips["gantt_cores"])
+    assert any("waited" in tip for tip in tips["gantt_nodes"])
+    assert any("busy cores" in tip and "%" in tip for tip in seen["tips"]["occupancy"])
+    assert all(all(seen["tips"][key]) for key in OVER_TIME | DISTRIBUTIONS)
+    # Zooming in on the schedule zooms whatever is over time, and nothing else.
+    end = run.end_time
+    for key in OVER_TIME | SPANS:
+        assert seen["ranges"][key] == pytest.approx([end * 0.25, end * 0.5])
+    assert seen["ranges"]["waiting_time"][0] == 0
+
+
+def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    run = ten_thousand(tmp_path / "run")
+    content = render(run)
+    page = visit(content, VISITOR)
+    checked(page, (OVER_TIME | DISTRIBUTIONS) - {"oversubscribed_processors"}, {"occupancy"})
+    assert "by groups of 3 nodes at most" in page.text()
+    seen = json.loads(page.page.get_element_by_id("seen").text)
+    assert any(re.match(r"nodes \d+ to \d+", tip) for tip in seen["tips"]["occupancy"])
+    # What depends on the run, beside the plotting library, does not grow with the number of jobs.
+    data = re.search(r'<script type="application/json" id="arrays">(.*?)</script>', content, re.DOTALL)
+    assert data
+    assert len(data[1]) < 1_500_000
+
+
+def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    content = render(mixed(tmp_path / "run"))
+    checked(visit(content, VISITOR), OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    page = visit(content)
+    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    legend = page.page.get_element_by_id("gantt_cores").find_class("legendtext")
+    assert {entry.text for entry in legend} == {"killed", "failed"}
+    text = page.text()
+    assert re.search(r"jobs rejected\s+1\b", text)
+    assert re.search(r"jobs killed\s+1\b", text)
+    assert "<i>8</i>" in text, "names appear as they are"
+
+
+def test_jobs_that_were_never_started(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    page = visit(render(mixed(tmp_path / "run", Lazy())))
+    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    assert re.search(r"jobs unfinished\s+3\b", page.text())
+
+
+def test_interrupted_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    page = visit(render(mixed(tmp_path / "run", Stopped())))
+    assert page.complaints == []
+    assert page.page.get("data-ready") == "true"
+    (warning,) = page.page.find_class("warning")
+    assert "interrupted by SIGTERM" in warning.text_content()
+    assert "of 5 jobs that were done by then" in warning.text_content()
+    assert page.curves()["utilization"][0] >= 2
+
+
+@pytest.mark.parametrize("make", [nothing_fits, one_instant])
+def test_hardly_anything_to_show(make: Callable[[Path], Run], tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    page = visit(render(make(tmp_path / "run")))
+    assert page.complaints == []
+    assert page.page.get("data-ready") == "true"
+
+
+def test_a_broken_page_is_noticed(visit: Callable[..., Visit]) -> None:
+    for script in ("throw new Error('x')", "console.error('x')", "Promise.reject('x')", "fetch('http://example.org')"):
+        content = f"<!DOCTYPE html><html><body><p>page</p><script>{script}</script></body></html>"
+        assert visit(content).complaints, script
+
+
+def lines_of(panel: panels.Panel) -> dict[str, Line]:
+    chart = panel.views[0].chart
+    assert isinstance(chart, Lines)
+    return {line.label: line for line in chart.lines}
+
+
+def test_thinned_curves_keep_their_peaks(tmp_path: Path) -> None:
+    run = ten_thousand(tmp_path)
+    for make, exact in ((panels.power, series.power(run)), (panels.queue, series.queue_length(run))):
+        line = next(iter(lines_of(make(run)).values()))
+        assert len(line.x) <= panels.POINTS + 1
+        assert line.y.max() / exact.values.max() == pytest.approx(1e-3 if make is panels.power else 1.0)
+        assert line.x[-1] == run.end_time
+
+
+def test_distributions_are_exact(tmp_path: Path) -> None:
+    run = on_gaia(tmp_path, 500)
+    waits = np.maximum(run.jobs["waiting_time"], 1.0)
+    (line,) = lines_of(panels.waiting_times(run)).values()
+    for x, share in zip(line.x, line.y, strict=True):
+        assert share == pytest.approx(100 * np.mean(waits <= x))
+    (line,) = lines_of(panels.slowdowns(run)).values()
+    assert line.x[-2] == pytest.approx(run.metrics["max_bounded_slowdown"])
+
+
+def test_blocks_hold_every_core_of_every_job(tmp_path: Path) -> None:
+    run = on_gaia(tmp_path, 500)
+    by_core, by_node, by_share = (view.chart for view in panels.schedule(run).views)
+    assert isinstance(by_core, Blocks)
+    assert isinstance(by_node, Blocks)
+    assert isinstance(by_share, Heat)
+    cores = np.bincount(by_core.item, by_core.high - by_core.low)
+    assert cores.tolist() == run.sizes.tolist()
+    assert by_core.facts[0].values == [str(name) for name in run.jobs["job_id"][run.started]]
+    busy = series.busy_cores(run).integral()
+    assert float(cores @ (by_core.finish - by_core.start)) == pytest.approx(busy)
+    # Core ids on an axis of nodes: node n lies between n and n + 1.
+    assert by_node.position[run.platform.node_first_core].tolist() == list(range(run.platform.n_nodes + 1))
+    per_node = np.diff(run.platform.node_first_core)[:, None] * np.diff(by_share.times)
+    assert float((by_share.share * per_node).sum()) == pytest.approx(busy)
+
+
+def test_spans_give_way_to_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = on_gaia(tmp_path, 100)
+    spans, shares = (view.chart for view in panels.oversubscribed_spans(run).views)
+    assert isinstance(spans, Blocks)
+    assert isinstance(shares, Heat)
+    total = float((spans.finish - spans.start).sum())
+    sizes = np.diff(shares.lanes)[:, None] * np.diff(shares.times)
+    assert float((shares.share * sizes).sum()) == pytest.approx(total)
+    monkeypatch.setattr(panels, "MAX_SPANS", len(run.oversubscribed[0]) - 1)
+    assert [view.key for view in panels.oversubscribed_spans(run).views] == ["oversubscription_shares"]
+
+
+def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
+    run = mixed(tmp_path)
+    page = dom.fromstring(render(run))
+    rows = {row.find("th").text: row.findall("td") for row in page.iterfind(".//tbody/tr")}
+    for family in ("waiting time", "turnaround time", "slowdown", "bounded slowdown"):
+        assert len(rows[family]) == 6
+        assert rows[family][-1].text_content() == metrics.unit(f"mean_{family.replace(' ', '_')}")
+    alone = [name for name in run.metrics if name.partition("_")[0] not in ("mean", "median", "p95", "p99", "max")]
+    assert len(page.xpath("//dl[@class='numbers']//dt")) == len(alone)
+
+
+def test_same_run_same_bytes(tmp_path: Path) -> None:
+    run = mixed(tmp_path)
+    assert render(run) == render(rundir.read(tmp_path))
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    page = dom.fromstring(render(mixed(tmp_path)))
+    linked = [*page.xpath("//@src"), *page.xpath("//@href")]
+    assert all(link.startswith("data:") for link in linked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"job_policy": "shortest", "core_policy": "high_mem_bw"}, "shortest-high_mem_bw"),
+        ({"job_policy": "fcfs", "core_policy": "any", "backfill": "none"}, "fcfs-any"),
+        ({"job_policy": "fcfs", "backfill": "easy"}, "fcfs with easy backfilling"),
+        ({"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"}, "fcfs with easy backfilling by sjf"),
+        ({"path": "agents/mine.py"}, "mine"),
+        ({"_target_": "package.Mine", "depth": 3}, "Mine"),
+        ("sjf", "sjf"),
+        (None, "agent"),
+    ],
+)
+def test_agents_have_short_names(settings: Any, name: str) -> None:
+    assert agent_name({"agent": settings}) == name
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"), (1.25, "1.25 s"), (59.0, "59 s"), (60.0, "1 min"), (61.4, "1 min 1 s"), (3599.9, "60 min"),
+        (3600.0, "1 h"), (26_188.8, "7 h 16 min"), (86_400.0, "1 d"), (2_237_520.0, "25 d 22 h"), (np.nan, "–"),
+    ],
+)  # fmt: skip
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
+    on_gaia(tmp_path / "run", 300)
+    done = hdsim("report", tmp_path / "run", "--figures", "figures", "--format", kind)
+    assert (done.returncode, done.stderr) == (0, "")
+    files = {path.stem: path for path in (tmp_path / "figures").iterdir()}
+    assert {str(path.relative_to(tmp_path)) for path in files.values()} == set(done.stdout.split())
+    assert set(files) == OVER_TIME | DISTRIBUTIONS | {
+        "gantt_cores", "gantt_nodes", "occupancy", "oversubscription", "oversubscription_shares", "overview",
+    }  # fmt: skip
+    for path in files.values():
+        if kind == "png":
+            assert colors(matplotlib.image.imread(path)) > 10, path.name
+        else:
+            assert b"Time" in path.read_bytes() or path.stem in DISTRIBUTIONS
+    assert not (tmp_path / "run/report.html").exists()
+
+
+@pytest.mark.parametrize("make", [nothing_fits, one_instant])
+def test_figures_of_runs_with_little_in_them(make: Callable[[Path], Run], tmp_path: Path) -> None:
+    from hdsim.report.figures import write_all
+
+    assert {path.stem for path in write_all(make(tmp_path / "run"), tmp_path / "figures")} >= {
+        "utilization",
+        "overview",
+    }
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_same_run_same_figures(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hdsim.report import figures
+
+    monkeypatch.setattr(figures, "panels", lambda run: [panels.schedule(run), panels.queue(run)])
+    run = mixed(tmp_path / "run")
+    first, again = (figures.write_all(run, tmp_path / name, kind) for name in ("first", "again"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+
+
+def test_command_writes_the_page(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
+    mixed(tmp_path / "run")
+    done = hdsim("report", "run")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "run/report.html\n", "")
+    assert (tmp_path / "run/report.html").read_text().endswith("</html>\n")
+    done = hdsim("report", "run", "-o", "other.html", "--figures", "figures")
+    assert done.returncode == 0
+    assert (tmp_path / "other.html").read_bytes() == (tmp_path / "run/report.html").read_bytes()
+    assert (tmp_path / "figures/overview.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: expected a run directory, got nothing"),
+        (["run", "-o", "no/folder/page.html"], "no/folder/page.html: expected a file that can be written"),
+        (["run", "--figures", "file"], "file: expected a directory that can be written"),
+        (["run", "--format", "gif"], "'gif' is not one of"),
+        (["failed"], "failed: expected a finished run, got one that is failed"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
+    mixed(tmp_path / "run")
+    (tmp_path / "file").touch()
+    broken = RunDirectory(tmp_path / "failed")
+    broken.start({"seed": 1})
+    broken.fail(RuntimeError("lost the plot"))
+    done = hdsim("report", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*.part"))
