@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import math
+import sys
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_replay import replay
+
+from hdsim.errors import ConfigError
+from hdsim.network.fluid import Fluid
+from hdsim.network.maxmin import MaxMin
+from hdsim.platform import Platform
+
+GB = 1e9
+
+
+def clusters(*sizes, local="1GBps", between="1GBps", local_latency="0us", global_latency="0us"):
+    return Platform.from_dict(
+        {
+            "clusters": [
+                {
+                    "id": f"c{k}",
+                    "nodes": [{"type": "n", "number": size}],
+                    "local_links": {"type": "local", "latency": local_latency},
+                }
+                for k, size in enumerate(sizes)
+            ],
+            "global_links": {"type": "global", "latency": global_latency},
+            "types": {
+                "network": {"local": {"bandwidth": local}, "global": {"bandwidth": between}},
+                "node": {"n": {"processors": [{"type": "p", "number": 1}]}},
+                "processor": {"p": {"cores": 2, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 1}},
+            },
+        }
+    )
+
+
+def at(date, start, *arguments):
+    """An entry for `replay`: calls ``start(*arguments, date)``."""
+    return date, lambda now: start(*arguments, now)
+
+
+# The solver
+
+
+def filled(capacity, flows):
+    """Max-min rates of flows (resources, width, slope, bound) by raising a common level, in exact arithmetic."""
+    rates = {}
+    while len(rates) < len(flows):
+        steps = []
+        for r, room in enumerate(capacity):
+            climbing = sum(w * s for i, (path, w, s, _) in enumerate(flows) if r in path and i not in rates)
+            if climbing:
+                taken = sum(w * rates[i] for i, (path, w, _, _) in enumerate(flows) if r in path and i in rates)
+                steps.append(((Fraction(room) - taken) / climbing, r))
+        bounds = [(Fraction(b) / s, i) for i, (_, _, s, b) in enumerate(flows) if b is not None and i not in rates]
+        level = min(step for step, _ in steps + bounds)
+        full = {r for step, r in steps if step == level}
+        for i, (path, _, slope, bound) in enumerate(flows):
+            if i not in rates and (full & set(path) or (bound is not None and Fraction(bound) / slope == level)):
+                rates[i] = level * slope
+    return [float(rates[i]) for i in range(len(flows))]
+
+
+def assert_fair(solver, activities):
+    """No resource over its capacity; every activity at its bound, or with the largest claim on a full resource."""
+    users = [[] for _ in solver.capacity]
+    used = [0.0] * len(solver.capacity)
+    for activity in activities:
+        for resource, usage, slope in zip(activity.resources, activity.usages, activity.slopes, strict=True):
+            used[resource] += usage * activity.rate
+            users[resource].append(activity.rate / slope)
+    assert all(used[r] <= capacity * (1 + 1e-9) for r, capacity in enumerate(solver.capacity))
+    assert solver.load == pytest.approx(used, rel=1e-9, abs=1e-9)
+    for activity in activities:
+        assert activity.rate <= activity.bound * (1 + 1e-9)
+        bottlenecks = [
+            resource
+            for resource, slope in zip(activity.resources, activity.slopes, strict=True)
+            if used[resource] >= solver.capacity[resource] * (1 - 1e-6)
+            and activity.rate / slope >= max(users[resource]) * (1 - 1e-6)
+        ]
+        assert bottlenecks or activity.rate >= activity.bound * (1 - 1e-6)
+
+
+RESOURCES = 7
+CAPACITIES = st.lists(st.integers(1, 1000), min_size=RESOURCES, max_size=RESOURCES)
+PATHS = st.lists(st.integers(0, RESOURCES - 1), min_size=1, max_size=4, unique=True)
+FLOWS = st.tuples(PATHS, st.integers(1, 3), st.integers(1, 5), st.none() | st.integers(1, 500))
+TASKS = st.tuples(
+    PATHS.flatmap(
+        lambda path: st.tuples(*(st.tuples(st.just(r), st.integers(1, 99), st.integers(1, 4)) for r in path))
+    ),
+    st.none() | st.floats(0.01, 100.0),
+)
+
+
+@given(CAPACITIES, st.lists(st.tuples(FLOWS, st.integers(0, 9), st.booleans()), min_size=1, max_size=25))
+def test_rates_equal_those_of_exact_progressive_filling_after_every_change(capacities, changes):
+    solver = MaxMin(capacities)
+    present = []
+    for (path, width, slope, bound), leaving, solved in changes:
+        activity = solver.add(
+            None, path, [width] * len(path), claims=[1] * len(path), share=slope,
+            bound=math.inf if bound is None else bound,
+        )  # fmt: skip
+        present.append((activity, (path, width, slope, bound)))
+        if leaving < len(present) - 1:
+            solver.remove(present.pop(leaving)[0])
+        if solved:
+            before = {activity: activity.rate for activity, _ in present}
+            changed = solver.solve()
+            expected = filled(capacities, [flow for _, flow in present])
+            assert [activity.rate for activity, _ in present] == pytest.approx(expected, rel=1e-9)
+            assert {activity for activity in before if activity.rate != before[activity]} == set(changed)
+            assert_fair(solver, [activity for activity, _ in present])
+
+
+@given(CAPACITIES, st.lists(st.tuples(TASKS, st.integers(0, 9), st.booleans()), min_size=1, max_size=15))
+@settings(max_examples=300)
+def test_tasks_that_use_resources_unevenly_have_a_bottleneck_each(capacities, changes):
+    solver = MaxMin(capacities)
+    present = []
+    for (uses, bound), leaving, rebound in changes:
+        resources, claims, parts = zip(*uses, strict=True)
+        usages = [claim * part for claim, part in zip(claims, parts, strict=True)]
+        limit = math.inf if bound is None else bound
+        present.append(solver.add(None, resources, usages, claims=claims, bound=limit))
+        if leaving < len(present) - 1:
+            solver.remove(present.pop(leaving))
+        if rebound:
+            solver.set_bound(present[0], 7.0)
+        solver.solve()
+        assert_fair(solver, present)
+
+
+def test_flows_of_other_components_are_left_alone():
+    solver = MaxMin([1.0] * 4)
+    pairs = [[solver.add(None, [r], [1.0]) for _ in range(2)] for r in range(4)]
+    assert len(solver.solve()) == 8
+    solver.remove(pairs[2][0])
+    assert solver.solve() == [pairs[2][1]]
+    assert [a.rate for pair in pairs for a in pair] == [0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
+    assert solver.solve() == []
+
+
+def test_a_wide_resource_ties_nobody_together():
+    solver = MaxMin([10.0, 1.0, 1.0])
+    first, second = (solver.add(None, [0, r], [1.0, 1.0]) for r in (1, 2))
+    solver.solve()
+    third = solver.add(None, [0, 2], [1.0, 1.0])
+    assert set(solver.solve()) == {second, third}
+    assert [first.rate, second.rate, third.rate] == [1.0, 0.5, 0.5]
+    assert solver.load == [2.0, 1.0, 1.0]
+
+
+def calls_of_an_event(pairs):
+    """Function calls made when one flow leaves and comes back, with two flows on each of `pairs` node links."""
+    fluid = Fluid(clusters(2 * pairs, between="100000GBps"))
+    for pair in range(pairs):
+        fluid.start((pair, 0), 2 * pair, 2 * pair + 1, GB, 0.0)
+        fluid.start((pair, 1), 2 * pair, 2 * pair + 1, GB, 0.0)
+    list(fluid.settle(0.0))
+    count = 0
+
+    def profile(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    fluid.end((0, 0), 0.5)
+    changed = list(fluid.settle(0.5))
+    fluid.start((0, 0), 0, 1, GB, 0.5)
+    changed += fluid.settle(0.5)
+    sys.setprofile(None)
+    assert {key for key, _ in changed} == {(0, 0), (0, 1)}
+    return count
+
+
+def test_the_work_of_an_event_does_not_grow_with_the_flows_in_the_system():
+    assert calls_of_an_event(2000) == calls_of_an_event(20)
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, math.nan])
+def test_a_capacity_is_above_zero(capacity):
+    with pytest.raises(ValueError, match="capacity above 0"):
+        MaxMin([1.0, capacity])
+
+
+# Flows, by hand
+
+
+def test_a_message_alone_takes_its_latency_and_the_time_of_its_narrowest_link():
+    platform = clusters(2, 1, between="100MBps", local_latency="1ms", global_latency="100ms")
+    for target, seconds in ((1, 1 + 0.002), (2, 10 + 0.202)):
+        fluid = Fluid(platform)
+        assert replay(fluid, [at(3.0, fluid.start, "m", 0, target, GB)])["m"] == pytest.approx(3.0 + seconds, rel=1e-12)
+        assert len(fluid) == 0
+
+
+def test_two_flows_share_a_link_until_the_shorter_ends():
+    fluid = Fluid(clusters(3))
+    ends = replay(fluid, [at(0.0, fluid.start, "a", 0, 2, GB), at(0.0, fluid.start, "b", 1, 2, 3 * GB)])
+    assert ends == {"a": 2.0, "b": 4.0}
+
+
+def test_the_two_directions_of_a_link_are_apart():
+    fluid = Fluid(clusters(2, 2, between="1GBps"))
+    starts = [(0, 1), (1, 0), (0, 2), (2, 0)]
+    ends = replay(fluid, [at(0.0, fluid.start, n, s, t, GB) for n, (s, t) in enumerate(starts)])
+    assert set(ends.values()) == {2.0}
+
+
+def test_a_flow_that_a_narrower_link_holds_back_leaves_room_to_the_others():
+    # 0 -> 1 and 0 -> 2 share the up link of node 0; three flows to node 2 share its down link.
+    fluid = Fluid(clusters(5))
+    for number, (source, target) in enumerate([(0, 1), (0, 2), (3, 2), (4, 2)]):
+        fluid.start(number, source, target, GB, 0.0)
+    assert dict(fluid.settle(0.0)) == pytest.approx({0: 1.5, 1: 3.0, 2: 3.0, 3: 3.0})
+    load = fluid.link_load()
+    assert load.up.tolist() == pytest.approx([GB, 0, 0, GB / 3, GB / 3])
+    assert load.down.tolist() == pytest.approx([0, 2 * GB / 3, GB, 0, 0])
+
+
+def test_messages_between_clusters_load_both_global_links():
+    fluid = Fluid(clusters(2, 3, between="500MBps"))
+    fluid.start("x", 0, 4, GB, 0.0)
+    fluid.start("y", 1, 3, GB, 0.0)
+    assert dict(fluid.settle(0.0)) == {"x": 4.0, "y": 4.0}
+    load = fluid.link_load()
+    assert load.global_up.tolist() == [0.5 * GB, 0.0]
+    assert load.global_down.tolist() == [0.0, 0.5 * GB]
+    fluid.end("x", 1.0)
+    fluid.end("y", 1.0)
+    assert [array.sum() for array in vars(fluid.link_load()).values()] == [0.0] * 4
+
+
+def test_a_message_takes_no_bandwidth_during_its_latency():
+    fluid = Fluid(clusters(2, 1, local_latency="0us", global_latency="250ms"))
+    ends = replay(fluid, [at(0.0, fluid.start, "near", 0, 1, GB), at(0.5, fluid.start, "far", 2, 1, GB)])
+    # "far" waits until 1.0, when "near" has just ended.
+    assert ends == {"near": 1.0, "far": 2.0}
+
+
+def test_sharing_by_latency_gives_the_nearer_flow_more():
+    fluid = Fluid(clusters(2, 1, local_latency="1ms", global_latency="99ms"), sharing="latency")
+    fluid.start("near", 0, 1, GB, 0.0)
+    fluid.start("far", 2, 1, GB, 0.0)
+    for date in (0.002, 0.2):
+        dict(fluid.settle(date))
+        assert not fluid.advance("near" if date < 0.1 else "far", date)
+    dict(fluid.settle(0.2))
+    assert fluid.link_load().up.tolist() == pytest.approx([GB * 100 / 101, 0.0, GB / 101])
+
+
+def test_nothing_holds_back_a_message_within_a_node_or_over_unlimited_links():
+    fluid = Fluid(clusters(2, local_latency="1ms"))
+    unlimited = Fluid(Platform.homogeneous(nodes=2, cores_per_node=1))
+    assert replay(fluid, [at(1.0, fluid.start, "m", 1, 1, GB)]) == {"m": 1.0}
+    assert replay(unlimited, [at(1.0, unlimited.start, "m", 0, 1, GB)]) == {"m": 1.0}
+
+
+def test_an_empty_message_takes_its_latency():
+    fluid = Fluid(clusters(2, local_latency="1ms"))
+    assert replay(fluid, [at(1.0, fluid.start, "m", 0, 1, 0)]) == {"m": 1.002}
+
+
+def test_a_transfer_that_is_ended_leaves_its_links_to_the_others():
+    fluid = Fluid(clusters(3))
+    starts = [at(0.0, fluid.start, "a", 0, 2, GB), at(0.0, fluid.start, "b", 1, 2, GB)]
+    end = (1.0, lambda now: fluid.end("a", now) or "a")
+    assert replay(fluid, [*starts, end]) == {"b": 1.5}
+
+
+# Phases
+
+
+def test_a_phase_lasts_until_its_last_message():
+    fluid = Fluid(clusters(4))
+    messages = [(0, 3, GB), (1, 3, 2 * GB), (2, 2, 5 * GB), (1, 0, GB)]
+    # 1 -> 3 and 1 -> 0 share an up link, 0 -> 3 and 1 -> 3 a down link: 0.5 GB/s each until 2 s, then 1 GB/s.
+    assert replay(fluid, [at(0.0, fluid.start_phase, "p", messages)]) == {"p": 3.0}
+
+
+def test_a_phase_without_messages_between_nodes_is_over_at_once():
+    fluid = Fluid(clusters(2, local_latency="1ms"))
+    starts = [at(1.0, fluid.start_phase, "empty", []), at(2.0, fluid.start_phase, "inside", [(1, 1, GB)] * 3)]
+    assert replay(fluid, starts) == {"empty": 1.0, "inside": 2.0}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from([0, 1e8, 1e9])), max_size=8),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from(["equal", "latency"]),
+)
+def test_a_phase_ends_when_the_last_of_its_messages_would_by_themselves(phases, sharing):
+    platform = clusters(3, 2, between="700MBps", local_latency="10ms", global_latency="300ms")
+    together, apart = Fluid(platform, sharing), Fluid(platform, sharing)
+    ends = replay(together, [at(date, together.start_phase, p, messages) for p, (date, messages) in enumerate(phases)])
+    single = replay(
+        apart,
+        [
+            at(date, apart.start, (p, n), *message)
+            for p, (date, messages) in enumerate(phases)
+            for n, message in enumerate(messages)
+        ],
+    )
+    for p, (date, _) in enumerate(phases):
+        expected = max((end for (phase, _), end in single.items() if phase == p), default=date)
+        assert ends[p] == pytest.approx(expected, rel=1e-9)
+
+
+# Parallel tasks
+
+
+def test_a_parallel_task_goes_at_the_pace_of_its_slowest_part():
+    for seconds, volume, expected in ((3.0, GB, 3.0), (0.5, 2 * GB, 2.0), (0.0, GB, 1.0), (2.0, 0, 2.0), (0.0, 0, 0.0)):
+        fluid = Fluid(clusters(2))
+        ends = replay(fluid, [at(1.0, fluid.start_parallel, "t", seconds, [(0, 1, volume)])])
+        assert ends["t"] == pytest.approx(1.0 + expected)
+
+
+def test_a_parallel_task_waits_for_its_longest_latency_before_it_begins():
+    fluid = Fluid(clusters(2, 1, local_latency="1ms", global_latency="100ms"))
+    messages = [(0, 1, GB / 2), (0, 2, GB / 2)]
+    assert replay(fluid, [at(0.0, fluid.start_parallel, "t", 0.0, messages)])["t"] == pytest.approx(1.202)
+
+
+def test_a_parallel_task_slows_down_with_the_link_it_shares():
+    fluid = Fluid(clusters(3))
+    starts = [
+        at(0.0, fluid.start_parallel, "t", 1.0, [(0, 2, 0.8 * GB)]),
+        at(0.0, fluid.start, "m", 1, 2, 0.5 * GB),
+    ]
+    # Half the link each until m ends at 1 s; the task has then sent 0.5 GB and goes on at 0.8 GB/s.
+    assert replay(fluid, starts) == {"m": 1.0, "t": pytest.approx(1.375)}
+
+
+def test_every_message_of_a_parallel_task_counts_as_one_on_a_shared_link():
+    fluid = Fluid(clusters(4))
+    fluid.start_parallel("t", 0.0, [(0, 3, GB), (1, 3, GB)], 0.0)
+    fluid.start("m", 2, 3, GB, 0.0)
+    assert dict(fluid.settle(0.0)) == {"t": pytest.approx(3.0), "m": pytest.approx(3.0)}
+
+
+def test_the_pace_of_a_computation_can_change():
+    fluid = Fluid(clusters(2))
+    fluid.start_parallel("t", 4.0, [(0, 1, GB)], 0.0)
+    assert dict(fluid.settle(0.0)) == {"t": 4.0}
+    fluid.set_seconds("t", 8.0)
+    assert dict(fluid.settle(2.0)) == {"t": 4.0}
+    fluid.set_seconds("t", 0.001)
+    assert dict(fluid.settle(2.0)) == {"t": pytest.approx(0.5)}
+    assert fluid.advance("t", 2.5)
+
+
+# Mistakes
+
+
+def test_an_unknown_sharing_is_named_with_those_there_are():
+    with pytest.raises(ConfigError, match=r"network.sharing: expected one of equal, latency, got 'latncy'.*latency"):
+        Fluid(clusters(2), sharing="latncy")
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "message"),
+    [
+        ("start", ("new", 0, 2, 1.0, 0.0), "nodes in 0..1, got a message from 0 to 2"),
+        ("start", ("new", -1, 1, 1.0, 0.0), "nodes in 0..1"),
+        ("start", ("new", 0, 1, -1.0, 0.0), "volume of 0 bytes or more, got -1.0"),
+        ("start", ("new", 0, 1, math.nan, 0.0), "got nan"),
+        ("start", ("old", 0, 1, 1.0, 0.0), "expected a new key, got 'old'"),
+        ("start_parallel", ("new", math.inf, [], 0.0), "computation of 0 s or more, got inf"),
+        ("set_seconds", ("old", 0.0), "computation of more than 0 s"),
+    ],
+)
+def test_an_impossible_transfer_is_refused(call, arguments, message):
+    fluid = Fluid(clusters(2))
+    fluid.start("old", 0, 1, GB, 0.0)
+    with pytest.raises(ValueError, match=message):
+        getattr(fluid, call)(*arguments)
+    assert dict(fluid.settle(0.0)) == {"old": 1.0}
