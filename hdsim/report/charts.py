@@ -27,13 +27,13 @@ class Axis:
     Attributes:
         label: With the unit, except for times.
         kind: ``time`` is time since the first submission in s, labelled in whatever unit suits; ``duration`` is s on a
-            logarithmic axis; ``log`` and ``number`` are plain numbers.
+            logarithmic axis; ``log`` and ``number`` are plain numbers, ``count`` are whole ones.
         low: Where the axis begins.
         high: Where it ends; None leaves room above the largest value.
     """
 
     label: str
-    kind: Literal["time", "duration", "log", "number"] = "number"
+    kind: Literal["time", "duration", "log", "number", "count"] = "number"
     low: float = 0.0
     high: float | None = None
 

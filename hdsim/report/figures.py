@@ -151,6 +151,7 @@ def _draw_lines(ax: Any, chart: Lines) -> None:
         ax.step(line.x, line.y, where="post", color=line.color, linewidth=1.1, label=line.label)
     largest = max((float(line.y.max(initial=0.0)) for line in chart.lines), default=0.0)
     ax.set_ylim(chart.y.low, chart.y.high if chart.y.high is not None else (largest or 1.0) * 1.06)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=chart.y.kind == "count", steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.6g}"))
     ax.grid(True)
     ax.set_axisbelow(True)

@@ -148,7 +148,7 @@ def _header(run: Run) -> str:
     manifest, config, platform = run.manifest, run.config, run.platform
     workload = manifest.get("workload") or {}
     about = config.get("workload") or {}
-    source = str(about.get("path") or workload.get("name") or "–")
+    source = Path(str(about["path"])).name if about.get("path") else str(workload.get("name") or "–")
     jobs = workload.get("jobs", len(run.jobs["job_id"]))
     facts = {
         "Agent": _agent(config),
@@ -162,7 +162,7 @@ def _header(run: Run) -> str:
                 ("cluster", platform.n_clusters),
             )
         ),
-        "Workload": f"{Path(source).name}: {jobs:,} jobs" + _slice(about),
+        "Workload": f"{source}: {jobs:,} jobs" + _slice(about),
         "Contention": _component(config.get("contention")),
         "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
         "Simulated": duration(run.end_time),
@@ -177,7 +177,7 @@ def _header(run: Run) -> str:
         ensure_ascii=False,
     )
     return (
-        f"<h1>{escape(title(run))} <small>{escape(Path(source).name)}</small></h1>"
+        f"<h1>{escape(title(run))} <small>{escape(source)}</small></h1>"
         f"{_warning(run, jobs)}<dl class='facts'>{items}</dl>"
         f"<details><summary>Configuration, inputs and versions</summary><pre>{escape(details)}</pre></details>"
     )

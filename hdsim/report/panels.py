@@ -48,6 +48,12 @@ BINS, ROWS = 480, 160
 POINTS = 4_000
 
 _KILLED = (FinalState.COMPLETED_KILLED, FinalState.COMPLETED_WALLTIME_REACHED)
+_OUTCOMES = {
+    FinalState.COMPLETED_SUCCESSFULLY: "completed",
+    FinalState.COMPLETED_FAILED: "failed",
+    FinalState.COMPLETED_WALLTIME_REACHED: "killed at its walltime",
+    FinalState.COMPLETED_KILLED: "killed",
+}
 _KILLED_COLOR, _FAILED_COLOR = RED, "#3b4048"
 _SPAN_COLOR = "#d0706a"
 
@@ -62,7 +68,7 @@ def schedule(run: Run) -> Panel:
     grouped = len(first_node) < nodes
     heat = Heat(
         x=_time(run),
-        y=Axis("Node", high=nodes),
+        y=Axis("Node", "count", high=nodes),
         times=bounds,
         lanes=np.append(first_node, nodes),
         share=share,
@@ -80,7 +86,7 @@ def schedule(run: Run) -> Panel:
     # The same blocks; nodes of many and of few cores get the same height.
     cores, first_core = np.arange(run.platform.n_cores + 1), run.platform.node_first_core
     position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
-    by_node = replace(blocks, y=Axis("Node", high=nodes), position=position)
+    by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position)
     note = "One colour a job; the colours only tell neighbours apart. Drag to zoom, double-click to go back."
     return Panel(
         title,
@@ -114,7 +120,7 @@ def _job_blocks(run: Run) -> Blocks | None:
     jobs = {name: column[started] for name, column in run.jobs.items()}
     return Blocks(
         x=_time(run),
-        y=Axis("Core", high=run.platform.n_cores),
+        y=Axis("Core", "count", high=run.platform.n_cores),
         start=run.starting_time[started],
         finish=run.busy_until[started],
         item=np.searchsorted(ends, begins, side="right").astype(np.int32),
@@ -134,10 +140,9 @@ def _job_blocks(run: Run) -> Blocks | None:
             Fact("started", jobs["starting_time"], "time"),
             Fact("ended", jobs["finish_time"], "time"),
             Fact("ran", jobs["execution_time"], "duration"),
-            Fact("state", [str(name).removeprefix("COMPLETED_").replace("_", " ").lower()
-                           for name in jobs["final_state"].tolist()]),
+            Fact("state", [_OUTCOMES[FinalState(outcome)] for outcome in state.tolist()]),
         ),
-    )  # fmt: skip
+    )
 
 
 def utilization(run: Run) -> Panel:
@@ -157,7 +162,7 @@ def queue(run: Run) -> Panel:
         f"at most {running.values.max():,.0f} ran at once."
     )
     lines = (_line("waiting", waiting, ORANGE), _line("running", running, BLUE))
-    return _over_time(run, "queue", "Queue length and running jobs", note, Axis("Jobs"), lines)
+    return _over_time(run, "queue", "Queue length and running jobs", note, Axis("Jobs", "count"), lines)
 
 
 def power(run: Run) -> Panel:
@@ -169,10 +174,9 @@ def power(run: Run) -> Panel:
         if steps.values.max() >= watts or watts == 1
     )
     watts = series.Steps(steps.times, steps.values / size, steps.end)
-    note = (
-        f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, "
-        f"{steps.integral() / 3.6e6:,.{0 if steps.integral() > 3.6e8 else 2}f} kWh in all."
-    )
+    joules = steps.integral()
+    energy = f"{joules / 3.6e6:,.1f} kWh" if joules >= 3.6e6 else f"{joules:,.0f} J"
+    note = f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, {energy} in all."
     return _over_time(
         run, "power", "Power", note, Axis(f"Power ({unit})"), (_line("power", watts, PURPLE, filled=True),)
     )
@@ -188,7 +192,7 @@ def oversubscribed_spans(run: Run) -> Panel:
     first, bounds, share = series.oversubscription(run, BINS, ROWS)
     heat = Heat(
         x=_time(run),
-        y=Axis("Processor", high=count),
+        y=Axis("Processor", "count", high=count),
         times=bounds,
         lanes=np.append(first, count),
         share=share,
@@ -201,7 +205,7 @@ def oversubscribed_spans(run: Run) -> Panel:
     if len(processor) <= MAX_SPANS:
         spans = Blocks(
             x=_time(run),
-            y=Axis("Processor", high=count),
+            y=Axis("Processor", "count", high=count),
             start=begins,
             finish=ends,
             item=np.arange(len(processor), dtype=np.int32),
@@ -232,7 +236,12 @@ def oversubscribed_processors(run: Run) -> Panel | None:
     note = f"Out of {run.platform.n_processors:,}; at most {steps.values.max():,.0f}, {steps.mean():,.1f} on average."
     lines = (_line("oversubscribed", steps, RED, filled=True),)
     return _over_time(
-        run, "oversubscribed_processors", "Processors with oversubscribed bandwidth", note, Axis("Processors"), lines
+        run,
+        "oversubscribed_processors",
+        "Processors with oversubscribed bandwidth",
+        note,
+        Axis("Processors", "count"),
+        lines,
     )
 
 
@@ -243,7 +252,7 @@ def progress(run: Run) -> Panel:
         _line("ended", series.ended_jobs(run), GREEN),
     )
     note = "Jobs so far. The gap between the curves is what waits or runs, and what was rejected."
-    return _over_time(run, "progress", "Jobs submitted and ended", note, Axis("Jobs"), lines)
+    return _over_time(run, "progress", "Jobs submitted and ended", note, Axis("Jobs", "count"), lines)
 
 
 def waiting_times(run: Run) -> Panel:

@@ -88,7 +88,9 @@
       return axis.kind === "log" ? { ...log, dtick: 1, tickformat: ",.0f" }
         : { ...log, tickmode: "array", tickvals: DURATIONS, ticktext: DURATION_TEXTS };
     }
-    return { ...base, range: [axis.low, axis.high ?? (data || 1) * 1.06], tickformat: ",~g", nticks: 8 };
+    const high = axis.high ?? (data || 1) * 1.06;
+    const few = axis.kind === "count" && high - axis.low < 8 ? { dtick: 1 } : { nticks: 8 };
+    return { ...base, ...few, range: [axis.low, high], tickformat: ",~g" };
   };
 
   // ---- the three kinds of charts: traces for the plot, and what is under the pointer -------------------------------
@@ -272,7 +274,7 @@
     const chart = plot.chart, value = xaxis.type === "log" ? 10 ** x : x;
     const slack = 3 * Math.abs(xaxis.range[1] - xaxis.range[0]) / area.width;
     const found = KINDS[chart.kind].at(chart, value, along(yaxis.range, up), slack);
-    if (found && !found.title) found.title = shown[{ log: "number", number: "number" }[chart.x.kind] ?? chart.x.kind](value);
+    if (found && !found.title) found.title = (shown[chart.x.kind] ?? shown.number)(value);
     return found;
   };
 
