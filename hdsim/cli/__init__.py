@@ -14,15 +14,16 @@ from typing import NoReturn
 import click
 
 from hdsim import __version__
-from hdsim.errors import HdsimError, nearest
+from hdsim.errors import BackendError, HdsimError, nearest
 
-# One line each: `hdsim --help` must not import what the subcommands need. Module hdsim.cli.NAME has a command NAME.
+# One line each: `hdsim --help` must not import what the subcommands need. A command a-b is a_b in module hdsim.cli.a_b.
 SUBCOMMANDS = {
     "run": "Replay a workload on a platform with an agent; -m runs a sweep.",
     "compare": "Compare runs or sweeps in one table and one figure.",
     "report": "Write report.html, or static figures, of a run.",
     "platform": "Show, validate or convert a platform file.",
     "workload": "Show, validate, convert or generate a workload.",
+    "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",
 }
 
 
@@ -37,7 +38,8 @@ class LazyGroup(click.Group):
         """Imports a subcommand."""
         if cmd_name not in SUBCOMMANDS:
             return None
-        command = getattr(importlib.import_module(f"hdsim.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"hdsim.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -79,7 +81,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         if os.environ.get("HDSIM_DEBUG"):
             raise
         click.echo(f"hdsim: error: {error}", err=True)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, BackendError) else 2)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)
         sys.exit(1)

@@ -57,13 +57,39 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
     Raises:
         WorkloadError: The file is no JSON object with jobs and profiles, or has no job.
     """
+    data, digest = read_document(path)
+    return jobs_of(data, str(path), reference_gflops), digest
+
+
+def read_document(path: str | Path) -> tuple[Any, str]:
+    """Reads the JSON of a workload file, and the sha256 of the file.
+
+    Raises:
+        WorkloadError: The file cannot be read or is not JSON.
+    """
     content, digest = read_bytes(path)
     try:
-        data = json.loads(content)
+        return json.loads(content), digest
     except json.JSONDecodeError as error:
         raise WorkloadError(f"expected JSON: {error.msg}", where=f"{path}:{error.lineno}:{error.colno}") from error
     except UnicodeDecodeError as error:
         raise WorkloadError(f"expected JSON in UTF-8: {error.reason}", where=str(path)) from error
+
+
+def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
+    """Reads the jobs of a workload that is JSON no more.
+
+    Args:
+        data: The object with jobs and profiles.
+        path: Its origin, for error messages.
+        reference_gflops: As for :func:`read_batsim`.
+
+    Returns:
+        The jobs in the order of the list, with the unreadable ones as errors.
+
+    Raises:
+        WorkloadError: It is no object with jobs and profiles, or has no job.
+    """
     jobs, profiles = _parts(data, path)
     errors: list[WorkloadError] = []
     demands: dict[str, _Demand | None] = {}
@@ -120,7 +146,7 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
         header={key: value for key, value in data.items() if key not in _PARTS},
         profiles=profiles,
         errors=tuple(errors),
-    ), digest
+    )
 
 
 def _parts(data: Any, path: str | Path) -> tuple[list[Any], dict[str, Any]]:

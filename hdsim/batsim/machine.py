@@ -1,0 +1,210 @@
+"""What the engine needs beside its own parts in Batsim's place: jobs added on the way, P-states set at will."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.contention import Contention, CoreContention, ProcessorContention
+from hdsim.engine import SimBackend
+from hdsim.progress import CoreProgress, ProcessorProgress, Progress
+from hdsim.state import Cluster, FinalState
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+_NOBODY = -1
+
+
+class GrowingCluster(Cluster):
+    """A cluster to which jobs are added while it runs; they follow those of the workload."""
+
+    def __init__(self, platform: Platform, workload: Workload, **settings: Any) -> None:
+        super().__init__(platform, workload, **settings)
+        self._names: list[str] = []
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs that have not been submitted yet; memory is nobody's concern in Batsim."""
+        count = len(jobs)
+        self._names += map(str, jobs.job_id.tolist())
+        self.size += jobs.requested_cores.tolist()
+        self.requested_time += jobs.requested_time.tolist()
+        self._fixed_duration += jobs.fixed_duration.tolist()
+        self._demands.memory.extend([0.0] * count)
+        self._demands.bandwidth.extend(jobs.memory_bandwidth.tolist())
+        self.starting_time += [math.nan] * count
+        self.finish_time += [math.nan] * count
+        self.state += [FinalState.NOT_SUBMITTED] * count
+
+    def _name(self, job: int) -> str:
+        static = len(self.workload)
+        return self._names[job - static] if job >= static else super()._name(job)
+
+
+class Unhindered(ProcessorContention):
+    """Jobs never slow each other down."""
+
+    def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
+        return np.ones(len(processors))
+
+
+class PStates(Progress):
+    """Progress of jobs on cores whose P-states a scheduler sets, and of jobs added on the way.
+
+    A job advances at the speed of its slowest core; speeds of P-states and of the contention model multiply.
+
+    Args:
+        platform: The platform.
+        workload: The jobs known from the beginning.
+        model: Contention model.
+        share: (C,) present speed of each core as a share of its peak.
+    """
+
+    def __init__(self, platform: Platform, workload: Workload, model: Any, share: NDArray[np.float64]) -> None:
+        super().__init__(platform, workload, model)
+        self._processor = platform.core_processor
+        self._share = share.copy()
+        self._changed: list[NDArray[np.int64]] = []
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs behind those known."""
+        self._runtime += jobs.runtime.tolist()
+        self._fixed += jobs.fixed_duration.tolist()
+
+    def done(self, job: int, now: float) -> float:
+        """Share of a running job that is done, 0..1."""
+        if not self._runtime[job]:
+            return 1.0
+        left = self._left[job] - self._rate[job] * (now - self._since[job])
+        return 1.0 - max(left, 0.0) / self._runtime[job]
+
+    def set_share(self, cores: NDArray[np.int64], share: NDArray[np.float64]) -> list[int]:
+        """Changes the speed of cores to a share of their peak; returns the jobs on them."""
+        self._share[cores] = share
+        self._touched.append(self._processor[cores])
+        self._changed.append(cores)
+        return self._jobs_on(cores)
+
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """(n,) share of its speed that each core of a running job uses; a job of fixed duration uses none."""
+        if self._fixed[job]:
+            return 0.0
+        speed = self._speeds_of(self._placements[job].cores)
+        return np.asarray(speed.min() / speed)
+
+    @abstractmethod
+    def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n,) speeds of busy cores under the contention model alone."""
+
+    def _speeds_of(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._contended(cores) * self._share[cores]
+
+    def _jobs_on(self, cores: NDArray[np.int64]) -> list[int]:
+        jobs = np.unique(self._job_of_core[cores])
+        held: list[int] = jobs[jobs != _NOBODY].tolist()
+        return held
+
+    def _with_changed(self, affected: Iterable[int]) -> Iterable[int]:
+        """The jobs the contention model affects and those whose P-state has changed, each once."""
+        if not self._changed:
+            return affected
+        changed = self._jobs_on(np.concatenate(self._changed))
+        self._changed.clear()
+        return dict.fromkeys([*affected, *changed])
+
+    def _rate_of(self, job: int) -> float:
+        return 1.0 if self._fixed[job] else float(self._speeds_of(self._placements[job].cores).min())
+
+
+class ProcessorPStates(PStates, ProcessorProgress):
+    """P-states beside a model that gives all busy cores of a processor the same speed."""
+
+    def add(self, jobs: Workload) -> None:
+        """See :meth:`PStates.add`."""
+        super().add(jobs)
+        self._bandwidth += jobs.memory_bandwidth.tolist()
+
+    def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._speed[self._processor[cores]]
+
+    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+        return self._with_changed(ProcessorProgress._update(self, touched))
+
+
+class CorePStates(PStates, CoreProgress):
+    """P-states beside a model that gives every busy core a speed of its own."""
+
+    def add(self, jobs: Workload) -> None:
+        """See :meth:`PStates.add`."""
+        super().add(jobs)
+        self._bandwidth = np.append(self._bandwidth, jobs.memory_bandwidth)
+
+    def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._speed[cores]
+
+    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+        return self._with_changed(CoreProgress._update(self, touched))
+
+
+class HostBackend(SimBackend):
+    """The engine with jobs added on the way, and with P-states if asked for.
+
+    Args:
+        platform: The platform.
+        workload: The jobs known from the beginning.
+        cluster: State to drive.
+        contention: Contention model, or None for jobs that never slow each other down.
+        share: (C,) speed of each core as a share of its peak at time 0, or None where it is that and stays so.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        workload: Workload,
+        cluster: GrowingCluster,
+        *,
+        contention: Contention | None = None,
+        share: NDArray[np.float64] | None = None,
+    ) -> None:
+        super().__init__(platform, workload, cluster, kill_at_walltime=True)
+        self._grown = cluster
+        self._homogeneous = platform.homogeneous_speed
+        self.pstates: PStates | None = None
+        if contention is not None or share is not None:
+            kind = CorePStates if isinstance(contention, CoreContention) else ProcessorPStates
+            share = np.ones(platform.n_cores) if share is None else share
+            self.pstates = kind(platform, workload, contention or Unhindered(platform), share)
+            self._progress = self.pstates
+
+    def add(self, jobs: Workload) -> int:
+        """Adds jobs and returns the index of the first; they are submitted by the caller."""
+        first = len(self._runtime)
+        self._grown.add(jobs)
+        self._runtime += jobs.runtime.tolist()
+        self._walltime += jobs.walltime.tolist()
+        self._at_peak += (jobs.fixed_duration | self._homogeneous).tolist()
+        codes = jobs.return_code.tolist()
+        self._finals += [
+            int(FinalState.COMPLETED_FAILED if code else FinalState.COMPLETED_SUCCESSFULLY) for code in codes
+        ]
+        self._completions += [None] * len(jobs)
+        if self.pstates is not None:
+            self.pstates.add(jobs)
+        return first
+
+    def done(self, job: int) -> float:
+        """Share of a running job that is done, 0..1."""
+        now = self.cluster.now
+        if self.pstates is not None:
+            return self.pstates.done(job, now)
+        seconds = self._runtime[job]
+        if not self._at_peak[job]:
+            seconds /= self.cluster.cores.slowest(self.cluster.running[job])
+        return min((now - self.cluster.starting_time[job]) / seconds, 1.0) if seconds else 1.0

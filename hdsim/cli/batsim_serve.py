@@ -1,0 +1,119 @@
+"""``hdsim batsim-serve``: hdsim in the place of Batsim; options are named as Batsim's where it has them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from hdsim.batsim.protocol import DEFAULT_ENDPOINT
+
+_file = click.Path(exists=True, dir_okay=False)
+
+
+@click.command("batsim-serve")
+@click.option(
+    "-s", "--socket-endpoint", default=DEFAULT_ENDPOINT, show_default=True, help="Where the scheduler listens."
+)
+@click.option("-p", "--platform", required=True, help="SimGrid XML, hdsim's JSON, or the name of a bundled platform.")
+@click.option(
+    "-w", "--workload", "workloads", multiple=True, required=True, help="Batsim's JSON or SWF; may be given repeatedly."
+)
+@click.option("-e", "--export", default="out", show_default=True, help="Prefix of the CSV files to write.")
+@click.option("-E", "--energy", is_flag=True, help="Count energy and let the scheduler set P-states.")
+@click.option("-m", "--master-host", help="Host of the XML that runs no job.  [default: master_host]")
+@click.option("--sched-cfg", help="Text handed to the scheduler when the simulation begins.")
+@click.option("--sched-cfg-file", type=_file, help="File with such a text.")
+@click.option("--events", type=_file, help="External events, one JSON object a line.")
+@click.option("--forward-unknown-events", is_flag=True, help="Send external events of unknown types on.")
+@click.option("--enable-dynamic-jobs", is_flag=True, help="Let the scheduler register jobs.")
+@click.option("--acknowledge-dynamic-jobs", is_flag=True, help="Send a submission for each registered job.")
+@click.option("--enable-profile-reuse", is_flag=True, help="Tell the scheduler so; hdsim never forgets a profile.")
+@click.option("--forward-profiles-on-submission", is_flag=True, help="Send each job's profile with its submission.")
+@click.option("--contention", default="none", show_default=True, help="Contention model, as in hdsim run.")
+@click.option("--batsim-energy", is_flag=True, help="With -E: count energy as SimGrid does, with its error.")
+@click.option("--one-event-per-message", is_flag=True, help="Never send two events at once.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds each reply may take.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
+def batsim_serve(
+    socket_endpoint: str,
+    platform: str,
+    workloads: tuple[str, ...],
+    export: str,
+    energy: bool,
+    master_host: str | None,
+    sched_cfg: str | None,
+    sched_cfg_file: str | None,
+    events: str | None,
+    forward_unknown_events: bool,
+    enable_dynamic_jobs: bool,
+    acknowledge_dynamic_jobs: bool,
+    enable_profile_reuse: bool,
+    forward_profiles_on_submission: bool,
+    contention: str,
+    batsim_energy: bool,
+    one_event_per_message: bool,
+    timeout: float,
+    quiet: bool,
+) -> None:
+    """Simulates a cluster for a scheduler that speaks Batsim's protocol (Batsim 3 and 4, JSON over ZeroMQ).
+
+    Start the scheduler, which binds its socket, and this command, in any order:
+
+    \b
+    pybatsim easyBackfill &
+    hdsim batsim-serve -p gaia -w workload.json -e results/easy
+    """  # noqa: D301 - click reads the backspace character
+    from tqdm import tqdm
+
+    from hdsim.batsim.hosts import hosts_of, load_hosts
+    from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_events, read_jobs
+    from hdsim.platform import load_platform
+    from hdsim.replay import make_contention
+    from hdsim.resources import resolve
+
+    if timeout <= 0:
+        raise click.UsageError(f"--timeout: expected more than 0 s, got {timeout:g}")
+    if sched_cfg is not None and sched_cfg_file is not None:
+        raise click.UsageError("expected one of --sched-cfg and --sched-cfg-file, got both")
+    if sched_cfg_file is not None:
+        sched_cfg = Path(sched_cfg_file).read_text(encoding="utf-8")
+    if batsim_energy and not energy:
+        raise click.UsageError("--batsim-energy needs -E")
+    if acknowledge_dynamic_jobs and not enable_dynamic_jobs:
+        raise click.UsageError("--acknowledge-dynamic-jobs needs --enable-dynamic-jobs")
+    if Path(platform).suffix.lower() == ".xml":
+        hosts = load_hosts(platform, master=master_host)
+    else:
+        hosts = hosts_of(load_platform(resolve("platforms", platform, where="-p")))
+    server = Server(
+        hosts,
+        [read_jobs(resolve("workloads", path, where="-w"), hosts.platform, path) for path in workloads],
+        Options(
+            energy=energy,
+            as_batsim=batsim_energy,
+            forward_profiles=forward_profiles_on_submission,
+            dynamic_jobs=enable_dynamic_jobs,
+            acknowledge_dynamic_jobs=acknowledge_dynamic_jobs,
+            profile_reuse=enable_profile_reuse,
+            forward_unknown_events=forward_unknown_events,
+            sched_config=sched_cfg or "",
+            one_event=one_event_per_message,
+        ),
+        contention=make_contention(contention, hosts.platform),
+        events=None if events is None else read_events(events),
+    )
+    # Killed politely, the command writes what it has, as it does when interrupted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    begin = time.perf_counter()
+    bar = tqdm(total=len(server.cluster.workload), unit="job", desc="simulation", delay=0.5, leave=False, disable=quiet)
+    with SchedulerSocket(socket_endpoint, timeout) as line, bar:
+        try:
+            converse(server, line.exchange, lambda: bar.update(server.record.done - bar.n))
+        finally:
+            seconds = time.perf_counter() - begin
+            paths = server.record.write(export, scheduling_seconds=line.waited, wall_seconds=seconds)
+            if not quiet:
+                click.echo(f"{server.record.summary()}\n{', '.join(map(str, paths))}", err=True)
