@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim import __version__, power, series
-from hdsim.errors import ConfigError, HdsimError
+from hdsim.errors import BackendError, ConfigError, HdsimError
 from hdsim.platform import Platform
 from hdsim.state import FinalState
 
@@ -121,10 +121,15 @@ class RunDirectory:
         }
         self._write_manifest()
 
-    def finish(self, result: Result) -> None:
-        """Writes all results; of an interrupted replay, those of the jobs that were done by then."""
+    def finish(self, result: Result, **facts: Any) -> None:
+        """Writes all results; of an interrupted replay, those of the jobs that were done by then.
+
+        Args:
+            result: The replay.
+            **facts: What else the manifest is to tell.
+        """
         self._results(result)
-        self._end("interrupted" if result.interrupted else "finished", simulated_seconds=result.end_time)
+        self._end("interrupted" if result.interrupted else "finished", simulated_seconds=result.end_time, **facts)
 
     def interrupt(self, result: Result, signal: int) -> None:
         """Writes the results of the jobs that were done when a signal came.
@@ -137,11 +142,13 @@ class RunDirectory:
         self._end("interrupted", simulated_seconds=result.end_time, signal=signals.Signals(signal).name)
 
     def fail(self, error: BaseException) -> None:
-        """Keeps in the manifest why there are no results.
+        """Keeps in the manifest why there are no results; of a failed backend, also the results until then.
 
         Args:
             error: What went wrong; a KeyboardInterrupt is an interruption and no failure.
         """
+        if isinstance(error, BackendError) and error.result is not None:
+            self._results(error.result)
         if isinstance(error, HdsimError):
             self._end("failed", error=str(error))
         elif isinstance(error, KeyboardInterrupt):

@@ -24,11 +24,15 @@ _UNLIMITED_BANDWIDTH = 1e18
 _SPEED_OF_IDLE = "0.001f"
 
 
-def to_xml(platform: Platform) -> bytes:
+def to_xml(platform: Platform, *, pstates: bool = True) -> bytes:
     """Returns the platform file of a platform for SimGrid 3.26 and later.
 
     Hosts are named ``cor_NNNN`` by core id. Each node has one full-duplex link that its cores share, each cluster a
     router and one full-duplex link to all other clusters and to the zone of the master host (1 GFLOP/s, 0 W).
+
+    Args:
+        platform: The platform.
+        pstates: Give hosts P-states and powers, and start them asleep; without, they always run at full speed.
     """
     clusters = range(platform.n_clusters)
     # SimGrid 3.32 and later refuse routes to a zone of routing "None".
@@ -37,14 +41,14 @@ def to_xml(platform: Platform) -> bytes:
     ends: list[tuple[str, str, str | None]] = [("master", MASTER_HOST, None)]
     ends += [(f"clu_{k}", f"rou_{k}", f"glob_{k}") for k in clusters]
     routes = [_zone_route(source, target) for source, target in permutations(ends, 2)]
-    zones = [master, *(_cluster(platform, k) for k in clusters)]
+    zones = [master, *(_cluster(platform, k, pstates) for k in clusters)]
     document = _element(
         "platform", [_element("zone", [*zones, *links, *routes], id="main", routing="Full")], version="4.1"
     )
     return etree.tostring(document, xml_declaration=True, encoding="utf-8", doctype=_DOCTYPE, pretty_print=True)
 
 
-def _cluster(platform: Platform, cluster: int) -> etree._Element:
+def _cluster(platform: Platform, cluster: int, pstates: bool) -> etree._Element:
     nodes = range(*platform.cluster_first_node[cluster : cluster + 2].tolist())
     bandwidth, latency = platform.local_bandwidth[cluster], platform.local_latency[cluster]
     width = len(str(platform.n_cores - 1))
@@ -54,7 +58,10 @@ def _cluster(platform: Platform, cluster: int) -> etree._Element:
             speeds, watts = _states(float(platform.gflops[processor]), float(platform.power[processor]))
             for core in range(*platform.processor_first_core[processor : processor + 2].tolist()):
                 name = f"cor_{core:0{width}}"
-                hosts.append(_host(name, speeds, watts, pstate=str(ASLEEP)))
+                if pstates:
+                    hosts.append(_host(name, speeds, watts, pstate=str(ASLEEP)))
+                else:
+                    hosts.append(_element("host", id=name, speed=speeds.partition(",")[0]))
                 host_links.append(_element("host_link", id=name, up=f"nod_{node}_UP", down=f"nod_{node}_DOWN"))
     links = [_link(f"nod_{node}", bandwidth, latency) for node in nodes]
     router = _element("router", id=f"rou_{cluster}")

@@ -33,6 +33,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
         "apt-get install chromium",
     ),
+    "pyzmq": (lambda: importlib.util.find_spec("zmq") is not None, "pip install 'hdsim[batsim]'"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
 }
 

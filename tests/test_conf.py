@@ -127,7 +127,7 @@ def test_every_key_is_documented(key: str) -> None:
         ("seed.x=1", "seed.x: unknown key; seed takes a value and has no keys"),
         ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
         ("platform.path=???", "platform.path: "),
-        ("backend=batsm", "backend: expected one of sim, got 'batsm'"),
+        ("backend=batsm", "backend: expected one of batsim, sim, got 'batsm' (did you mean 'batsim'?)"),
         ("agent.job_polcy=sjf", "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
         ("hydra.run.dri=x", "hydra.run.dri: unknown key (did you mean 'dir'?)"),
         ("hydra.run.dir=${x}", "hydra.run.dir: Interpolation key 'x' not found"),

@@ -79,6 +79,10 @@ _NOT_NEGATIVE = Rule("a number >= 0", lambda value: _is_number(value) and value 
 _TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")
 _NULL = Rule("null", lambda value: value is None)
 _FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+_TEXTS = Rule(
+    "a list of texts such as [--quiet]",
+    lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
+)
 
 # The keys hdsim itself reads. `agent` and `contention` are open: their further keys belong to the class they name.
 RULES: dict[str, Rule | dict[str, Rule]] = {
@@ -96,9 +100,23 @@ RULES: dict[str, Rule | dict[str, Rule]] = {
         "walltime": _TEXT,
         "strict": _FLAG,
     },
-    "backend": {"name": _words("sim"), "kill_at_walltime": _FLAG},
+    "backend": {
+        "name": _words("sim", "batsim"),
+        "kill_at_walltime": _FLAG,
+        "batch_events": _FLAG,
+        "executable": _TEXT,
+        "arguments": _TEXTS,
+        "socket": _TEXT | _NULL,
+        "timeout": _POSITIVE,
+        "energy": _FLAG,
+    },
 }
 OPEN_GROUPS = ("agent", "contention")
+# Which of the backend's keys each backend takes.
+KEYS_OF_BACKEND = {
+    "sim": ("name", "kill_at_walltime", "batch_events"),
+    "batsim": ("name", "kill_at_walltime", "executable", "arguments", "socket", "timeout", "energy"),
+}
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,6 +147,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         elif rule is None:
             checked[key] = dict(value)
         else:
+            if key == "backend":
+                rule = {name: rule[name] for name in KEYS_OF_BACKEND.get(value.get("name", ""), rule)}
             faults += [_unknown_key(f"{key}.{name}", rule) for name in value if name not in rule]
             checked[key] = {name: _check_value(f"{key}.{name}", value.get(name), rule[name], faults) for name in rule}
     if faults:

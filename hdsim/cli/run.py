@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hdsim.agent import Agent
     from hdsim.cli.config import Composer
     from hdsim.platform import Platform
+    from hdsim.results import Result
     from hdsim.workload import Workload
 
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
@@ -127,6 +128,10 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
     options = {key: value for key, value in config["workload"].items() if key != "path"}
     path = resolve("workloads", config["workload"]["path"], where="workload.path")
     workload = _workload(path, platform_key, (*options.items(), ("seed", config["seed"])))
+    if config["backend"]["name"] == "batsim":
+        from hdsim.batsim.backend import Settings, check
+
+        check(Settings.of(config["backend"]), platform, workload, config["contention"])
     return Inputs(platform, workload, agent)
 
 
@@ -155,23 +160,14 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
     Raises:
         KeyboardInterrupt: A signal came; the jobs finished so far are in the directory.
     """
-    from hdsim.replay import Interrupted, simulate
+    from hdsim.replay import Interrupted
     from hdsim.rundir import RunDirectory
 
     run = RunDirectory(directory)
     run.start(config, inputs.platform, inputs.workload)
     try:
-        result = simulate(
-            inputs.platform,
-            inputs.workload,
-            inputs.agent,
-            contention=config["contention"],
-            seed=config["seed"],
-            kill_at_walltime=config["backend"]["kill_at_walltime"],
-            progress=sys.stderr.isatty(),
-            config=config,
-        )
-        run.finish(result)
+        result, facts = _replay(config, inputs, directory)
+        run.finish(result, **facts)
     except Interrupted as stopped:
         run.finish(stopped.result)
         stopped.args = (f"{stopped}; the jobs finished by then are in {_shown(directory)}",)
@@ -183,6 +179,27 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
         run.fail(error)
         return Outcome(directory, {}, error)
     return Outcome(directory, run.metrics())
+
+
+def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple[Result, dict[str, Any]]:
+    """Replays on the backend; returns the result and what the manifest is to tell of the backend."""
+    backend = config["backend"]
+    options: dict[str, Any] = {
+        "contention": config["contention"],
+        "seed": config["seed"],
+        "progress": sys.stderr.isatty(),
+        "config": config,
+    }
+    if backend["name"] == "batsim":
+        from hdsim.batsim.backend import Settings, run
+
+        settings = Settings.of(backend)
+        result, facts = run(inputs.platform, inputs.workload, inputs.agent, directory, settings, **options)
+        return result, {"backend": facts}
+    from hdsim.replay import simulate
+
+    options["kill_at_walltime"] = backend["kill_at_walltime"]
+    return simulate(inputs.platform, inputs.workload, inputs.agent, **options), {}
 
 
 def _single(composer: Composer, given: Sequence[str]) -> None:

@@ -1,0 +1,407 @@
+"""Backend ``batsim``: a real Batsim runs the jobs, hdsim's agents decide.
+
+hdsim is the scheduler of Batsim's protocol: it binds a ZeroMQ REP socket, Batsim connects and asks. Everything but the
+socket is in :mod:`hdsim.batsim.translation`.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hdsim.batsim.process import Process
+from hdsim.batsim.protocol import SEPARATOR
+from hdsim.batsim.pstates import PStates
+from hdsim.batsim.translation import Translation
+from hdsim.errors import BackendError, ConfigError
+from hdsim.replay import ReplayBar, make_contention, perform, replay, set_stage
+from hdsim.state import FinalState
+
+if TYPE_CHECKING:
+    from hdsim.agent import Agent
+    from hdsim.contention import ProcessorContention
+    from hdsim.platform import Platform
+    from hdsim.results import Result
+    from hdsim.workload import Workload
+
+log = logging.getLogger(__name__)
+
+#: Where a scheduler binds that Batsim looks for without options.
+DEFAULT_SOCKET = "tcp://*:28000"
+_PRIVATE_SOCKET = "tcp://127.0.0.1:*"
+#: s; a wait is cut into pieces so that signals and the death of the child are noticed.
+_PATIENCE = 0.2
+#: s; times are printed with six decimals and may have been rounded twice.
+_TOLERANCE = 2e-6
+_OUTPUTS = "out"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the backend, the keys of ``conf/backend/batsim.yaml``.
+
+    Attributes:
+        executable: Batsim's name on PATH or its path; not used when there is a `socket`.
+        arguments: Further arguments for it.
+        socket: Endpoint to bind, at which a Batsim started by someone else is waited for.
+        timeout: s that Batsim may stay silent.
+        energy: Set P-states and let Batsim account for energy.
+        kill_at_walltime: Give jobs their kill limits.
+    """
+
+    executable: str = "batsim"
+    arguments: Sequence[str] = field(default=())
+    socket: str | None = None
+    timeout: float = 60.0
+    energy: bool = True
+    kill_at_walltime: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """Takes the settings from a configuration's part ``backend``."""
+        return cls(**{key.name: config[key.name] for key in fields(cls) if key.name in config})
+
+
+def check(settings: Settings, platform: Platform, workload: Workload, contention: str | Mapping[str, Any]) -> None:
+    """Finds out before time 0 whether Batsim can do what is asked for.
+
+    Raises:
+        ConfigError: It cannot; one message with all reasons.
+    """
+    from hdsim.contention.threshold import Threshold
+
+    faults: list[str] = []
+    try:
+        import zmq  # noqa: F401 - only to know whether it is there
+    except ImportError:
+        faults.append("pyzmq is not installed: pip install 'hdsim[batsim]'")
+    if settings.socket is None and shutil.which(settings.executable) is None:
+        faults.append(
+            f"expected Batsim on PATH or its path in backend.executable, found no program '{settings.executable}' "
+            "(docs/batsim.md says how to get it), or backend.socket, where a running one connects to"
+        )
+    model = make_contention(contention, platform)
+    if model is not None and not isinstance(model, Threshold):
+        faults.append(f"contention: expected none or threshold, which P-states can express, got {type(model).__name__}")
+    elif model is not None and not settings.energy:
+        faults.append("contention threshold sets P-states, which Batsim only does with backend.energy=true")
+    instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
+    if instant:
+        faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")
+    if workload.job_id.dtype == object and any(SEPARATOR in str(own) for own in workload.job_id.tolist()):
+        faults.append(f"expected job ids without '{SEPARATOR}', which Batsim puts behind the workload's name")
+    if faults:
+        raise ConfigError.many([ConfigError(fault, where="backend=batsim") for fault in faults])
+
+
+class Channel:
+    """The REP socket. Batsim asks, exactly one answer follows.
+
+    Args:
+        endpoint: Where to bind.
+        timeout: s that Batsim may stay silent.
+        stop: Signals received so far; there is nothing more to receive once there is one.
+
+    Raises:
+        ConfigError: It cannot be bound.
+    """
+
+    def __init__(self, endpoint: str, *, timeout: float, stop: Sequence[int] = ()) -> None:
+        import zmq
+
+        self._timeout, self._stop, self._again = timeout, stop, zmq.Again
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.REP)
+        self._socket.rcvtimeo = int(min(_PATIENCE, timeout) * 1000)
+        self._socket.sndtimeo = int(timeout * 1000)
+        # The last answer may still be on its way when the socket is closed.
+        self._socket.linger = int(min(2.0, timeout) * 1000)
+        try:
+            # A scheduler binds to an interface, which has no name.
+            self._socket.bind(endpoint.replace("//localhost:", "//127.0.0.1:"))
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(
+                f"expected an endpoint to bind such as {DEFAULT_SOCKET}, got '{endpoint}': {error}",
+                where="backend.socket",
+            ) from None
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.messages = 0
+
+    def receive(self, fault: Callable[[], str | None]) -> bytes | None:
+        """Waits for the next message; None when a signal came instead.
+
+        Args:
+            fault: Says what has become of Batsim if it is known to be dead.
+
+        Raises:
+            BackendError: Batsim is dead or has been silent for too long.
+        """
+        deadline = math.inf
+        while True:
+            try:
+                frames: list[bytes] = self._socket.recv_multipart()
+                break
+            except self._again:
+                if self._stop:
+                    return None
+            dead = fault()
+            now = time.monotonic()
+            if dead is not None:
+                raise BackendError(f"Batsim {dead}")
+            deadline = min(deadline, now + self._timeout - _PATIENCE)
+            if now >= deadline:
+                raise BackendError(self._silence())
+        self.messages += 1
+        if len(frames) != 1 or not frames[0].lstrip().startswith(b"{"):
+            shown = b" ".join(frames)[:40]
+            raise BackendError(
+                f"expected JSON in one frame, the protocol of Batsim 3 and 4, got {len(frames)} frames beginning with "
+                f"{shown!r} (Batsim 5 speaks FlatBuffers)"
+            )
+        return frames[0]
+
+    def _silence(self) -> str:
+        if self.messages:
+            return f"Batsim has sent nothing for {self._timeout:g} s after the reply to its message {self.messages}"
+        return f"no Batsim has connected to {self.endpoint} within {self._timeout:g} s"
+
+    def send(self, text: str) -> None:
+        """Answers.
+
+        Raises:
+            BackendError: The answer cannot be sent in time.
+        """
+        try:
+            self._socket.send(text.encode())
+        except self._again:
+            raise BackendError(f"Batsim has not taken a reply for {self._timeout:g} s") from None
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._context.destroy()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BatsimBackend:
+    """A Batsim on the other end of a channel, as a :class:`hdsim.replay.Backend`.
+
+    Args:
+        channel: The socket.
+        translation: The conversation.
+        fault: Says what has become of Batsim if it is known to be dead.
+    """
+
+    def __init__(
+        self, channel: Channel, translation: Translation, fault: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._channel = channel
+        self._translation = translation
+        self._fault = fault
+
+    def advance(self) -> bool:
+        """Receives messages up to the next one with news; False when the simulation is over or a signal came."""
+        channel, translation = self._channel, self._translation
+        while True:
+            text = channel.receive(self._fault)
+            if text is None:
+                return False
+            if translation.read(text):
+                return True
+            channel.send(translation.write())
+            if translation.ended:
+                return False
+
+    def apply(self) -> None:
+        """Answers with the decisions."""
+        self._channel.send(self._translation.write())
+
+
+def run(
+    platform: Platform,
+    workload: Workload,
+    agent: str | Mapping[str, Any] | Agent,
+    directory: str | Path,
+    settings: Settings | None = None,
+    *,
+    contention: str | Mapping[str, Any] = "none",
+    seed: int = 0,
+    progress: bool = False,
+    check_state: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> tuple[Result, dict[str, Any]]:
+    """Replays a workload on a Batsim under an agent; the counterpart of :func:`hdsim.replay.simulate`.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        agent: See :func:`hdsim.replay.simulate`. One that has an attribute `batsim` finds the
+            :class:`~hdsim.batsim.translation.Translation` there, for requests that only Batsim understands.
+        directory: Gets Batsim's input, its output and its log.
+        settings: Where Batsim is.
+        contention: ``none`` or ``threshold``.
+        seed: Seed of everything random in the agent.
+        progress: Show a progress bar on standard error.
+        check_state: Assert all invariants of the state at every message (slow).
+        config: Settings to keep in the result.
+
+    Returns:
+        The result, and what is known of the Batsim that made it.
+
+    Raises:
+        ConfigError: Batsim cannot do what is asked for, or the socket cannot be bound.
+        BackendError: Batsim cannot be started, died, hangs, or says what it must not. The error's `result` has what
+            was done by then.
+        DecisionError: The agent asked for something impossible.
+        Interrupted: SIGINT or SIGTERM came.
+    """
+    settings = settings or Settings()
+    check(settings, platform, workload, contention)
+    stage = set_stage(platform, workload, agent, contention=contention, seed=seed)
+    model: ProcessorContention | None = stage.contention  # type: ignore[assignment]
+    pstates = PStates(platform, workload, model) if settings.energy else None
+    translation = Translation(stage.cluster, impossible=stage.impossible.tolist(), pstates=pstates)
+    if hasattr(stage.agent, "batsim"):
+        stage.agent.batsim = translation
+    files = Files(Path(directory), settings)
+    files.write(platform, workload)
+    facts: dict[str, Any] = {"name": "batsim", "version": None}
+
+    def play(stop: list[int], bar: ReplayBar) -> None:
+        with ExitStack() as stack:
+            endpoint = settings.socket or _PRIVATE_SOCKET
+            channel = stack.enter_context(Channel(endpoint, timeout=settings.timeout, stop=stop))
+            command = files.command(channel.endpoint)
+            if settings.socket is None:
+                process = stack.enter_context(Process(command, files.log))
+                backend = BatsimBackend(channel, translation, process.fault)
+            else:
+                log.warning("waiting for Batsim at %s; to start it: %s", channel.endpoint, " ".join(command))
+                backend = BatsimBackend(channel, translation)
+            replay(backend, stage.cluster, stage.agent, stop, bar, check=check_state)
+            facts.update(endpoint=channel.endpoint, messages=channel.messages)
+            if settings.socket is None and not stop:
+                process.wait(settings.timeout)
+                facts.update(files.outcome(translation))
+
+    return perform(play, stage.cluster, progress=progress, config=config), facts
+
+
+class Files:
+    """What goes into Batsim and what comes out of it, in a folder ``batsim`` of the run directory.
+
+    Args:
+        directory: The run directory.
+        settings: Settings of the backend.
+    """
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self._folder = directory / "batsim"
+        self._settings = settings
+        self.platform = self._folder / "platform.xml"
+        self.workload = self._folder / "workload.json"
+        self.log = self._folder / "batsim.log"
+
+    def write(self, platform: Platform, workload: Workload) -> None:
+        """Writes platform and workload in Batsim's formats, times from the first submission on."""
+        from hdsim.readers.batsim import write_batsim
+        from hdsim.simgrid import to_xml
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for old in self._folder.glob(f"{_OUTPUTS}_*"):
+            old.unlink()
+        self.platform.write_bytes(to_xml(platform, pstates=self._settings.energy))
+        columns: dict[str, Any] = {"original_submission_time": workload.submission_time}
+        if not self._settings.kill_at_walltime:
+            columns |= {"walltime": np.inf}
+        write_batsim(workload.replaced(**columns), self.workload, platform)
+
+    def command(self, endpoint: str) -> list[str]:
+        """The command that starts a Batsim for this run."""
+        settings = self._settings
+        return [
+            shutil.which(settings.executable) or settings.executable,
+            "-s", endpoint.replace("//0.0.0.0:", "//localhost:"),
+            "-p", str(self.platform),
+            "-w", str(self.workload),
+            "-e", str(self._folder / _OUTPUTS),
+            *(["-E"] if settings.energy else []),
+            *settings.arguments,
+        ]  # fmt: skip
+
+    def outcome(self, translation: Translation) -> dict[str, Any]:
+        """Reads Batsim's own account and compares it with what was heard from it.
+
+        Raises:
+            BackendError: A file is missing or damaged, or tells another story.
+        """
+        schedule = _rows(self._folder / f"{_OUTPUTS}_schedule.csv")
+        path = self._folder / f"{_OUTPUTS}_jobs.csv"
+        cluster = translation.cluster
+        abandoned = set(translation.abandoned)
+        untold = {row for row, state in enumerate(cluster.state) if state > FinalState.RUNNING} | abandoned
+        for line, row in enumerate(_rows(path), 2):
+            where = f"{path}:{line}"
+            job = translation.rows.get(f"{row.get('workload_name')}{SEPARATOR}{row.get('job_id')}")
+            if job is None:
+                raise BackendError(f"unknown job '{row.get('job_id')}'", where=where)
+            untold.discard(job)
+            state = FinalState.REJECTED if job in abandoned else FinalState(cluster.state[job])
+            _compare(row, "final_state", state.name, where)
+            if not math.isnan(cluster.finish_time[job]):
+                _compare(row, "starting_time", cluster.starting_time[job], where)
+                _compare(row, "finish_time", cluster.finish_time[job], where)
+                found = row.get("allocated_resources") or ""
+                translation.check_allocation(job, found, f"{where}: allocated_resources")
+        if untold:
+            raise BackendError(f"expected a row for every job, {len(untold)} are missing", where=str(path))
+        if len(schedule) != 1:
+            raise BackendError(f"expected one row, got {len(schedule)}", where=str(self._folder))
+        return {
+            "version": schedule[0].get("batsim_version"),
+            "consumed_joules": float(schedule[0].get("consumed_joules") or "nan"),
+            "abandoned_jobs": len(abandoned),
+        }
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        raise BackendError("expected Batsim to have written this file, it is missing", where=str(path))
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _compare(row: Mapping[str, str], key: str, expected: str | float, where: str) -> None:
+    """Compares a field of Batsim's output with what its messages said.
+
+    Raises:
+        BackendError: They differ.
+    """
+    found = row.get(key) or ""
+    if isinstance(expected, str):
+        same = found == expected
+    else:
+        try:
+            same = math.isclose(float(found), expected, rel_tol=1e-12, abs_tol=_TOLERANCE)
+        except ValueError:
+            same = False
+    if not same:
+        raise BackendError(f"{key}: expected {expected}, as Batsim's messages said, got '{found}'", where=where)

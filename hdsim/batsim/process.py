@@ -1,0 +1,98 @@
+"""A Batsim started by hdsim, which never outlives it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hdsim.errors import BackendError
+
+#: Lines of its log that an error quotes.
+_QUOTED = 5
+_PR_SET_PDEATHSIG = 1
+
+
+class Process:
+    """A child in a process group of its own; leaving the context kills whatever is left of the group.
+
+    Args:
+        command: Program and arguments.
+        log: File that gets its output.
+
+    Raises:
+        BackendError: It cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.command = list(command)
+        self._log = log
+        parent = os.getpid()
+        libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+        def die_with_parent() -> None:
+            # Not even a SIGKILL of hdsim leaves a child behind that would wait for a reply for ever.
+            if libc is not None:
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != parent:
+                    os._exit(1)
+
+        try:
+            with log.open("wb") as file:
+                self._child = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,  # noqa: PLW1509 - makes two system calls, takes no lock
+                )
+        except OSError as error:
+            raise BackendError(f"'{command[0]}' cannot be started: {error.strerror}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    def fault(self) -> str | None:
+        """Says how the child died; None while it lives."""
+        status = self._child.poll()
+        if status is None:
+            return None
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"{how}{self._last_words()}"
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a proper end.
+
+        Raises:
+            BackendError: It does not end in time, or with an error.
+        """
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise BackendError(
+                f"Batsim has not ended {seconds:g} s after the end of the simulation{self._last_words()}"
+            ) from None
+        if self._child.returncode:
+            raise BackendError(f"Batsim {self.fault()}")
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        words = [line.strip() for line in lines if line.strip()][-_QUOTED:]
+        return (
+            f"; its last words in {self._log}: {' | '.join(words)}" if words else f"; it wrote nothing to {self._log}"
+        )
