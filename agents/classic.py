@@ -79,7 +79,8 @@ class ClassicAgent(Agent):
             candidates.add(cluster.submitted)
         if backfill is not None:
             backfill.ended(cluster)
-        if not cluster.queue or not cluster.n_idle:
+        # A full machine can be left alone, unless its next job is to be settled on now.
+        if not cluster.queue or not (cluster.n_idle or self._commit_head):
             return
         if self._order.moving:
             queue.refresh(cluster)

@@ -50,6 +50,8 @@ class SimBackend(simpy.Environment):
         cluster: State to drive.
         contention: Contention model, or None for jobs that never slow each other down.
         kill_at_walltime: Kill a job when its walltime has passed.
+        batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
+            scheduling pass after each.
         impossible: Jobs to turn away at their submission.
     """
 
@@ -61,12 +63,14 @@ class SimBackend(simpy.Environment):
         *,
         contention: Contention | None = None,
         kill_at_walltime: bool = False,
+        batch_events: bool = True,
         impossible: Iterable[int] = (),
     ) -> None:
         super().__init__()
         self.cluster = cluster
         self._progress = make_progress(platform, workload, contention) if contention else None
         self._kill_at_walltime = kill_at_walltime
+        self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._runtime: list[float] = workload.runtime.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
@@ -92,6 +96,8 @@ class SimBackend(simpy.Environment):
         ended.clear()
         cluster.rejected.clear()
         self._called = False
+        if not self._batch_events:
+            return self._advance_by_one()
         arrival = self._submission[self._next]
         while True:
             now = queue[0][0] if queue else math.inf
@@ -108,6 +114,21 @@ class SimBackend(simpy.Environment):
             if arrival == now:
                 arrival = self._arrive(now)
             if submitted or ended or self._called:
+                return True
+
+    def _advance_by_one(self) -> bool:
+        cluster = self.cluster
+        while True:
+            arrival, date = self._submission[self._next], self.peek()
+            self._now = cluster.now = min(arrival, date)
+            if self._now == math.inf:
+                return False
+            if arrival <= date:
+                self._arrive_one(self._next)
+                self._next += 1
+            else:
+                self.step()
+            if cluster.submitted or cluster.ended or self._called:
                 return True
 
     def apply(self) -> None:
@@ -161,15 +182,18 @@ class SimBackend(simpy.Environment):
 
     def _arrive(self, now: float) -> float:
         """Submits the jobs of this instant; returns the date of the next ones."""
-        submission, submit, job = self._submission, self.cluster.submit, self._next
+        submission, job = self._submission, self._next
         while submission[job] == now:
-            if job in self._impossible:
-                self.cluster.refuse(job)
-            else:
-                submit(job)
+            self._arrive_one(job)
             job += 1
         self._next = job
         return submission[job]
+
+    def _arrive_one(self, job: int) -> None:
+        if job in self._impossible:
+            self.cluster.refuse(job)
+        else:
+            self.cluster.submit(job)
 
     def _on_completion(self, event: Alarm) -> None:
         job = event._value

@@ -69,6 +69,7 @@ def simulate(
     contention: str | Mapping[str, Any] = "none",
     seed: int = 0,
     kill_at_walltime: bool = False,
+    batch_events: bool = True,
     progress: bool = False,
     check: bool = False,
     config: Mapping[str, Any] | None = None,
@@ -82,6 +83,7 @@ def simulate(
         contention: Name of a file in ``conf/contention``, or its content as a mapping.
         seed: Seed of everything random in the replay.
         kill_at_walltime: Kill jobs at their walltime.
+        batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
         progress: Show a progress bar on standard error.
         check: Assert all invariants of the state at every instant (slow).
         config: Settings to keep in the result.
@@ -99,7 +101,7 @@ def simulate(
     cluster, order = stage.cluster, stage.agent.strict_order
 
     def play(stop: list[int], bar: ReplayBar) -> None:
-        if isinstance(cluster.cores, OrderedCores) and order is not None and not check:
+        if isinstance(cluster.cores, OrderedCores) and order is not None and batch_events and not check:
             durations, finals = _outcomes(workload, kill_at_walltime=kill_at_walltime)
 
             def look() -> bool:
@@ -114,6 +116,7 @@ def simulate(
                 cluster,
                 contention=stage.contention,
                 kill_at_walltime=kill_at_walltime,
+                batch_events=batch_events,
                 impossible=stage.impossible.tolist(),
             )
             replay(backend, cluster, stage.agent, stop, bar, check=check)
@@ -195,8 +198,6 @@ def perform(
             error.result = result(interrupted=True)
             raise
         done = result(interrupted=bool(stop))
-        # Freed here, the many placements need not be gone through by the collector.
-        cluster.placements.clear()
     if stop:
         raise Interrupted(done, stop[0])
     if cluster.queue:
@@ -320,8 +321,9 @@ class ReplayBar:
     def update(self) -> None:
         """Brings the bar up to date."""
         cluster = self._cluster
-        done = len(cluster.placements) - len(cluster.running)
-        self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d, queue {len(cluster.queue)}", refresh=False)
+        started = sum(len(jobs) for jobs, _ in cluster.compacted) + len(cluster.placements)
+        done = started - len(cluster.running)
+        self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d", refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ def test_rlscheduler_table(cluster: Platform, lublin_256: Workload, order: str, 
     slowdowns = []
     for first in rlscheduler.WINDOWS:
         agent = ClassicAgent(order, commit_head=True, backfill=backfill)
-        result = simulate(cluster, lublin_256[first : first + rlscheduler.LENGTH], agent)
+        result = simulate(cluster, lublin_256[first : first + rlscheduler.LENGTH], agent, batch_events=False)
         slowdowns.append(result.metrics["mean_bounded_slowdown"])
     published = rlscheduler.PUBLISHED[order][backfill == "rlscheduler"]
     assert round(sum(slowdowns) / len(slowdowns), 2) == published

@@ -24,6 +24,9 @@ WORKLOAD = hdsim.Workload.from_columns(
 )
 QUEUED = np.arange(4)
 
+#: Names of hdsim itself; other tests register some of their own.
+SHIPPED = [name for name, order in ORDERS.items() if order.score.__module__ == "hdsim.policies.orders"]
+
 
 def cluster_at(now, running=()):
     platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4, memory_gb_per_node=2.0, mem_bw=100.0)
@@ -211,7 +214,7 @@ def test_backfilling_honours_memory():
 
 
 @pytest.mark.parametrize("backfill", [name for name in BACKFILLS if name != "rlscheduler"])
-@pytest.mark.parametrize("order", sorted(ORDERS))
+@pytest.mark.parametrize("order", sorted(SHIPPED))
 def test_every_order_with_every_backfilling_serves_all_jobs(order, backfill):
     rng = np.random.default_rng(5)
     workload = hdsim.Workload.from_columns(

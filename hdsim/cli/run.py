@@ -169,7 +169,7 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
         result, facts = _replay(config, inputs, directory)
         run.finish(result, **facts)
     except Interrupted as stopped:
-        run.finish(stopped.result)
+        run.interrupt(stopped.result, stopped.signal)
         stopped.args = (f"{stopped}; the jobs finished by then are in {_shown(directory)}",)
         raise
     except KeyboardInterrupt as error:
@@ -198,7 +198,7 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
         return result, {"backend": facts}
     from hdsim.replay import simulate
 
-    options["kill_at_walltime"] = backend["kill_at_walltime"]
+    options |= {key: backend[key] for key in ("kill_at_walltime", "batch_events")}
     return simulate(inputs.platform, inputs.workload, inputs.agent, **options), {}
 
 

@@ -423,11 +423,11 @@ class RLScheduler:
             self._ends.remove(job)
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
-        """Starts, in order, what ends before the head's first reservation."""
+        """Starts, in order of submission, what ends before the head's first reservation."""
         if self._head != head:
             self._head = head
             self._earliest = _SpareCores(cluster, self._ends, head).shadow
-        for job in order.jobs():
+        for job in list(cluster.queue):
             if job == head or cluster.now + cluster.requested_time[job] >= self._earliest:
                 continue
             placement = cluster.pick(job)
