@@ -5,11 +5,12 @@ import sys
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_replay import replay
 
 from hdsim.errors import ConfigError
+from hdsim.network import maxmin
 from hdsim.network.fluid import Fluid
 from hdsim.network.maxmin import MaxMin
 from hdsim.platform import Platform
@@ -120,7 +121,6 @@ def test_rates_equal_those_of_exact_progressive_filling_after_every_change(capac
 
 
 @given(CAPACITIES, st.lists(st.tuples(TASKS, st.integers(0, 9), st.booleans()), min_size=1, max_size=15))
-@settings(max_examples=300)
 def test_tasks_that_use_resources_unevenly_have_a_bottleneck_each(capacities, changes):
     solver = MaxMin(capacities)
     present = []
@@ -135,6 +135,15 @@ def test_tasks_that_use_resources_unevenly_have_a_bottleneck_each(capacities, ch
             solver.set_bound(present[0], 7.0)
         solver.solve()
         assert_fair(solver, present)
+
+
+def test_levels_converge_when_no_set_of_bottlenecks_is_confirmed(monkeypatch):
+    monkeypatch.setattr(maxmin, "_exact_rates", lambda *_: None)
+    solver = MaxMin([7.0, 5.0, 3.0])
+    uses = [((0, 1), (1.0, 2.0)), ((1, 2), (1.0, 3.0)), ((0, 2), (4.0, 1.0)), ((0, 1, 2), (1.0, 1.0, 2.0))]
+    activities = [solver.add(None, resources, usages) for resources, usages in uses]
+    solver.solve()
+    assert_fair(solver, activities)
 
 
 def test_flows_of_other_components_are_left_alone():

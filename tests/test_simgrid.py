@@ -71,10 +71,14 @@ def speeds(host):
     return [float(text.rstrip("Gf")) * units["Gf" if text.endswith("Gf") else "f"] for text in texts]
 
 
+def interpreter():
+    """The Python that has SimGrid."""
+    return sys.executable if importlib.util.find_spec("simgrid") else shutil.which("python3", path="/usr/bin")
+
+
 def simgrid(path, pairs=()):
-    python = sys.executable if importlib.util.find_spec("simgrid") else shutil.which("python3", path="/usr/bin")
     done = subprocess.run(
-        [python, "-c", PROBE, str(path), json.dumps(pairs)], capture_output=True, text=True, timeout=300
+        [interpreter(), "-c", PROBE, str(path), json.dumps(pairs)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

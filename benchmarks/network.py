@@ -1,0 +1,123 @@
+"""Speed of the fluid network, as CPU time on one core.
+
+python benchmarks/network.py
+python benchmarks/network.py --only local component
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from hdsim.network.fluid import Fluid
+from hdsim.network.maxmin import MaxMin
+from hdsim.platform import Platform, load_platform
+from hdsim.resources import resolve
+
+MB = 1e6
+
+
+def cluster(nodes: int) -> Platform:
+    """One cluster of nodes with links of 1 GB/s."""
+    return Platform.homogeneous(nodes=nodes, cores_per_node=1, bandwidth="1GBps")
+
+
+def least(work: Callable[[], float], rounds: int = 5) -> float:
+    """Least of a few measurements, in s of CPU time."""
+    gc.collect()
+    return min(work() for _ in range(rounds))
+
+
+def event_seconds(flows: int, sharing: int = 5, events: int = 4000) -> float:
+    """CPU time of an event (a flow leaves or enters, `sharing` share its link) with `flows` flows in the system."""
+    groups = flows // sharing
+    fluid = Fluid(cluster(groups * (sharing + 1)))
+    nodes = [range(group * (sharing + 1), (group + 1) * (sharing + 1)) for group in range(groups)]
+    for group in nodes:
+        for source in group[1:]:
+            fluid.start(source, source, group[0], 100 * MB, 0.0)
+    assert len(list(fluid.settle(0.0))) == flows
+    chosen = np.random.default_rng(1).integers(0, groups, events // 2).tolist()
+
+    def work() -> float:
+        begin = time.process_time()
+        for group in chosen:
+            target, source = nodes[group][0], nodes[group][1]
+            fluid.end(source, 0.001)
+            assert len(list(fluid.settle(0.001))) == sharing - 1
+            fluid.start(source, source, target, 100 * MB, 0.001)
+            assert len(list(fluid.settle(0.001))) == sharing
+        return (time.process_time() - begin) / events
+
+    return least(work)
+
+
+def bench_local() -> None:
+    """Cost of an event against the number of flows in the system."""
+    few, many = event_seconds(100), event_seconds(10_000)
+    print(f"event among       100 flows, 5 to a link {few * 1e6:10.1f} us")
+    print(f"event among    10,000 flows, 5 to a link {many * 1e6:10.1f} us {many / few:8.2f} x, limit 2")
+
+
+def bench_component() -> None:
+    """Solving one component of random flows at once."""
+    for flows in (2, 10, 100, 1000):
+        nodes = max(2, flows // 4)
+        rng = np.random.default_rng(flows)
+        ends = [rng.choice(nodes, 2, replace=False).tolist() for _ in range(flows)]
+
+        def work(nodes: int = nodes, ends: list[list[int]] = ends) -> float:
+            solver = MaxMin([1.0] * (2 * nodes))
+            for source, target in ends:
+                solver.add(None, (2 * source, 2 * target + 1), (1.0, 1.0))
+            begin = time.process_time()
+            solver.solve()
+            return time.process_time() - begin
+
+        seconds = least(work, 20)
+        print(f"one component of {flows:>5,} flows {seconds * 1e6:18.1f} us {seconds / flows * 1e6:8.2f} us a flow")
+
+
+def bench_phases() -> None:
+    """Rings of tasks on gaia, one after the other: communication phases per second."""
+    gaia = load_platform(resolve("platforms", "gaia"))
+    phases = 2000
+    rng = np.random.default_rng(1)
+    rings = []
+    for _ in range(phases):
+        first, size = int(rng.integers(0, gaia.n_nodes - 8)), int(rng.integers(2, 9))
+        rings.append([(first + i, first + (i + 1) % size, MB) for i in range(size)])
+
+    def work() -> float:
+        fluid, now = Fluid(gaia), 0.0
+        begin = time.process_time()
+        for key, ring in enumerate(rings):
+            fluid.start_phase(key, ring, now)
+            over = False
+            while not over:
+                ((_, seconds),) = fluid.settle(now)
+                now += seconds
+                over = fluid.advance(key, now)
+        return time.process_time() - begin
+
+    seconds = least(work)
+    print(f"rings of 2 to 8 nodes on gaia {phases / seconds:25,.0f} phases/s")
+
+
+BENCHMARKS = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}
+
+
+def main() -> None:
+    """Runs the benchmarks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME")
+    for name in parser.parse_args().only:
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()
