@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -234,3 +235,16 @@ def test_an_interrupted_run_keeps_the_jobs_finished_so_far(root: Path, tmp_path:
     assert "interrupted" in stderr and "Traceback" not in stderr
     assert manifest(tmp_path / "out")["status"] == "interrupted"
     assert 1 < len((tmp_path / "out/jobs.csv").read_text().splitlines()) < 4000
+
+
+def test_a_run_directory_that_cannot_be_made(hdsim: Run) -> None:
+    done = hdsim("run", "workload.jobs=5", "hydra.run.dir=/proc/nowhere/run")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("hdsim: error: /proc/nowhere")
+
+
+def test_a_reader_that_has_enough(root: Path) -> None:
+    script = 'python -m hdsim platform show gaia --help | head -c 1; echo "${PIPESTATUS[0]}"'
+    environment = {**os.environ, "PYTHONPATH": str(root), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
+    assert "Traceback" not in done.stderr

@@ -82,6 +82,15 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
             raise
         click.echo(f"hdsim: error: {error}", err=True)
         sys.exit(1 if isinstance(error, BackendError) else 2)
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has enough; nothing more can be written, not even at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if not error.filename or os.environ.get("HDSIM_DEBUG"):
+            raise
+        click.echo(f"hdsim: error: {error.filename}: cannot be used: {error.strerror}", err=True)
+        sys.exit(2)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)
         sys.exit(1)
