@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import hdsim
 from hdsim.agent import make_agent
-from hdsim.batsim.translation import Translation
+from hdsim.batsim import backend
+from hdsim.batsim.hosts import load_hosts
+from hdsim.batsim.pstates import PStates
+from hdsim.batsim.server import Options, Server, converse, read_jobs
+from hdsim.batsim.translation import Translation, host_order
+from hdsim.cores import CORE_POLICIES
+from hdsim.errors import BackendError, ConfigError, DecisionError
+from hdsim.generators import lublin
 from hdsim.readers.batsim import read_batsim
+from hdsim.replay import Interrupted, set_stage
+from hdsim.resources import resolve
+from hdsim.results import Result
 from hdsim.state import Cluster, FinalState
+
+ROOT = Path(__file__).resolve().parent.parent
+JOB_POLICIES = ("random", "first", "shortest", "smallest", "low_mem", "low_mem_bw")
+# s; both sides know times of six decimals.
+ROUNDING = 1e-6
+
+
+# Recorded conversations
 
 
 def exchanges(path: Path) -> Iterator[tuple[str, Any]]:
@@ -24,7 +54,7 @@ def exchanges(path: Path) -> Iterator[tuple[str, Any]]:
         yield asked["raw"], answered["msg"]
 
 
-def converse(translation: Translation, agent: hdsim.Agent, messages: Sequence[tuple[str, Any]]) -> None:
+def answer(translation: Translation, agent: hdsim.Agent, messages: Sequence[tuple[str, Any]]) -> None:
     """Lets an agent answer recorded messages and compares its replies with the recorded ones."""
     agent.begin(translation.cluster)
     for raw, reply in messages:
@@ -40,7 +70,7 @@ def test_recorded_easy(shared_data: Path) -> None:
     platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=1, gflops_per_core=1.0)
     workload = hdsim.load_workload(folder / "transcript_inputs/tiny2.json", platform)
     cluster = Cluster(platform, workload, fixed_policy=True)
-    converse(Translation(cluster), make_agent("easy"), list(exchanges(folder / "transcript-easy.jsonl")))
+    answer(Translation(cluster), make_agent("easy"), list(exchanges(folder / "transcript-easy.jsonl")))
     assert cluster.starting_time == [0, 10, 2, 20]
     assert cluster.finish_time == [10, 20, 7, 50]
 
@@ -110,7 +140,7 @@ def test_recorded_probe(shared_data: Path) -> None:
     cluster = Cluster(platform, workload)
     probe = Probe()
     probe.batsim = Translation(cluster, pstates=probe)
-    converse(probe.batsim, probe, list(exchanges(folder / "transcript.jsonl")))
+    answer(probe.batsim, probe, list(exchanges(folder / "transcript.jsonl")))
     assert [FinalState(state).name for state in cluster.state] == [
         "COMPLETED_SUCCESSFULLY",
         "COMPLETED_WALLTIME_REACHED",
@@ -123,3 +153,383 @@ def test_recorded_probe(shared_data: Path) -> None:
     np.testing.assert_array_equal(cluster.starting_time, [0, 0, 1.5, np.nan, 5, 12, 13])
     np.testing.assert_array_equal(cluster.finish_time, [10, 5, 3.318182, np.nan, 6, 13, 15])
     assert probe.batsim.answer == {"consumed_energy": 571.75}
+
+
+# Against hdsim's own Batsim side, without a socket
+
+
+def replayed(
+    platform: hdsim.Platform,
+    workload: hdsim.Workload,
+    agent: str | hdsim.Agent,
+    folder: Path,
+    *,
+    contention: str = "none",
+    energy: bool = True,
+    kill_at_walltime: bool = False,
+    check: bool = False,
+    renamed: Callable[[bytes], bytes] = bytes,
+) -> Result:
+    """What an agent makes of a workload when it is told about it in messages only."""
+    files = backend.Files(folder, backend.Settings(energy=energy, kill_at_walltime=kill_at_walltime))
+    files.write(platform, workload)
+    files.platform.write_bytes(renamed(files.platform.read_bytes()))
+    hosts = load_hosts(files.platform)
+    server = Server(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=energy))
+    stage = set_stage(platform, workload, agent, contention=contention, seed=1)
+    pstates = PStates(platform, workload, stage.contention) if energy else None  # type: ignore[arg-type]
+    translation = Translation(stage.cluster, impossible=stage.impossible.tolist(), pstates=pstates)
+    stage.agent.begin(stage.cluster)
+
+    def exchange(message: str) -> str:
+        if translation.read(message):
+            stage.agent.decide(stage.cluster)
+        reply = translation.write()
+        if check:
+            stage.cluster.check()
+        return reply
+
+    converse(server, exchange)
+    assert translation.ended
+    return Result.of(stage.cluster, config=None, wall_seconds=0.0, interrupted=False)
+
+
+def assert_equal(batsim: Result, sim: Result, tolerance: float = ROUNDING) -> None:
+    """Job by job: outcome and cores equal, times up to the rounding of the protocol."""
+    np.testing.assert_array_equal(batsim.state, sim.state)
+    assert list(batsim.jobs["allocated_resources"]) == list(sim.jobs["allocated_resources"])
+    np.testing.assert_allclose(batsim.starting_time, sim.starting_time, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(batsim.finish_time, sim.finish_time, rtol=0, atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def platform() -> hdsim.Platform:
+    """16 cores of two speeds."""
+    return hdsim.load_platform(resolve("platforms", "teaching"))
+
+
+def made_up(jobs: int, seed: int = 0, **columns: Any) -> hdsim.Workload:
+    """Jobs of which many wait, and many want the same node's memory or the same processor's bandwidth."""
+    rng = np.random.default_rng(seed)
+    runtime = rng.integers(1, 500, jobs)
+    made = {
+        "submission_time": np.sort(rng.integers(0, jobs * 60, jobs)),
+        "runtime": runtime,
+        "requested_time": runtime * rng.integers(1, 4, jobs),
+        "requested_cores": rng.choice([1, 1, 2, 3, 4, 8, 16], jobs),
+        "memory": rng.choice([0, 500, 2000, 4000], jobs),
+        "memory_bandwidth": rng.choice([0, 4, 8, 12, 16, 20, 24], jobs),
+    }
+    return hdsim.Workload.from_columns(**(made | columns))
+
+
+@pytest.mark.parametrize("core_policy", CORE_POLICIES)
+@pytest.mark.parametrize("job_policy", JOB_POLICIES)
+def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy: str, core_policy: str) -> None:
+    workload, agent = made_up(200), f"{job_policy}-{core_policy}"
+    sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
+    assert len(sim.oversubscribed[0]) > 10
+    assert_equal(replayed(platform, workload, agent, tmp_path, contention="threshold", check=True), sim)
+
+
+@pytest.mark.parametrize("energy", [True, False])
+@pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative", "easy-sjf", "easy-saf-low_power", "wfp3", "tetris"])
+def test_backfilling_and_orders(platform: hdsim.Platform, tmp_path: Path, agent: str, energy: bool) -> None:
+    workload = made_up(300, seed=3)
+    assert_equal(
+        replayed(platform, workload, agent, tmp_path, energy=energy), hdsim.simulate(platform, workload, agent, seed=1)
+    )
+
+
+def test_exact_on_one_speed(tmp_path: Path) -> None:
+    machine = hdsim.Platform.homogeneous(nodes=16, cores_per_node=1, gflops_per_core=10.0)
+    workload = made_up(400, memory=0)
+    sim = hdsim.simulate(machine, workload, "easy")
+    assert_equal(replayed(machine, workload, "easy", tmp_path, energy=False), sim, tolerance=0.0)
+
+
+class Busybody(hdsim.Agent):
+    """First fit that also rejects, kills and asks to be called, by chance."""
+
+    def begin(self, cluster: Cluster) -> None:
+        cluster.call_me_later(7.5)
+
+    def decide(self, cluster: Cluster) -> None:
+        chance = cluster.rng.random
+        for job in list(cluster.queue):
+            if chance() < 0.05:
+                cluster.reject(job)
+                continue
+            placement = cluster.pick(job)
+            if placement is not None and chance() < 0.7:
+                cluster.start(job, placement)
+        for job in list(cluster.running):
+            # A job started at this instant is not known to run yet on every backend.
+            if chance() < 0.05 and cluster.starting_time[job] < cluster.now:
+                cluster.kill(job)
+        if chance() < 0.2 or (cluster.queue and not cluster.running):
+            cluster.call_me_later(cluster.now + float(cluster.rng.integers(1, 20)))
+
+
+@pytest.mark.parametrize("contention", ["none", "threshold"])
+def test_every_decision(platform: hdsim.Platform, tmp_path: Path, contention: str) -> None:
+    workload = made_up(200, walltime=300.0, return_code=np.arange(200) % 7 == 3)
+    sim = hdsim.simulate(platform, workload, Busybody(), contention=contention, seed=1, kill_at_walltime=True)
+    assert len(np.unique(sim.state)) == 5
+    batsim = replayed(platform, workload, Busybody(), tmp_path, contention=contention, kill_at_walltime=True)
+    assert_equal(batsim, sim)
+
+
+def test_jobs_that_never_start(platform: hdsim.Platform, tmp_path: Path) -> None:
+    workload = made_up(20)
+    batsim = replayed(platform, workload, "void", tmp_path)
+    assert_equal(batsim, hdsim.simulate(platform, workload, "void"))
+    assert (batsim.state == FinalState.QUEUED).all()
+
+
+def test_jobs_that_cannot_run(platform: hdsim.Platform, tmp_path: Path) -> None:
+    workload = made_up(20, memory=np.where(np.arange(20) % 4 == 3, 1e9, 0))
+    batsim = replayed(platform, workload, "easy", tmp_path)
+    assert_equal(batsim, hdsim.simulate(platform, workload, "easy"))
+    assert (batsim.state == FinalState.REJECTED).sum() == 5
+
+
+def unpadded(xml: bytes) -> bytes:
+    return re.sub(rb"cor_0+(?=\d)", b"cor_", xml)
+
+
+def test_hosts_numbered_by_name(platform: hdsim.Platform, tmp_path: Path) -> None:
+    workload, agent = made_up(100), "shortest-high_gflops"
+    sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
+    batsim = replayed(platform, workload, agent, tmp_path, contention="threshold", renamed=unpadded)
+    assert [host for host in load_hosts(tmp_path / "batsim/platform.xml").names][:3] == ["cor_0", "cor_1", "cor_10"]
+    assert_equal(batsim, sim)
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["cor_0", "cor_1", "cor_2"], [0, 1, 2]),
+        (["cor_0", "cor_1", "cor_10", *(f"cor_{n}" for n in range(2, 10))], [0, 1, *range(3, 11), 2]),
+        (["node-3.grid", "node-1.grid", "node-2.grid"], [1, 2, 0]),
+        (["rack7-a2", "rack7-a1"], [1, 0]),
+        (["only"], [0]),
+        (["a1", "b1", "b2"], [0, 1, 2]),
+        (["Bourassa", "Fafard", "Jupiter"], [0, 1, 2]),
+    ],
+)
+def test_order_of_hosts(names: list[str], order: list[int]) -> None:
+    assert host_order(names) == order
+
+
+@pytest.mark.parametrize("names", [["b", "a"], ["a2", "a10", "b1", "b0"], ["cor_10", "cor_2"]])
+def test_order_of_hosts_that_nothing_tells(names: list[str]) -> None:
+    with pytest.raises(BackendError, match="expected host names that tell the core ids"):
+        host_order(names)
+
+
+jobs = st.lists(
+    st.tuples(
+        st.integers(0, 30), st.integers(1, 20), st.integers(1, 5), st.sampled_from([0, 100, 700]), st.integers(0, 9)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(jobs=jobs, agent=st.sampled_from(["easy", "conservative", "shortest-high_mem", "random-random", "busy", "void"]))
+@settings(max_examples=40)
+def test_any_workload(tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[int, ...]], agent: str) -> None:
+    submission, runtime, cores, memory, bandwidth = (np.array(column) for column in zip(*jobs, strict=True))
+    machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, memory_gb_per_node=1.0, mem_bw=10.0)
+    workload = hdsim.Workload.from_columns(
+        submission_time=submission,
+        runtime=runtime,
+        requested_cores=cores,
+        memory=memory,
+        memory_bandwidth=bandwidth,
+        walltime=15.0,
+    )
+    chosen = Busybody() if agent == "busy" else agent
+    options = {"contention": "threshold", "kill_at_walltime": True, "check": True}
+    batsim = replayed(machine, workload, chosen, tmp_path_factory.mktemp("run"), **options)
+    assert_equal(batsim, hdsim.simulate(machine, workload, chosen, seed=1, **options))
+
+
+# Messages that no Batsim should send
+
+BEGIN: dict[str, Any] = {
+    "nb_resources": 2,
+    "nb_compute_resources": 2,
+    "nb_storage_resources": 0,
+    "allow_compute_sharing": False,
+    "allow_storage_sharing": True,
+    "config": {},
+    "compute_resources": [{"id": 0, "name": "host0"}, {"id": 1, "name": "host1"}],
+    "storage_resources": [],
+    "workloads": {"w0": "workload.json"},
+    "profiles": {"w0": {}},
+}
+
+
+def message(now: float, *events: tuple[str, dict[str, Any]], at: float | None = None) -> str:
+    stamp = now if at is None else at
+    return json.dumps(
+        {"now": now, "events": [{"timestamp": stamp, "type": kind, "data": data} for kind, data in events]}
+    )
+
+
+def submission(job: str, cores: int = 1) -> tuple[str, dict[str, Any]]:
+    return "JOB_SUBMITTED", {"job_id": job, "job": {"id": job, "subtime": 0, "res": cores, "profile": "p"}}
+
+
+def completion(job: str, **changed: Any) -> tuple[str, dict[str, Any]]:
+    data = {"job_id": job, "job_state": "COMPLETED_SUCCESSFULLY", "return_code": 0, "alloc": "0"}
+    return "JOB_COMPLETED", data | changed
+
+
+def begun() -> tuple[Translation, hdsim.Agent]:
+    """A conversation about two jobs of one core at the point where the first was told to start on host 0."""
+    machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1)
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 0], runtime=[10, 10], requested_cores=[1, 1], job_id=[1, 2]
+    )
+    translation, agent = Translation(Cluster(machine, workload)), make_agent("fcfs")
+    agent.begin(translation.cluster)
+    for text in (message(0, ("SIMULATION_BEGINS", BEGIN)), message(1, submission("w0!1"))):
+        if translation.read(text):
+            agent.decide(translation.cluster)
+        translation.write()
+    return translation, agent
+
+
+def test_the_conversation_to_spoil_is_fine() -> None:
+    translation, _ = begun()
+    assert translation.read(message(2, completion("w0!1"), submission("w0!2")))
+    assert translation.cluster.ended == [0]
+    assert translation.cluster.submitted == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("\x08\x00\x00", "Batsim: expected JSON"),
+        ("{}", "expected an object with 'now' and a list of 'events'"),
+        ('{"now": 2, "events": [3]}', "events[0]: expected an object, got 3"),
+        ('{"now": "2", "events": []}', "now: expected a number of seconds, got 2"),
+        (message(0.5), "now: expected at least 1.000000"),
+        (message(2, ("REQUESTED_CALL", {}), at=0.5), "time goes back"),
+        (message(2, ("REQUESTED_CALL", {}), at=3), "time goes back"),
+        (message(2, ("JOB_SUBMITED", {})), "unknown event JOB_SUBMITED (did you mean 'JOB_SUBMITTED'?)"),
+        (message(2, ("NOTIFY", {"type": "end_of_days"})), "unknown notification 'end_of_days'"),
+        (message(2, ("NOTIFY", {"type": "event_machine_unavailable"})), "data.resources: expected hosts"),
+        (message(2, ("SIMULATION_BEGINS", BEGIN)), "SIMULATION_BEGINS: the simulation began before"),
+        (message(2, ("SIMULATION_ENDS", {})), "but 1 still run and 1 were never submitted"),
+        (message(2, ("REQUESTED_CALL", {})), "nobody has asked to be called"),
+        (message(2, ("JOB_SUBMITTED", {"job_id": "w0!2"})), "data.job: expected an object, got nothing"),
+        (message(2, submission("w0!3")), "unknown job 'w0!3': expected one of the 2 of the workload given to hdsim"),
+        (message(2, submission("w0!1")), "job w0!1: expected a job that is NOT_SUBMITTED, it is RUNNING"),
+        (message(2, submission("w0!2", 7)), "job w0!2: data.job.res: expected 1, which the workload says, got 7"),
+        (message(2, completion("w0!2")), "job w0!2: expected a job that is RUNNING, it is NOT_SUBMITTED"),
+        (message(2, completion("w0!1"), completion("w0!1")), "events[1] JOB_COMPLETED: job w0!1: expected a job that"),
+        (message(2, completion("w0!1", job_state="DONE")), "data.job_state: unknown state 'DONE'"),
+        (message(2, completion("w0!1", alloc="1")), "job w0!1: data.alloc: expected '0', got '1'"),
+        (message(2, completion("w0!1", alloc="0-7")), "expected hosts from 0 to 1, got '0-7'"),
+        (message(2, completion("w0!1", alloc="all")), "expected hosts as in '0-3 8', got 'all'"),
+        (message(2, ("JOB_KILLED", {"job_ids": ["w0!1"], "job_progress": {}})), "expected its JOB_COMPLETED before"),
+        (message(2, ("JOB_KILLED", {"job_ids": [7], "job_progress": {}})), "unknown job 7"),
+        (message(2, ("RESOURCE_STATE_CHANGED", {"resources": "5", "state": "0"})), "expected hosts from 0 to 1"),
+    ],
+)
+def test_malformed_messages(text: str, told: str) -> None:
+    translation, _ = begun()
+    with pytest.raises(BackendError) as caught:
+        translation.read(text)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith("Batsim")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"compute_resources": BEGIN["compute_resources"][:1]}, "expected a host for each of the 2 cores"),
+        ({"nb_compute_resources": 3}, "expected a host for each of the 2 cores"),
+        ({"compute_resources": [{"id": 0, "name": "a"}, {"id": 0, "name": "b"}]}, "compute_resources[1].id"),
+        ({"compute_resources": [{"id": 0, "name": "a"}, {"id": 2, "name": "b"}]}, "expected ids 0 to 1, each once"),
+        ({"compute_resources": [{"id": 0, "name": "a"}, 5]}, "compute_resources[1]: expected an object"),
+        ({"compute_resources": [{"id": 0, "name": "b"}, {"id": 1, "name": "a"}]}, "host names that tell the core ids"),
+        ({"workloads": {}}, "expected one workload, got none"),
+        ({"workloads": {"w0": "a", "w1": "b"}}, "expected one workload, got w0, w1"),
+        ({"config": None}, "data.config: expected an object"),
+    ],
+)
+def test_malformed_beginnings(changed: dict[str, Any], told: str) -> None:
+    machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1)
+    translation = Translation(Cluster(machine, made_up(1)))
+    with pytest.raises(BackendError, match=re.escape(told)):
+        translation.read(message(0, ("SIMULATION_BEGINS", BEGIN | changed)))
+
+
+def test_nothing_before_the_beginning() -> None:
+    machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1)
+    with pytest.raises(BackendError, match="JOB_SUBMITTED: expected SIMULATION_BEGINS first"):
+        Translation(Cluster(machine, made_up(1))).read(message(0, submission("w0!0")))
+
+
+def test_a_job_on_an_unavailable_host() -> None:
+    translation, agent = begun()
+    unavailable = ("NOTIFY", {"type": "event_machine_unavailable", "resources": "1"})
+    assert translation.read(message(2, unavailable, submission("w0!2")))
+    agent.decide(translation.cluster)
+    with pytest.raises(BackendError, match=r"job w0!2 was started on host 1, which .* unavailable"):
+        translation.write()
+
+
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.floats(),
+    st.text(max_size=5),
+    st.just([]),
+    st.just({}),
+    st.just([{}]),
+)
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject) -> None:
+    """Any part of a recorded message exchanged for something else is understood or refused, and never trips hdsim."""
+    folder = shared_data / "batsim_runs"
+    machine = hdsim.Platform.homogeneous(nodes=4, cores_per_node=1, gflops_per_core=1.0)
+    workload = hdsim.load_workload(folder / "transcript_inputs/tiny2.json", machine)
+    translation, agent = Translation(Cluster(machine, workload)), make_agent("easy")
+    recorded = [json.loads(raw) for raw, _ in exchanges(folder / "transcript-easy.jsonl")]
+    spoilt = data.draw(st.integers(0, len(recorded) - 1))
+    agent.begin(translation.cluster)
+    try:
+        for content in recorded[:spoilt]:
+            if translation.read(json.dumps(content)):
+                agent.decide(translation.cluster)
+            translation.write()
+        content = copy.deepcopy(recorded[spoilt])
+        place = content
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = data.draw(st.sampled_from(keys))
+            if isinstance(place[key], dict | list) and data.draw(st.booleans()):
+                place = place[key]
+                continue
+            if data.draw(st.booleans()):
+                del place[key]
+            else:
+                place[key] = data.draw(values)
+            break
+        translation.read(json.dumps(content))
+        translation.cluster.check()
+    except BackendError as error:
+        assert "\n" not in str(error)

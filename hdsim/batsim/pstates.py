@@ -36,7 +36,8 @@ class PStates:
         self._state = np.full(platform.n_cores, ASLEEP, np.int8)
         self._n_busy = np.zeros(platform.n_processors, np.int64)
         self._demand = np.zeros(platform.n_processors)
-        self._touched: list[NDArray[np.int32]] = []
+        self._touched = np.zeros(platform.n_processors, bool)
+        self._dirty = False
 
     def start(self, job: int, cores: Sequence[int]) -> None:
         """A job has started on some cores."""
@@ -54,7 +55,7 @@ class PStates:
         bandwidth = self._bandwidth[job]
         if bandwidth and self._model is not None:
             np.add.at(self._demand, owner, sign * bandwidth)
-        self._touched.append(owner)
+        self._touched[owner] = self._dirty = True
 
     def changes(self) -> Iterator[tuple[int, list[int]]]:
         """Brings the states up to date.
@@ -62,10 +63,11 @@ class PStates:
         Yields:
             (P-state, ascending ids of the cores that enter it), in order of the P-states.
         """
-        if not self._touched:
+        if not self._dirty:
             return
-        processors = np.unique(np.concatenate(self._touched))
-        self._touched.clear()
+        self._dirty = False
+        processors = self._touched.nonzero()[0].astype(np.int32)
+        self._touched[processors] = False
         first = self._first_core[processors]
         sizes = self._first_core[processors + 1] - first
         ends = np.cumsum(sizes)
@@ -79,7 +81,5 @@ class PStates:
         changed = states != self._state[cores]
         cores, states = cores[changed], states[changed]
         self._state[cores] = states
-        for state in range(len(PSTATES)):
-            entered = cores[states == state]
-            if len(entered):
-                yield state, entered.tolist()
+        for state in sorted(set(states.tolist())):
+            yield state, cores[states == state].tolist()
