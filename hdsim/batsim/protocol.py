@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple, TypeGuard
 
 from hdsim.errors import BackendError, nearest
@@ -101,13 +102,13 @@ def encode(value: Any) -> str:
     """
     kind = type(value)
     if kind is str:
-        return _encode_text(value)
+        return encode_basestring(value)
     if kind is float:
         if not math.isfinite(value):
             raise BackendError(f"expected a finite number, got {value}")
         return f"{value:.6f}"
     if kind is dict:
-        return "{" + ",".join([f"{_encode_text(key)}:{encode(child)}" for key, child in value.items()]) + "}"
+        return "{" + ",".join([f"{encode_basestring(key)}:{encode(child)}" for key, child in value.items()]) + "}"
     if kind is int:
         return str(value)
     if kind is list or kind is tuple:
@@ -115,9 +116,6 @@ def encode(value: Any) -> str:
     if value is None or kind is bool:
         return json.dumps(value)
     raise BackendError(f"expected a JSON value, got {kind.__name__}")
-
-
-_encode_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float = -math.inf) -> Message:

@@ -641,6 +641,8 @@ class SchedulerSocket:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RCVTIMEO, math.ceil(timeout * 1000))
+        self._silence = zmq.Again
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -663,13 +665,14 @@ class SchedulerSocket:
             BackendError: No reply came in time.
         """
         begin = time.perf_counter()
-        self._socket.send_string(message)
-        if not self._socket.poll(int(self._timeout * 1000)):
+        self._socket.send(message.encode())
+        try:
+            reply: bytes = self._socket.recv()
+        except self._silence:
             raise BackendError(
                 f"{SCHEDULER} has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer "
                 f"--timeout; the last message to it was {message[:120]}",
                 where=self._endpoint,
-            )
-        reply: bytes = self._socket.recv()
+            ) from None
         self.waited += time.perf_counter() - begin
         return reply
