@@ -96,6 +96,9 @@ class SimBackend(simpy.Environment):
         ended.clear()
         cluster.rejected.clear()
         self._called = False
+        if cluster.calls:
+            # An agent may ask for calls before the first event.
+            self._arm_calls()
         if not self._batch_events:
             return self._advance_by_one()
         arrival = self._submission[self._next]
@@ -147,9 +150,12 @@ class SimBackend(simpy.Environment):
                 Alarm(self, cluster.now, self._on_kill, job)
             cluster.killed.clear()
         if cluster.calls:
-            for date in cluster.calls:
-                Alarm(self, date, self._on_call)
-            cluster.calls.clear()
+            self._arm_calls()
+
+    def _arm_calls(self) -> None:
+        for date in self.cluster.calls:
+            Alarm(self, date, self._on_call)
+        self.cluster.calls.clear()
 
     # Starting
 
