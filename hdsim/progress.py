@@ -95,9 +95,9 @@ class Progress(ABC):
         affected.update(dict.fromkeys(self._update(touched)))
         for job in affected:
             rate, before = self._rate_of(job), self._rate[job]
+            if not rate > 0:
+                raise ConfigError(f"expected speeds above 0 from {self._name}, got {rate:g}", where="contention")
             if rate != before:
-                if not rate > 0:
-                    raise ConfigError(f"expected speeds above 0 from {self._name}, got {rate:g}", where="contention")
                 self._left[job] -= before * (now - self._since[job])
                 self._rate[job] = rate
                 self._since[job] = now
@@ -174,22 +174,28 @@ class CoreProgress(Progress):
 
     def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
         if len(touched) == 1:
+            processors = touched
             begin, end = self._first_core[touched[0]], self._first_core[touched[0] + 1]
-            busy = begin + np.flatnonzero(self._job_of_core[begin:end] != _NOBODY)
+            busy = begin + (self._job_of_core[begin:end] != _NOBODY).nonzero()[0]
+            if not len(busy):
+                return ()
+            first = np.array([0, len(busy)])
+            peak = self._peak[touched]
         else:
             # Ascending and each once: a job may start where another has just ended.
             cores = self._cores_of(np.unique(touched))
             busy = cores[self._job_of_core[cores] != _NOBODY]
-        if not len(busy):
-            return ()
+            if not len(busy):
+                return ()
+            owner = self._core_processor[busy]
+            first = np.concatenate([[0], (owner[1:] != owner[:-1]).nonzero()[0] + 1, [len(owner)]])
+            processors = owner[first[:-1]]
+            peak = self._peak[owner]
         jobs = self._job_of_core[busy]
-        owner = self._core_processor[busy]
-        first = np.concatenate([[0], np.flatnonzero(owner[1:] != owner[:-1]) + 1, [len(owner)]])
-        speeds = self._peak[owner] * self._speeds(owner[first[:-1]], first, self._bandwidth[jobs])
+        speeds = peak * self._speeds(processors, first, self._bandwidth[jobs])
         changed = speeds != self._speed[busy]
         self._speed[busy] = speeds
-        slowed: list[int] = np.unique(jobs[changed]).tolist()
-        return slowed
+        return sorted(set(jobs[changed].tolist()))
 
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:

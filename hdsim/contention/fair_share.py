@@ -53,7 +53,7 @@ class FairShare(CoreContention):
         speeds = np.ones(len(demands))
         if not over.any():
             return speeds
-        level = np.repeat(np.where(over, fair_levels(bandwidth, first, demands), np.inf), np.diff(first))
+        level = np.where(over, fair_levels(bandwidth, first, demands), np.inf).repeat(first[1:] - first[:-1])
         # y / a, which is 1 for a core that asks for no more than the level.
         short = demands > level
         speeds[short] = 1 / ((1 - self._bound) + self._bound * (demands[short] / level[short]))
@@ -77,10 +77,9 @@ def fair_levels(
     Returns:
         (m,) GB/s; a core gets the lesser of its demand and the level.
     """
-    counts = np.diff(first)
-    owner = np.repeat(np.arange(len(counts)), counts)
+    owner = np.arange(len(bandwidth)).repeat(first[1:] - first[:-1])
     ascending = demands[np.lexsort((demands, owner))]
-    before = np.cumsum(ascending) - ascending
+    before = ascending.cumsum() - ascending
     before -= before[first[:-1]][owner]
     left = first[1:][owner] - np.arange(len(demands))
     return np.asarray(np.maximum.reduceat((bandwidth[owner] - before) / left, first[:-1]))
