@@ -173,7 +173,7 @@ class Record:
             writer.writerow(header)
             writer.writerows(rows)
             paths.append(Path(f"{prefix}_{name}.csv"))
-            write_bytes(paths[-1], text.getvalue().encode())
+            write_bytes(paths[-1], text.getvalue().encode("utf-8", "replace"))
         return paths
 
     def _job_rows(self) -> Iterator[list[object]]:

@@ -665,7 +665,7 @@ class SchedulerSocket:
             BackendError: No reply came in time.
         """
         begin = time.perf_counter()
-        self._socket.send(message.encode())
+        self._socket.send(message.encode("utf-8", "replace"))
         try:
             reply: bytes = self._socket.recv()
         except self._silence:
