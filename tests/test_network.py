@@ -309,7 +309,7 @@ def test_a_phase_without_messages_between_nodes_is_over_at_once():
         min_size=1,
         max_size=5,
     ),
-    st.sampled_from(["equal", "latency"]),
+    st.sampled_from(["equal", "latency", "rounds"]),
 )
 def test_a_phase_ends_when_the_last_of_its_messages_would_by_themselves(phases, sharing):
     platform = clusters(3, 2, between="700MBps", local_latency="10ms", global_latency="300ms")
@@ -361,6 +361,13 @@ def test_every_message_of_a_parallel_task_counts_as_one_on_a_shared_link():
     assert dict(fluid.settle(0.0)) == {"t": pytest.approx(3.0), "m": pytest.approx(3.0)}
 
 
+def test_in_rounds_a_task_counts_as_one_on_a_shared_link():
+    fluid = Fluid(clusters(4), sharing="rounds")
+    fluid.start_parallel("t", 0.0, [(0, 3, GB), (1, 3, GB)], 0.0)
+    fluid.start("m", 2, 3, GB, 0.0)
+    assert dict(fluid.settle(0.0)) == {"t": pytest.approx(4.0), "m": pytest.approx(2.0)}
+
+
 def test_the_pace_of_a_computation_can_change():
     fluid = Fluid(clusters(2))
     fluid.start_parallel("t", 4.0, [(0, 1, GB)], 0.0)
@@ -376,7 +383,9 @@ def test_the_pace_of_a_computation_can_change():
 
 
 def test_an_unknown_sharing_is_named_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"network.sharing: expected one of equal, latency, got 'latncy'.*latency"):
+    with pytest.raises(
+        ConfigError, match=r"network.sharing: expected one of equal, latency, rounds, got 'latncy'.*latency"
+    ):
         Fluid(clusters(2), sharing="latncy")
 
 

@@ -20,8 +20,9 @@ from hdsim.network.maxmin import Activity, MaxMin
 if TYPE_CHECKING:
     from hdsim.platform import Platform
 
-#: How flows share a link: in equal parts, or in inverse proportion to the latency of their path.
-SHARING = ("equal", "latency")
+#: How transfers share a link: message by message in equal parts, or in inverse proportion to the latency of their path,
+#: or task by task in SimGrid's rounds.
+SHARING = ("equal", "latency", "rounds")
 
 Message = tuple[int, int, float]
 
@@ -95,8 +96,9 @@ class Fluid:
 
     Args:
         platform: The platform.
-        sharing: How flows share a link; ``"latency"`` is what SimGrid does on paths with latency: a flow gets a part
-            in inverse proportion to the latency of its path.
+        sharing: How transfers share a link; ``"latency"`` is what SimGrid does with flows on paths with latency: a flow
+            gets a part in inverse proportion to the latency of its path; ``"rounds"`` is what SimGrid (and so Batsim)
+            does by default with parallel tasks.
 
     Raises:
         ConfigError: `sharing` is unknown.
@@ -114,7 +116,8 @@ class Fluid:
         bandwidth = np.concatenate(
             [np.repeat(platform.local_bandwidth[of_node], 2), np.repeat(platform.global_bandwidth, 2)]
         )
-        self._solver = MaxMin(bandwidth.tolist())
+        self._by_task = sharing == "rounds"
+        self._solver = MaxMin(bandwidth.tolist(), rounds=self._by_task)
         # Up and down halves alternate, nodes before clusters. A link without limit slows nobody down: it is left out.
         halves = [(link,) if limited else () for link, limited in enumerate(np.isfinite(bandwidth).tolist())]
         self._up, self._down = halves[: 2 * nodes : 2], halves[1 : 2 * nodes : 2]
@@ -201,7 +204,9 @@ class Fluid:
                 for resource in resources:
                     amounts[resource] = amounts.get(resource, 0.0) + volume
                     largest[resource] = max(largest.get(resource, 0.0), volume)
-        part = _Part(transfer, tuple(amounts), tuple(amounts.values()), tuple(largest.values()), 1.0, now + delay)
+        usages = tuple(amounts.values())
+        claims = usages if self._by_task else tuple(largest.values())
+        part = _Part(transfer, tuple(amounts), usages, claims, 1.0, now + delay)
         part.bound = 1.0 / seconds if seconds else math.inf
         transfer.waiting.append(part)
         self._enter(transfer, now)

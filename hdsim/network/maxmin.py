@@ -64,9 +64,10 @@ class MaxMin:
 
     Args:
         capacities: Capacity of each resource, above 0; a resource of infinite capacity must not be used.
+        rounds: Divide resources as SimGrid does by default for parallel tasks, which is not fair but reproduces it.
     """
 
-    def __init__(self, capacities: Iterable[float]) -> None:
+    def __init__(self, capacities: Iterable[float], *, rounds: bool = False) -> None:
         self.capacity: list[float] = [float(capacity) for capacity in capacities]
         for resource, capacity in enumerate(self.capacity):
             if not capacity > 0:
@@ -79,6 +80,7 @@ class MaxMin:
         # slows nobody down and does not tie its users together.
         self._wanted = [0.0] * count
         self._tight = [False] * count
+        self._rounds = rounds
         self._touched: dict[int, None] = {}
         self._new: dict[Activity, None] = {}
 
@@ -138,7 +140,7 @@ class MaxMin:
         seeds = list(self._new)
         tight = self._tight
         for resource in self._touched:
-            now = self._wanted[resource] > self.capacity[resource] * (1.0 + _SLACK)
+            now = self._rounds or self._wanted[resource] > self.capacity[resource] * (1.0 + _SLACK)
             if now or tight[resource]:
                 tight[resource] = now
                 seeds.extend(self._users[resource])
@@ -153,7 +155,9 @@ class MaxMin:
             resources = [resource for resource in seed.resources if tight[resource]]
             if resources:
                 activities = self._component(seed, resources, seen)
-                if all(activity.slope for activity in activities):
+                if self._rounds:
+                    rates = self._climb(activities, resources)
+                elif all(activity.slope for activity in activities):
                     rates = self._fill(activities, resources)
                 else:
                     rates = self._balance(activities, resources)
@@ -240,6 +244,46 @@ class MaxMin:
                         weight[used] -= usage * activity.slope
                         climbing[used] -= 1
         return rates
+
+    def _climb(self, activities: list[Activity], resources: list[int]) -> list[float]:
+        """SimGrid's default rule for parallel tasks, ``fairbottleneck``.
+
+        In each round, a resource offers what is left of it in equal parts to the claims that still climb on it, and
+        every activity climbs by the least that it is offered. A used-up resource stops its activities. SimGrid goes on
+        charging a stopped activity for its last step, which leaves some resources partly idle; so does this.
+        """
+        rates = dict.fromkeys(activities, 0.0)
+        steps: dict[Activity, float] = {}
+        climbing = dict.fromkeys(activities)
+        left = {resource: self.capacity[resource] for resource in resources}
+        while climbing:
+            offers: dict[int, float] = {}
+            for resource in list(left):
+                width = 0.0
+                for activity, usage in self._users[resource].items():
+                    if activity in climbing:
+                        width += usage * activity.slopes[activity.resources.index(resource)]
+                if width:
+                    offers[resource] = left[resource] / width
+                else:
+                    del left[resource]
+            stopped = []
+            for activity in climbing:
+                room = activity.bound - rates[activity]
+                step = min(offers[r] * slope for r, slope in zip(activity.resources, activity.slopes, strict=True))
+                steps[activity] = step = min(step, room)
+                rates[activity] += step
+                if step >= room * (1.0 - _SAME):
+                    stopped.append(activity)
+            for resource in list(left):
+                users = self._users[resource]
+                left[resource] -= sum(usage * steps[activity] for activity, usage in users.items())
+                if left[resource] <= _SAME * self.capacity[resource]:
+                    del left[resource]
+                    stopped.extend(users)
+            for activity in stopped:
+                climbing.pop(activity, None)
+        return list(rates.values())
 
     def _balance(self, activities: list[Activity], resources: list[int]) -> list[float]:
         """Bottleneck max fairness for activities whose slopes differ between resources.
