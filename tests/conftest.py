@@ -33,6 +33,10 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
         "apt-get install chromium",
     ),
+    "pybatsim": (
+        lambda: importlib.util.find_spec("batsim") is not None,
+        "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",
+    ),
     "pyzmq": (lambda: importlib.util.find_spec("zmq") is not None, "pip install 'hdsim[batsim]'"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
 }
