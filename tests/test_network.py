@@ -277,6 +277,11 @@ def test_an_empty_message_takes_its_latency():
     assert replay(fluid, [at(1.0, fluid.start, "m", 0, 1, 0)]) == {"m": 1.002}
 
 
+def test_a_message_too_small_to_move_the_clock_ends():
+    fluid = Fluid(clusters(2, local_latency="250ms"))
+    assert replay(fluid, [at(1e6, fluid.start, "m", 0, 1, 1e-6)]) == {"m": 1e6 + 0.5}
+
+
 def test_a_transfer_that_is_ended_leaves_its_links_to_the_others():
     fluid = Fluid(clusters(3))
     starts = [at(0.0, fluid.start, "a", 0, 2, GB), at(0.0, fluid.start, "b", 1, 2, GB)]

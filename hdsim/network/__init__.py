@@ -32,6 +32,9 @@ class Network(Protocol):
     ) -> None:
         """Starts a task that computes for `seconds` if alone while it sends its messages, all at one pace."""
 
+    def set_seconds(self, key: Hashable, seconds: float) -> None:
+        """Changes the time that the whole computation of a parallel task takes if alone."""
+
     def advance(self, key: Hashable, now: float) -> bool:
         """Takes a transfer over the date that `settle` gave for it; True when it has ended and is gone."""
 

@@ -234,6 +234,8 @@ class Fluid:
             self._solver.remove(transfer.flowing.pop(part))
         self._begin(transfer, date, now)
         if transfer.flowing or transfer.waiting:
+            # The announced date is used up: the next one is news even if it is the same.
+            transfer.date = math.nan
             self._news[transfer] = None
             return False
         self._forget(transfer)
