@@ -13,8 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# One worker builds and installs for all tests of this file.
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("packaging")]
+pytestmark = pytest.mark.packaging
 
 
 def succeed(*command: object, cwd: Path) -> str:
