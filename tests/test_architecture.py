@@ -20,7 +20,7 @@ LAYERS = (
     ("platform", "readers", "power"),
     ("workload", "simgrid"),
     ("generators",),
-    ("cores", "contention"),
+    ("cores", "contention", "network"),
     ("state",),
     ("policies", "progress", "agent"),
     ("engine", "strict"),
