@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,15 @@ import hdsim
 from hdsim.agent import make_agent
 from hdsim.batsim import backend
 from hdsim.batsim.hosts import load_hosts
+from hdsim.batsim.process import Process
 from hdsim.batsim.pstates import PStates
-from hdsim.batsim.server import Options, Server, converse, read_jobs
+from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
 from hdsim.batsim.translation import Translation, host_order
 from hdsim.cores import CORE_POLICIES
-from hdsim.errors import BackendError, ConfigError, DecisionError
+from hdsim.errors import BackendError, ConfigError
 from hdsim.generators import lublin
 from hdsim.readers.batsim import read_batsim
-from hdsim.replay import Interrupted, set_stage
+from hdsim.replay import ReplayBar, replay, set_stage
 from hdsim.resources import resolve
 from hdsim.results import Result
 from hdsim.state import Cluster, FinalState
@@ -169,8 +170,9 @@ def replayed(
     kill_at_walltime: bool = False,
     check: bool = False,
     renamed: Callable[[bytes], bytes] = bytes,
+    sockets: bool = False,
 ) -> Result:
-    """What an agent makes of a workload when it is told about it in messages only."""
+    """What an agent makes of a workload when it is told about it in messages only, over real sockets or without any."""
     files = backend.Files(folder, backend.Settings(energy=energy, kill_at_walltime=kill_at_walltime))
     files.write(platform, workload)
     files.platform.write_bytes(renamed(files.platform.read_bytes()))
@@ -179,7 +181,6 @@ def replayed(
     stage = set_stage(platform, workload, agent, contention=contention, seed=1)
     pstates = PStates(platform, workload, stage.contention) if energy else None  # type: ignore[arg-type]
     translation = Translation(stage.cluster, impossible=stage.impossible.tolist(), pstates=pstates)
-    stage.agent.begin(stage.cluster)
 
     def exchange(message: str) -> str:
         if translation.read(message):
@@ -189,7 +190,19 @@ def replayed(
             stage.cluster.check()
         return reply
 
-    converse(server, exchange)
+    def serve(endpoint: str) -> None:
+        with SchedulerSocket(endpoint, timeout=60) as line:
+            converse(server, line.exchange)
+
+    if sockets:
+        with backend.Channel("tcp://127.0.0.1:*", timeout=60) as channel, ThreadPoolExecutor() as threads:
+            served = threads.submit(serve, channel.endpoint)
+            bar = ReplayBar(stage.cluster, shown=False)
+            replay(backend.BatsimBackend(channel, translation), stage.cluster, stage.agent, [], bar, check=check)
+            served.result()
+    else:
+        stage.agent.begin(stage.cluster)
+        converse(server, exchange)
     assert translation.ended
     return Result.of(stage.cluster, config=None, wall_seconds=0.0, interrupted=False)
 
@@ -223,22 +236,24 @@ def made_up(jobs: int, seed: int = 0, **columns: Any) -> hdsim.Workload:
     return hdsim.Workload.from_columns(**(made | columns))
 
 
+@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize("core_policy", CORE_POLICIES)
 @pytest.mark.parametrize("job_policy", JOB_POLICIES)
 def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy: str, core_policy: str) -> None:
     workload, agent = made_up(200), f"{job_policy}-{core_policy}"
     sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
     assert len(sim.oversubscribed[0]) > 10
-    assert_equal(replayed(platform, workload, agent, tmp_path, contention="threshold", check=True), sim)
+    batsim = replayed(platform, workload, agent, tmp_path, contention="threshold", check=True, sockets=True)
+    assert_equal(batsim, sim)
 
 
+@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize("energy", [True, False])
 @pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative", "easy-sjf", "easy-saf-low_power", "wfp3", "tetris"])
 def test_backfilling_and_orders(platform: hdsim.Platform, tmp_path: Path, agent: str, energy: bool) -> None:
-    workload = made_up(300, seed=3)
-    assert_equal(
-        replayed(platform, workload, agent, tmp_path, energy=energy), hdsim.simulate(platform, workload, agent, seed=1)
-    )
+    workload = made_up(100, seed=3)
+    sim = hdsim.simulate(platform, workload, agent, seed=1)
+    assert_equal(replayed(platform, workload, agent, tmp_path, energy=energy, sockets=True), sim)
 
 
 def test_exact_on_one_speed(tmp_path: Path) -> None:
@@ -302,7 +317,7 @@ def test_hosts_numbered_by_name(platform: hdsim.Platform, tmp_path: Path) -> Non
     workload, agent = made_up(100), "shortest-high_gflops"
     sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
     batsim = replayed(platform, workload, agent, tmp_path, contention="threshold", renamed=unpadded)
-    assert [host for host in load_hosts(tmp_path / "batsim/platform.xml").names][:3] == ["cor_0", "cor_1", "cor_10"]
+    assert load_hosts(tmp_path / "batsim/platform.xml").names[:3] == ("cor_0", "cor_1", "cor_10")
     assert_equal(batsim, sim)
 
 
@@ -533,3 +548,322 @@ def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject
         translation.cluster.check()
     except BackendError as error:
         assert "\n" not in str(error)
+
+
+# Real sockets
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a program that takes Batsim's options: hdsim's own Batsim side, with shell commands around it."""
+
+    def make(before: str = "", after: str = "") -> Path:
+        program = tmp_path / "batsim.sh"
+        command = f'"{sys.executable}" -m hdsim batsim-serve "$@"'
+        lines = [
+            "#!/bin/sh",
+            f'export PYTHONPATH="{ROOT}"',
+            before,
+            f"{command}\n{after}" if after else f"exec {command}",
+        ]
+        program.write_text("\n".join(lines) + "\n")
+        program.chmod(0o755)
+        return program
+
+    return make
+
+
+@pytest.mark.requires("pyzmq")
+def test_ten_thousand_jobs(tmp_path: Path, serve: Callable[..., Path]) -> None:
+    machine = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
+    workload = lublin.generate(10_000, seed=5, cores=machine.n_cores)
+    chosen = backend.Settings(executable=str(serve()), energy=False)
+    batsim, facts = backend.run(machine, workload, "easy", tmp_path, chosen)
+    assert_equal(batsim, hdsim.simulate(machine, workload, "easy"), tolerance=0.0)
+    assert facts["version"]
+    assert facts["messages"] > 10_000
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs, a zombie left aside."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail("it never happened")
+
+
+SLOW_AGENT = '''
+import pathlib
+import time
+
+import hdsim
+
+
+class Slow(hdsim.Agent):
+    """First fit that takes its time, and says when jobs have ended."""
+
+    def decide(self, cluster):
+        for job in list(cluster.queue):
+            placement = cluster.pick(job)
+            if placement is not None:
+                cluster.start(job, placement)
+        if len(cluster.placements) - len(cluster.running) > 5:
+            pathlib.Path("begun").touch()
+            time.sleep(0.02)
+'''
+
+
+@pytest.fixture
+def running(
+    tmp_path: Path, serve: Callable[..., Path]
+) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, Path]]]:
+    """Starts ``hdsim run backend=batsim`` and waits until jobs have ended: the process, Batsim's pid, the directory."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*overrides: str) -> tuple[subprocess.Popen[str], int, Path]:
+        (tmp_path / "slow.py").write_text(SLOW_AGENT)
+        program = serve(before=f"echo $$ > {tmp_path}/pid")
+        directory = tmp_path / "run"
+        command = [
+            sys.executable, "-m", "hdsim", "run", "backend=batsim", f"backend.executable={program}",
+            "platform=teaching", "workload.jobs=2000", "agent.path=slow.py", f"hydra.run.dir={directory}", *overrides,
+        ]  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        wait_until(lambda: (tmp_path / "begun").exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+        return process, int((tmp_path / "pid").read_text()), directory
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def finished_jobs(directory: Path) -> int:
+    return len((directory / "jobs.csv").read_text().splitlines()) - 1
+
+
+@pytest.mark.requires("pyzmq")
+def test_batsim_is_killed(running: Callable[..., tuple[subprocess.Popen[str], int, Path]]) -> None:
+    process, batsim, directory = running()
+    os.kill(batsim, signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("hdsim: error: Batsim was killed by SIGKILL")
+    assert "Traceback" not in errors
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "Batsim was killed by SIGKILL" in manifest["error"]
+    assert finished_jobs(directory) > 5
+
+
+@pytest.mark.requires("pyzmq")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_batsim_never_outlives_hdsim(
+    running: Callable[..., tuple[subprocess.Popen[str], int, Path]], number: signal.Signals
+) -> None:
+    process, batsim, directory = running()
+    assert alive(batsim)
+    process.send_signal(number)
+    process.communicate()
+    wait_until(lambda: not alive(batsim))
+    status = json.loads((directory / "manifest.json").read_text())["status"]
+    if number == signal.SIGKILL:
+        assert status == "running"
+    else:
+        assert status == "interrupted"
+        assert process.returncode == 1
+        assert finished_jobs(directory) > 5
+
+
+@pytest.mark.requires("pyzmq")
+def test_batsim_that_waits_at_a_socket(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
+    """hdsim is there first or last; here it is last, and its files were written by an earlier try."""
+    workload = made_up(100)
+    endpoint = f"ipc://{tmp_path}/socket"
+    with pytest.raises(BackendError, match=f"no Batsim has connected to {endpoint} within 0.3 s"):
+        backend.run(platform, workload, "fcfs", tmp_path, backend.Settings(socket=endpoint, timeout=0.3))
+    folder = tmp_path / "batsim"
+    options = ["-E", "-p", folder / "platform.xml", "-w", folder / "workload.json", "-e", tmp_path / "theirs"]
+    other = subprocess.Popen([serve(), "-s", endpoint, *options], stderr=subprocess.DEVNULL)
+    try:
+        batsim, facts = backend.run(platform, workload, "fcfs", tmp_path, backend.Settings(socket=endpoint))
+        assert other.wait() == 0
+    finally:
+        other.kill()
+    assert_equal(batsim, hdsim.simulate(platform, workload, "fcfs"))
+    assert facts["endpoint"] == endpoint
+    assert facts["version"] is None
+
+
+def program(path: Path, body: str) -> str:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.requires("pyzmq")
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "echo one; echo libsimgrid.so not found >&2; exit 3",
+            r"Batsim ended with status 3; its last words in .*one \| lib",
+        ),
+        ("kill -SEGV $$", "Batsim was killed by SIGSEGV; it wrote nothing to"),
+        ("echo $$ > pid; exec sleep 1000", "no Batsim has connected to tcp://127.0.0.1:[0-9]+ within 0.5 s"),
+    ],
+)
+def test_batsim_that_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: hdsim.Platform, body: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = backend.Settings(executable=program(tmp_path / "batsim.sh", body), timeout=0.5)
+    with pytest.raises(BackendError, match=told) as caught:
+        backend.run(platform, made_up(5), "fcfs", tmp_path, chosen)
+    assert (caught.value.result.state == FinalState.NOT_SUBMITTED).all()
+    pid = tmp_path / "pid"
+    assert not pid.exists() or not alive(int(pid.read_text()))
+
+
+# Changes a field in line 2 of Batsim's output.
+EDIT = "awk -F, -v OFS=, 'NR!=2{print;next}"
+EDITED = "batsim/out_jobs.csv > edited && mv edited batsim/out_jobs.csv"
+
+
+@pytest.mark.requires("pyzmq")
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (
+            r"sed -i '2s/COMPLETED_SUCCESSFULLY/COMPLETED_FAILED/' batsim/out_jobs.csv",
+            "out_jobs.csv:2: final_state: exp",
+        ),
+        (f"{EDIT} {{$11=1.5}}1' {EDITED}", "out_jobs.csv:2: finish_time: expected "),
+        (f'{EDIT} {{$15=""}}1\' {EDITED}', "out_jobs.csv:2: allocated_resources: expected '"),
+        (r"sed -i '3d' batsim/out_jobs.csv", "out_jobs.csv: expected a row for every job, 1 are missing"),
+        ("rm batsim/out_schedule.csv", "out_schedule.csv: expected Batsim to have written this file"),
+        ("exit 4", "Batsim ended with status 4"),
+    ],
+)
+def test_batsim_that_contradicts_itself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: hdsim.Platform,
+    serve: Callable[..., Path],
+    after: str,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = backend.Settings(executable=str(serve(after=after)))
+    with pytest.raises(BackendError, match=re.escape(told)):
+        backend.run(platform, made_up(5, requested_cores=1), "fcfs", tmp_path, chosen)
+
+
+@pytest.mark.requires("pyzmq")
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ([b"\x10\x00\x00\x00\x0c"], r"expected JSON in one frame, .* \(Batsim 5 speaks FlatBuffers\)"),
+        ([b"{}", b"{}"], "got 2 frames"),
+        ([b'{"now": 0, "events": ['], "expected JSON"),
+    ],
+)
+def test_another_protocol(platform: hdsim.Platform, frames: list[bytes], told: str) -> None:
+    import zmq
+
+    translation = Translation(Cluster(platform, made_up(1)))
+    channel = backend.Channel("tcp://127.0.0.1:*", timeout=60)
+    with channel, zmq.Context() as context, context.socket(zmq.REQ) as socket:
+        socket.linger = 0
+        socket.connect(channel.endpoint)
+        socket.send_multipart(frames)
+        with pytest.raises(BackendError, match=told):
+            backend.BatsimBackend(channel, translation).advance()
+
+
+@pytest.mark.requires("pyzmq")
+def test_silence_in_the_middle() -> None:
+    import zmq
+
+    channel = backend.Channel("tcp://127.0.0.1:*", timeout=0.3)
+    with channel, zmq.Context() as context, context.socket(zmq.REQ) as socket:
+        socket.linger = 0
+        socket.connect(channel.endpoint)
+        socket.send(b"{}")
+        assert channel.receive(lambda: None) == b"{}"
+        channel.send("{}")
+        with pytest.raises(BackendError, match=r"Batsim has sent nothing for 0\.3 s after the reply to its message 1"):
+            channel.receive(lambda: None)
+
+
+def test_batsim_that_does_not_end(tmp_path: Path) -> None:
+    with Process(["sleep", "1000"], tmp_path / "log") as process:
+        assert process.fault() is None
+        with pytest.raises(BackendError, match=r"Batsim has not ended 0\.1 s after the end of the simulation"):
+            process.wait(0.1)
+    assert process.fault() == f"was killed by SIGKILL; it wrote nothing to {tmp_path / 'log'}"
+
+
+def test_a_program_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "text").touch(mode=0o644)
+    with pytest.raises(BackendError, match="cannot be started: Permission denied"):
+        Process([str(tmp_path / "text")], tmp_path / "log")
+
+
+# What is found before the simulation begins
+
+
+def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_path: Path) -> None:
+    workload = made_up(4, runtime=[0, 1, 2, 0], fixed_duration=True, job_id=["a", "b!c", "d", "e"])
+    chosen = backend.Settings(executable="no-such-batsim")
+    with pytest.raises(ConfigError) as caught:
+        backend.run(platform, workload, "fcfs", tmp_path, chosen, contention="fair_share")
+    told = [str(error) for error in caught.value.errors]
+    assert all(error.startswith("backend=batsim: ") for error in told)
+    assert [bool(re.search(part, error)) for part, error in zip(
+        ("no program 'no-such-batsim'", "got FairShare", "2 of 4 jobs", "job ids without '!'"), told, strict=True
+    )] == [True] * 4  # fmt: skip
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=r"only does with backend\.energy=true"):
+        backend.check(backend.Settings(socket="tcp://*:1", energy=False), platform, made_up(4), "threshold")
+
+
+@pytest.mark.requires("pyzmq")
+def test_a_socket_that_cannot_be_bound(platform: hdsim.Platform, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"backend\.socket: expected an endpoint to bind such as tcp://\*:28000"):
+        backend.run(platform, made_up(1), "fcfs", tmp_path, backend.Settings(socket="tcp://256.0.0.1:80"))
+
+
+@pytest.mark.requires("pyzmq")
+def test_a_missing_batsim_is_the_users_mistake(
+    hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = hdsim("run", "backend=batsim", "backend.executable=no-such-batsim", "platform=teaching", "workload.jobs=5")
+    assert done.returncode == 2
+    assert "expected Batsim on PATH or its path in backend.executable" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.requires("pyzmq")
+@pytest.mark.skipif(shutil.which("batsim") is None, reason="no Batsim on PATH; no package registry has one to install")
+@pytest.mark.parametrize("agent", ["fcfs", "easy", "shortest-high_mem_bw"])
+def test_a_real_batsim(tmp_path: Path, platform: hdsim.Platform, agent: str) -> None:
+    workload = made_up(200)
+    batsim, facts = backend.run(platform, workload, agent, tmp_path, contention="threshold")
+    assert facts["version"].startswith(("v3", "v4"))
+    assert batsim.metrics["jobs_completed"] == 200
+    if agent == "fcfs":
+        assert_equal(batsim, hdsim.simulate(platform, workload, agent, contention="threshold"), tolerance=1e-4)
