@@ -840,7 +840,8 @@ def recorded_workload(folder: Path, path: Path) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("scheduler", ["schedFcfs", "easyBackfill", "fillerSched"])
 def test_schedulers_of_pybatsim_complete_a_trace(tmp_path: Path, scheduler: str) -> None:
     workload = lublin.generate(1000, 11, 64).scaled_arrivals(3.0)
-    workload = workload.replaced(walltime=workload.runtime + 1.0)
+    # schedFcfs asserts that no job starts at time 0.
+    workload = workload.replaced(walltime=workload.runtime + 1.0, submission_time=workload.submission_time + 1.0)
     write_batsim(workload, tmp_path / "jobs.json", None)
     port = free_port()
     with peer(scheduler, port) as process:
