@@ -18,6 +18,8 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -531,6 +533,13 @@ class Outcome:
         return sum(powers) * (run.finish - run.start)
 
 
+def _exact(megabytes: float) -> int | float | Fraction:
+    """An amount of memory as the decimal number it stands for, so that what is given back is what was taken."""
+    if math.isinf(megabytes):
+        return megabytes
+    return int(megabytes) if megabytes == int(megabytes) else Fraction(str(megabytes))
+
+
 class Cluster:
     """Free cores, free memory and bandwidth demands of a platform, looked at afresh by every question."""
 
@@ -538,7 +547,7 @@ class Cluster:
         self.platform = platform
         self.contended = contended
         self.idle = [list(range(f, f + p.cores)) for f, p in zip(platform.first_core, platform.processors, strict=True)]
-        self.memory = list(platform.memory)
+        self.memory = [_exact(capacity) for capacity in platform.memory]
         # Kept as one running difference, core by core, because HDeepRM does so: with a bandwidth such as 59.7 GB/s the
         # rounding decides which of two equally loaded processors has the most left.
         self.bandwidth = [processor.bandwidth for processor in platform.processors]
@@ -552,23 +561,24 @@ class Cluster:
             "high_mem_bw": lambda i, p: self.bandwidth[i],
             "low_power": lambda i, p: -p.power,
         }
+        memory, key = _exact(job.memory), keys[rule]
         eligible = [
-            (keys[rule](i, p), -i)
+            (key(i, p), -i)
             for i, p in enumerate(self.platform.processors)
-            if self.idle[i] and self.memory[p.node] >= job.memory
+            if self.idle[i] and self.memory[p.node] >= memory
         ]
         return -max(eligible)[1] if eligible else None
 
     def take(self, job: Job, core: int, processor: int) -> None:
         """Gives one core to a job."""
         self.idle[processor].remove(core)
-        self.memory[self.platform.processors[processor].node] -= job.memory
+        self.memory[self.platform.processors[processor].node] -= _exact(job.memory)
         self.bandwidth[processor] -= job.bandwidth
 
     def give_back(self, job: Job, core: int, processor: int) -> None:
         """Takes one core back from a job."""
         insort(self.idle[processor], core)
-        self.memory[self.platform.processors[processor].node] += job.memory
+        self.memory[self.platform.processors[processor].node] += _exact(job.memory)
         self.bandwidth[processor] += job.bandwidth
 
     def allocate(self, job: Job, rule: str) -> tuple[list[int], list[int]] | None:
@@ -591,7 +601,7 @@ class Cluster:
         processors = [self.platform.processor_of(core) for core in cores]
         for k, (core, processor) in enumerate(zip(cores, processors, strict=True)):
             node = self.platform.processors[processor].node
-            if core not in self.idle[processor] or self.memory[node] < job.memory:
+            if core not in self.idle[processor] or self.memory[node] < _exact(job.memory):
                 for other, owner in zip(cores[:k], processors[:k], strict=True):
                     self.give_back(job, other, owner)
                 return None
@@ -784,3 +794,12 @@ def reported_energy(platform: Platform, outcome: Outcome) -> float:
             change = states[1][0] if len(states) > 1 else math.inf
             total += (watts["P0"] - watts["P3"]) * min(change, query)
     return total
+
+
+@cache
+def batsim_run(data: Path, run: str) -> tuple[Platform, list[Job], Outcome]:
+    """Platform, jobs and outcome of a recorded run of a policy pair, such as "gaia_div20_first-high_gflops"."""
+    name, _, pair = run.replace("_div20", "").partition("_")
+    platform = read_platform(data / "hdeeprm" / "platforms" / f"{name}.json", data / "hdeeprm" / "types")
+    jobs = read_batsim(data / "batsim_runs" / run / "workload.json.gz", platform.reference_gflops)
+    return platform, jobs, replay(platform, jobs, *pair.split("-"), threshold=True)

@@ -96,8 +96,7 @@ def test_rlscheduler_table(cluster: Platform, lublin_256: Workload, order: str, 
 def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
     folder, hdeeprm = shared_data / "batsim_runs" / run, shared_data / "hdeeprm"
     name, _, pair = run.replace("_div20", "").partition("_")
-    path = hdeeprm / "platforms" / f"{name}.json"
-    platform = load_platform(path, types=hdeeprm / "types")
+    platform = load_platform(hdeeprm / "platforms" / f"{name}.json", types=hdeeprm / "types")
     workload = load_workload(folder / "workload.json.gz", platform=platform)
     result = simulate(platform, workload, pair, contention="threshold", check=True)
     rows = {int(row["job_id"]): row for row in ref.read_table(folder / "out_jobs.csv.gz")}
@@ -109,8 +108,7 @@ def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
         expected = np.array([float(row[column]) for row in recorded])
         # Compared as Batsim prints them, with six decimals; the last term is the rounding of the comparison itself.
         assert np.abs(result.jobs[column].round(6) - expected).max() <= 2e-6 + 1e-9
-    own = ref.read_platform(path, hdeeprm / "types")
-    outcome = ref.replay(own, ref.jobs_of(workload), *pair.split("-"), threshold=True)
+    own, _, outcome = ref.batsim_run(shared_data, run)
     assert result.metrics["energy_joules"] == pytest.approx(outcome.energy, rel=1e-12)
     expected = np.array([outcome.job_energy(job, own) for job in range(len(workload))])
     assert result.jobs["consumed_energy"] == pytest.approx(expected, rel=1e-9)
@@ -140,31 +138,42 @@ def _reported_by_batsim(result: Result) -> float:
 
 
 @pytest.mark.parametrize(
-    ("run", "agent", "estimate"),
+    ("run", "agent", "factor", "margin", "changed_by_batching"),
     [
-        ("lublin1000-fcfsNoTopo", "fcfs", (1, 0)),
-        ("lublin1000-easyNotopo-wt1", "easy", (1, 1)),
-        ("lublin1000-easyNotopo-wt2x", "easy", (2, 0)),
+        ("lublin1000-fcfsNoTopo", "fcfs", 1, 0, 0),
+        ("lublin1000-easyNotopo-wt1", "easy", 1, 1, 7),
+        ("lublin1000-easyNotopo-wt2x", "easy", 2, 0, 0),
     ],
 )
 def test_batsim_runs_of_textbook_schedulers(
-    shared_data: Path, cluster: Platform, lublin_256: Workload, run: str, agent: str, estimate: tuple[int, int]
+    shared_data: Path,
+    cluster: Platform,
+    lublin_256: Workload,
+    run: str,
+    agent: str,
+    factor: float,
+    margin: float,
+    changed_by_batching: int,
 ) -> None:
-    """hdsim handles all events of an instant together, Batsim one at a time; only one of the runs can tell."""
-    factor, margin = estimate
+    """Batsim tells its scheduler of one event at a time; hdsim does by default of all events of an instant together."""
     part = lublin_256[:1000]
     workload = part.replaced(requested_time=factor * part.runtime + margin)
-    starts = simulate(cluster, workload, agent).starting_time
     rows = ref.read_table(shared_data / "batsim_runs" / run / "out_jobs.csv.gz")
     recorded = {int(row["job_id"]): float(row["starting_time"]) for row in rows}
     expected = np.array([recorded[job] for job in workload.job_id.tolist()]) - workload.original_submission_time[0]
-    if run == "lublin1000-easyNotopo-wt1":
-        assert starts.tolist() == ref.replay_counts(ref.jobs_of(workload), 256, ref.easy)
-        assert (starts - workload.submission_time).mean() == pytest.approx(11_045.205, abs=1e-9)
-        assert (expected - workload.submission_time).mean() == pytest.approx(11_049.083, abs=1e-9)
-        assert np.count_nonzero(starts != expected) == 7
-    else:
-        assert starts.tolist() == expected.tolist()
+    singly = simulate(cluster, workload, agent, batch_events=False).starting_time
+    assert singly.tolist() == expected.tolist()
+    batched = simulate(cluster, workload, agent).starting_time
+    assert np.count_nonzero(batched != expected) == changed_by_batching
+
+
+def test_batching_the_events_of_an_instant_moves_the_mean_wait_of_easy(cluster: Platform, lublin_256: Workload) -> None:
+    part = lublin_256[:1000]
+    workload = part.replaced(requested_time=part.runtime + 1)
+    waits = [
+        simulate(cluster, workload, "easy", batch_events=batch).metrics["mean_waiting_time"] for batch in (True, False)
+    ]
+    assert waits == pytest.approx([11_045.205, 11_049.083], abs=1e-9)
 
 
 # Real runs of a cluster

@@ -136,11 +136,8 @@ def test_rlscheduler_table(lublin: list[ref.Job], order: str, backfill: bool) ->
     ],
 )
 def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
-    folder, hdeeprm = shared_data / "batsim_runs" / run, shared_data / "hdeeprm"
-    name, _, pair = run.replace("_div20", "").partition("_")
-    platform = ref.read_platform(hdeeprm / "platforms" / f"{name}.json", hdeeprm / "types")
-    jobs = ref.read_batsim(folder / "workload.json.gz", platform.reference_gflops)
-    outcome = ref.replay(platform, jobs, *pair.split("-"), threshold=True)
+    folder = shared_data / "batsim_runs" / run
+    platform, jobs, outcome = ref.batsim_run(shared_data, run)
     rows = ref.read_table(folder / "out_jobs.csv.gz")
     assert len(rows) == len(outcome.runs) == len(jobs)
     for row in rows:
