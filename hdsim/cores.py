@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import DecisionError
+from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ class Demands(NamedTuple):
     """What each job asks for; scalars of a list cost a quarter of those of an array."""
 
     size: list[int]  # cores
-    memory: list[float]  # MB a core, 0 where no memory is watched
+    memory: list[float]  # byte a core (see `in_bytes`), 0 where no memory is watched
     bandwidth: list[float]  # GB/s a core
 
 
@@ -196,7 +197,7 @@ class NodeCores:
         self.idle = np.ones(platform.n_cores, bool)
         self.processor_idle = platform.cores_per_processor.astype(np.int64)
         self.node_idle = np.diff(platform.node_first_core).astype(np.int64)
-        self.node_memory = platform.memory.copy()
+        self.node_memory = in_bytes(platform.memory)
         self.free_bandwidth = platform.mem_bw.copy()
         self.n_idle = platform.n_cores
 
@@ -321,7 +322,9 @@ class NodeCores:
             if len(short):
                 free = self.node_memory[short[0]]
                 self.give_back(job, placement)
-                raise DecisionError(f"expected {memory:g} MB a core, but node {short[0]} would be at {free:g} MB free")
+                raise DecisionError(
+                    f"expected {memory / 1e6:g} MB a core, but node {short[0]} would be at {free / 1e6:g} MB free"
+                )
 
     def give_back(self, job: int, placement: Placement) -> None:
         """Makes the cores idle again and returns their memory and bandwidth."""
@@ -376,7 +379,7 @@ class NodeCores:
 
 
 def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
-    """Cores that nodes with `idle` cores and `free_memory` MB can give to a job of `memory` MB a core."""
+    """Cores that nodes with `idle` cores and `free_memory` bytes can give to a job of `memory` bytes a core."""
     if not memory:
         return idle
     return np.minimum(idle, np.floor(free_memory / memory))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hdsim.cores import CORE_POLICIES, STATIC_KEYS, Demands, NodeCores, OrderedCores, Placement
 from hdsim.errors import ConfigError, DecisionError, nearest
+from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -60,6 +61,7 @@ class Cluster:
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job.
+        demands: What each job takes from the stores of cores.
         requested_time: s at reference speed, of each job.
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
@@ -116,16 +118,15 @@ class Cluster:
         self.size: list[int] = workload.requested_cores.tolist()
         self.requested_time: list[float] = workload.requested_time.tolist()
         self._fixed_duration: list[bool] = workload.fixed_duration.tolist()
-        memory = workload.memory.tolist() if memory_matters else [0.0] * jobs
-        demands = Demands(self.size, memory, workload.memory_bandwidth.tolist())
+        memory = in_bytes(workload.memory).tolist() if memory_matters else [0.0] * jobs
+        self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist())
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not shares_bandwidth
         if fixed_policy and only_order and core_policy in STATIC_KEYS:
-            self.cores = OrderedCores(platform, demands, core_policy)
+            self.cores = OrderedCores(platform, self.demands, core_policy)
         else:
-            self.cores = NodeCores(platform, demands, core_policy, self.rng)
+            self.cores = NodeCores(platform, self.demands, core_policy, self.rng)
         self.pick: Callable[..., Any] = self.cores.pick
-        self._demands = demands
 
     @property
     def n_idle(self) -> int:
@@ -258,11 +259,11 @@ class Cluster:
 
     def _check_memory(self, cores: NodeCores) -> None:
         platform = self.platform
-        memory, bandwidth = platform.memory.copy(), platform.mem_bw.copy()
+        memory, bandwidth = in_bytes(platform.memory), platform.mem_bw.copy()
         for job, placement in self.running.items():
             owner = platform.core_processor[placement.cores]
-            np.subtract.at(memory, platform.processor_node[owner], self._demands.memory[job])
-            np.subtract.at(bandwidth, owner, self._demands.bandwidth[job])
+            np.subtract.at(memory, platform.processor_node[owner], self.demands.memory[job])
+            np.subtract.at(bandwidth, owner, self.demands.bandwidth[job])
         assert np.allclose(memory, cores.node_memory), "free memory of nodes"
         assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
 

@@ -10,6 +10,9 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hdsim.errors import nearest
 
 _PREFIXES = {"": 1, "K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -110,3 +113,8 @@ def scaled(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.4g} {prefix}"
     return f"{value:.4g} "
+
+
+def in_bytes(megabytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Memory in whole bytes, whose sums and differences are exact; those of fractions of a MB are not."""
+    return np.round(megabytes * 1e6)

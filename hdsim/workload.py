@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -475,12 +476,13 @@ def cores_with_memory(platform: Platform, memory: Floats) -> Floats:
     Returns:
         (J,) cores that the platform's nodes can give to a job that takes so much memory with each.
     """
-    nodes = np.stack([np.diff(platform.node_first_core).astype(np.float64), platform.memory])
+    nodes = np.stack([np.diff(platform.node_first_core).astype(np.float64), in_bytes(platform.memory)])
+    needed = in_bytes(memory)
     kinds, counts = np.unique(nodes, axis=1, return_counts=True)
     room = np.zeros(len(memory))
     with np.errstate(divide="ignore"):
         for (cores, capacity), count in zip(kinds.T, counts, strict=True):
-            held = np.where(memory > 0, np.floor(capacity / memory), np.inf)
+            held = np.where(needed > 0, np.floor(capacity / needed), np.inf)
             room += count * np.minimum(cores, held)
     return room
 

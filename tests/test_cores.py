@@ -91,7 +91,9 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
 def test_bulk_picks_equal_the_rule(nodes, demands, policy, data):
     platform = platform_of(nodes)
     sizes, memory, bandwidth = (list(column) for column in zip(*demands, strict=True))
-    store = NodeCores(platform, Demands(sizes, memory, bandwidth), policy, np.random.default_rng(0))
+    store = NodeCores(
+        platform, Demands(sizes, [mem * 1e6 for mem in memory], bandwidth), policy, np.random.default_rng(0)
+    )
     held: dict[int, tuple[int, int]] = {}
     running = {}
     for job, (n, mem, bw) in enumerate(demands):
@@ -113,7 +115,7 @@ def test_bulk_picks_equal_the_rule(nodes, demands, policy, data):
 
 def test_random_is_uniform_over_eligible_cores():
     platform = platform_of([(1, [(2, 1.0, 8, 10)]), (2, [(3, 1.0, 8, 10)])])
-    store = NodeCores(platform, Demands([1, 2], [900, 900], [0, 0]), "random", np.random.default_rng(1))
+    store = NodeCores(platform, Demands([1, 2], [900e6, 900e6], [0, 0]), "random", np.random.default_rng(1))
     rounds = 4000
     single = np.bincount([store.pick(0).cores[0] for _ in range(rounds)], minlength=5)
     assert (abs(single / rounds - 1 / 5) < 5 * math.sqrt(0.16 / rounds)).all()

@@ -36,8 +36,8 @@ class GrowingCluster(Cluster):
         self.size += jobs.requested_cores.tolist()
         self.requested_time += jobs.requested_time.tolist()
         self._fixed_duration += jobs.fixed_duration.tolist()
-        self._demands.memory.extend([0.0] * count)
-        self._demands.bandwidth.extend(jobs.memory_bandwidth.tolist())
+        self.demands.memory.extend([0.0] * count)
+        self.demands.bandwidth.extend(jobs.memory_bandwidth.tolist())
         self.starting_time += [math.nan] * count
         self.finish_time += [math.nan] * count
         self.state += [FinalState.NOT_SUBMITTED] * count

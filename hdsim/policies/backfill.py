@@ -174,7 +174,7 @@ class _SpareNodes:
         cores = cluster.cores
         self._idle = cores.node_idle.copy()
         self._memory = cores.node_memory.copy()
-        self._head_memory = float(cluster.workload.memory[head])
+        self._head_memory = cluster.demands.memory[head]
         self.shadow = math.inf
         room = capacity(self._idle, self._memory, self._head_memory).astype(np.float64)
         self._spare = float(room.sum()) - cluster.size[head]
@@ -182,7 +182,7 @@ class _SpareNodes:
             if self._spare >= 0 and end > self.shadow:
                 break
             held = cluster.running[job]
-            self._spare += self._change(held.nodes, held.node_counts, float(cluster.workload.memory[job]))
+            self._spare += self._change(held.nodes, held.node_counts, cluster.demands.memory[job])
             self.shadow = end
         self.extra = math.inf  # how many cores are left over depends on where they are
 
@@ -195,7 +195,7 @@ class _SpareNodes:
 
     def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
-        memory = float(cluster.workload.memory[job])
+        memory = cluster.demands.memory[job]
         change = self._change(placement.nodes, -placement.node_counts, memory)
         if self._spare + change < 0:
             self._change(placement.nodes, placement.node_counts, memory)
@@ -330,7 +330,7 @@ class _NodePlan:
         for end, job in ends.order:
             held = cluster.running[job]
             i = self._split(_later(end, cluster.now))
-            self._add(i, len(self._times), held.nodes, held.node_counts, float(cluster.workload.memory[job]))
+            self._add(i, len(self._times), held.nodes, held.node_counts, cluster.demands.memory[job])
 
     def _split(self, time: float) -> int:
         """Index of the step that begins at `time`, made if there is none."""
@@ -348,7 +348,7 @@ class _NodePlan:
 
     def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
         """Finds the earliest start of a job and keeps cores and memory of nodes for it; see `_CorePlan.reserve`."""
-        n, memory = cluster.size[job], float(cluster.workload.memory[job])
+        n, memory = cluster.size[job], cluster.demands.memory[job]
         for i, start in enumerate(self._times):
             choice = self._choose(cluster, job, i, n, memory)
             if choice is None:
