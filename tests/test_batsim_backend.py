@@ -777,7 +777,7 @@ def test_batsim_that_contradicts_itself(
     ("frames", "told"),
     [
         ([b"\x10\x00\x00\x00\x0c"], r"expected JSON in one frame, .* \(Batsim 5 speaks FlatBuffers\)"),
-        ([b"{}", b"{}"], "got 2 frames"),
+        ([b"{}", b"{}"], "got several frames"),
         ([b'{"now": 0, "events": ['], "expected JSON"),
     ],
 )

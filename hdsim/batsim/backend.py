@@ -151,7 +151,7 @@ class Channel:
         deadline = math.inf
         while True:
             try:
-                frames: list[bytes] = self._socket.recv_multipart()
+                frame: bytes = self._socket.recv()
                 break
             except self._again:
                 if self._stop:
@@ -164,13 +164,14 @@ class Channel:
             if now >= deadline:
                 raise BackendError(self._silence())
         self.messages += 1
-        if len(frames) != 1 or not frames[0].lstrip().startswith(b"{"):
-            shown = b" ".join(frames)[:40]
+        several = self._socket.rcvmore
+        if several or not frame.lstrip().startswith(b"{"):
+            got = "several frames, the first" if several else "a frame"
             raise BackendError(
-                f"expected JSON in one frame, the protocol of Batsim 3 and 4, got {len(frames)} frames beginning with "
-                f"{shown!r} (Batsim 5 speaks FlatBuffers)"
+                f"expected JSON in one frame, the protocol of Batsim 3 and 4, got {got} beginning with {frame[:40]!r} "
+                "(Batsim 5 speaks FlatBuffers)"
             )
-        return frames[0]
+        return frame
 
     def _silence(self) -> str:
         if self.messages:

@@ -141,9 +141,9 @@ class Translation:
 
     def write(self) -> str:
         """The reply: what was decided in the cluster since the last one."""
-        now = self.cluster.now
-        events = [{"timestamp": now, "type": kind, "data": data} for kind, data in self._decisions()]
-        return _encode({"now": now, "events": events})
+        now = repr(float(self.cluster.now))
+        events = [f'{{"timestamp":{now},"type":"{kind}","data":{_encode(data)}}}' for kind, data in self._decisions()]
+        return f'{{"now":{now},"events":[{",".join(events)}]}}'
 
     # Decisions to messages
 
@@ -323,9 +323,11 @@ class Translation:
         return row
 
     def _expect(self, job: int, state: FinalState) -> None:
-        found = FinalState(self.cluster.state[job])
+        found = self.cluster.state[job]
         if found != state:
-            raise BackendError(f"job {self._names[job]}: expected a job that is {state.name}, it is {found.name}")
+            raise BackendError(
+                f"job {self._names[job]}: expected a job that is {state.name}, it is {FinalState(found).name}"
+            )
 
 
 def _host_names(resources: Sequence[Any]) -> list[str]:
