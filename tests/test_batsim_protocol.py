@@ -128,6 +128,10 @@ MALFORMED = {
     "no now": ('{"events": []}', "now: expected a number of seconds, got nothing"),
     "now is a text": (reply(now="5"), "now: expected a number of seconds, got 5"),
     "now is not finite": (reply(now=math.nan), "now: expected a number of seconds, got NaN"),
+    "now is beyond floats": (
+        '{"now": 1' + "0" * 400 + ', "events": []}',
+        "now: expected a number of seconds, got 1000",
+    ),
     "now is true": (reply(now=True), "now: expected a number of seconds, got true"),
     "time goes back": (reply(now=4.0), "now: expected at least 5.000000, the time it was told, got 4.000000"),
     "an event before now": (

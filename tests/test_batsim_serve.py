@@ -529,7 +529,7 @@ IMPOSSIBLE: dict[str, tuple[str, dict[str, Any], str]] = {
     "call in the past": (
         "CALL_ME_LATER",
         {"timestamp": -1},
-        "expected at least 0.000000, got -1.000000: time goes back",
+        "expected at least 0.000000, got -1: time goes back",
     ),
     "P-state without -E": ("SET_RESOURCE_STATE", {"resources": "0", "state": "1"}, "need the option -E"),
     "energy without -E": ("QUERY", {"requests": {"consumed_energy": {}}}, "need the option -E"),

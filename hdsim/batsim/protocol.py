@@ -18,6 +18,8 @@ from hdsim.state import FinalState
 
 #: Where Batsim connects to and a scheduler binds by default.
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
+#: s, later than any time that makes sense.
+LATEST = 1e15
 #: Between the name of a workload and the job's own id.
 SEPARATOR = "!"
 #: Return code that Batsim reports for jobs that did not end by themselves.
@@ -179,7 +181,8 @@ def _event(event: Any, kinds: Kinds, where: str) -> Event:
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
-    return (type(value) is float or type(value) is int) and math.isfinite(value)
+    # JSON has whole numbers that no float can hold.
+    return (type(value) is float or type(value) is int) and abs(value) < LATEST
 
 
 def _named(expected: type | tuple[type, ...]) -> str:

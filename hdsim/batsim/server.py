@@ -23,6 +23,7 @@ from hdsim.batsim.machine import GrowingCluster, HostBackend
 from hdsim.batsim.protocol import (
     DEFAULT_ENDPOINT,
     FROM_SCHEDULER,
+    LATEST,
     RETURN_CODES,
     SEPARATOR,
     Event,
@@ -504,9 +505,10 @@ class Server:
             self._pending.append(Event(self._now(), "JOB_KILLED", {"job_ids": job_ids, "job_progress": {}}))
 
     def _call_later(self, data: Mapping[str, Any]) -> None:
-        date = float(data["timestamp"])
-        if not math.isfinite(date) or date < self._told:
-            raise BackendError(f"data.timestamp: expected at least {self._told:.6f}, got {date:.6f}: time goes back")
+        date = data["timestamp"]
+        if not self._told <= date < LATEST:
+            reason = ": time goes back" if date < self._told else ""
+            raise BackendError(f"data.timestamp: expected at least {self._told:.6f}, got {str(date)[:80]}{reason}")
         if date <= self._now():
             self._pending.append(Event(self._now(), "REQUESTED_CALL"))
         else:

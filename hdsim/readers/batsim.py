@@ -29,6 +29,8 @@ _IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
 #: Columns that, with the requested time, make two jobs share a profile.
 _DEMAND = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
 _GIGA = 1e9
+#: JSON has whole numbers that no float can hold.
+_HUGE = 1e300
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def _number(
     if default is not None and key not in values:
         return default
     value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE or value < least:
         limit = "" if least == -math.inf else f" of at least {least:g}"
         errors.append(WorkloadError(f"expected a finite number{limit}, got {_show(value)}", where=f"{where}.{key}"))
         return math.nan
