@@ -584,6 +584,31 @@ def test_ten_thousand_jobs(tmp_path: Path, serve: Callable[..., Path]) -> None:
     assert facts["messages"] > 10_000
 
 
+class Annotator(hdsim.Agent):
+    """First fit that knows it runs on a Batsim."""
+
+    batsim: Translation | None = None
+
+    def decide(self, cluster: Cluster) -> None:
+        for job in list(cluster.queue):
+            placement = cluster.pick(job)
+            if placement is not None:
+                cluster.start(job, placement)
+                assert self.batsim is not None
+                self.batsim.request("SET_JOB_METADATA", {"job_id": f"w0!{job}", "metadata": f"seen {job}"})
+
+
+@pytest.mark.requires("pyzmq")
+def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
+    """The P-states that were asked for give the energy that hdsim computes from the schedule."""
+    chosen = backend.Settings(executable=str(serve()))
+    batsim, facts = backend.run(platform, made_up(60), Annotator(), tmp_path, chosen, contention="threshold")
+    assert len(batsim.oversubscribed[0]) > 3
+    assert facts["consumed_joules"] == pytest.approx(batsim.energy_joules, rel=1e-6)
+    assert facts["abandoned_jobs"] == 0
+    assert "seen 7" in (tmp_path / "batsim/out_jobs.csv").read_text()
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs, a zombie left aside."""
     try:
