@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference as ref
-from hypothesis import assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -414,7 +414,7 @@ def test_backfilling_with_memory_and_several_speeds(
     _check_invariants(case, result)
 
 
-@settings(max_examples=75)
+@settings(max_examples=75, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), core_rule=st.sampled_from(CORE_RULES))
 def test_conservative_backfilling_keeps_its_word(case: Case, core_rule: str) -> None:
     """With exact requests on cores of one speed, nobody starts later for the jobs that come after."""

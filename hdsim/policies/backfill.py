@@ -40,6 +40,10 @@ class ExpectedEnds:
         self.end[job] = end
         insort(self.order, (end, job))
 
+    def overdue(self, now: float) -> bool:
+        """Whether a job should have ended by now that still runs."""
+        return bool(self.order) and self.order[0][0] <= now
+
     def remove(self, job: int) -> float:
         """Forgets an ended job and returns when it was expected to end."""
         end = self.end.pop(job)
@@ -113,7 +117,7 @@ class Easy:
         idle, size, requested = cluster.n_idle, cluster.size, cluster.requested_time
         if not idle:
             return
-        if self._head == head:
+        if self._head == head and not self._ends.overdue(cluster.now):
             candidates = order.sort([job for job in cluster.submitted if size[job] <= idle and job in cluster.queue])
         else:
             candidates = order.jobs(idle)
@@ -152,11 +156,13 @@ class _SpareCores:
     def __init__(self, cluster: Cluster, ends: ExpectedEnds, head: int) -> None:
         missing = cluster.size[head] - cluster.n_idle
         self.shadow = math.inf
+        now = cluster.now
         for end, job in ends.order:
-            if missing <= 0 and end > self.shadow:
+            date = end if end > now else now
+            if missing <= 0 and date > self.shadow:
                 break
             missing -= cluster.size[job]
-            self.shadow = end
+            self.shadow = date
         self.extra = -missing
 
     def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
@@ -179,11 +185,12 @@ class _SpareNodes:
         room = capacity(self._idle, self._memory, self._head_memory).astype(np.float64)
         self._spare = float(room.sum()) - cluster.size[head]
         for end, job in ends.order:
-            if self._spare >= 0 and end > self.shadow:
+            date = max(end, cluster.now)
+            if self._spare >= 0 and date > self.shadow:
                 break
             held = cluster.running[job]
             self._spare += self._change(held.nodes, held.node_counts, cluster.demands.memory[job])
-            self.shadow = end
+            self.shadow = date
         self.extra = math.inf  # how many cores are left over depends on where they are
 
     def _change(self, nodes: Any, counts: Any, memory: float) -> float:
@@ -224,14 +231,16 @@ class Conservative:
 
     def ended(self, cluster: Cluster) -> None:
         """Forgets the jobs that have ended; an unexpected end outdates the plan."""
+        now = cluster.now
         for job in cluster.ended:
-            if self._ends.remove(job) != cluster.now:
+            # A job of no time is planned to end a moment after its start, and has ended sooner.
+            if self._ends.remove(job) != now or cluster.starting_time[job] == now:
                 self._plan = None
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Plans every queued job in order and starts those whose turn is now."""
         jobs = order.jobs()
-        overdue = bool(self._ends.order) and self._ends.order[0][0] <= cluster.now
+        overdue = self._ends.overdue(cluster.now)
         planned = len(self._reserved)
         if isinstance(self._plan, _CorePlan) and not overdue and list(self._reserved) == jobs[:planned]:
             self._plan.forward(cluster.now)
@@ -256,7 +265,7 @@ class Conservative:
 
 
 def _later(end: float, now: float) -> float:
-    """An expected end; a job past it may end at any moment, but has not yet."""
+    """An expected end after `now`: a job past it may end at any moment, but has not yet."""
     return end if end > now else math.nextafter(now, math.inf)
 
 
@@ -296,7 +305,7 @@ class _CorePlan:
         while True:
             while free[i] < n:
                 i += 1
-            end = times[i] + duration
+            end = _later(times[i] + duration, times[i])
             j = i + 1
             while j < len(times) and times[j] < end and free[j] >= n:
                 j += 1
@@ -304,12 +313,11 @@ class _CorePlan:
                 break
             i = j
         start = times[i]
-        if duration > 0:
-            if j == len(times) or times[j] > end:
-                times.insert(j, end)
-                free.insert(j, free[j - 1])
-            for k in range(i, j):
-                free[k] -= n
+        if j == len(times) or times[j] > end:
+            times.insert(j, end)
+            free.insert(j, free[j - 1])
+        for k in range(i, j):
+            free[k] -= n
         return start, cluster.pick(job) if start <= cluster.now else None
 
 
@@ -354,9 +362,8 @@ class _NodePlan:
             if choice is None:
                 continue
             nodes, counts, duration, placement = choice
-            if duration > 0:
-                last = self._split(start + duration)
-                self._add(i, last, nodes, -counts, memory)
+            last = self._split(_later(start + duration, start))
+            self._add(i, last, nodes, -counts, memory)
             return start, placement
         raise AssertionError(f"job {job} does not fit on the empty platform")
 
@@ -367,7 +374,7 @@ class _NodePlan:
         room = capacity(self._idle[i], self._memory[i], memory)
         j = i + 1
         while True:
-            while j < len(self._times) and self._times[j] < start + duration:
+            while j < len(self._times) and self._times[j] < _later(start + duration, start):
                 room = np.minimum(room, capacity(self._idle[j], self._memory[j], memory))
                 j += 1
             if room.sum() < n:
@@ -384,7 +391,7 @@ class _NodePlan:
                 needed = cluster.requested_time[job]
                 if not cluster.workload.fixed_duration[job]:
                     needed /= float(self._node_speed[nodes].min())
-            if needed <= duration or j == len(self._times) or self._times[j] >= start + needed:
+            if needed <= duration or j == len(self._times) or self._times[j] >= _later(start + needed, start):
                 return nodes, counts, needed, placement
             duration = needed
 
