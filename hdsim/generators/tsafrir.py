@@ -160,9 +160,9 @@ def tail_times(bins: int, longest: int, head: Ints) -> Ints:
 
 
 def tail_sizes(bins: int) -> Floats:
-    """(bins,) share of the jobs in %, by popularity rank from 21 on; together 11."""
+    """(bins,) share of the jobs in %, by popularity rank from 21 on; together 11, if there are any."""
     share = 795.6 * np.arange(_HEAD + 1, _HEAD + 1 + bins, dtype=np.float64) ** -2.267
-    return share / share.sum() * (100.0 - _HEAD_PERCENT)
+    return share if not bins else share / share.sum() * (100.0 - _HEAD_PERCENT)
 
 
 def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
