@@ -124,8 +124,8 @@ def bench_lcg(data: Path | None) -> None:
 def bench_linear(data: Path | None) -> None:
     """Time for 1,000,000 jobs against 100,000."""
     million = lublin.generate(1_000_000, seed=1, cores=256)
-    few = cpu_seconds(replay(MACHINE, million[:100_000], "fcfs"), 1)
-    many = cpu_seconds(replay(MACHINE, million, "fcfs"), 1)
+    few = cpu_seconds(replay(MACHINE, million[:100_000], "fcfs"), 2)
+    many = cpu_seconds(replay(MACHINE, million, "fcfs"), 2)
     show("fcfs, generated", 100_000, few)
     show("fcfs, generated", 1_000_000, many)
     print(f"time of 1,000,000 jobs is {many / few:.1f} x that of 100,000")
