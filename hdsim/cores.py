@@ -294,10 +294,7 @@ class NodeCores:
         return ranked[given < room[node]]
 
     def _idle_cores_of(self, nodes: Ints) -> Ints:
-        first = self._node_first_core[nodes]
-        sizes = self._node_first_core[nodes + 1] - first
-        ends = np.cumsum(sizes)
-        cores: Ints = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
+        cores = members(self._node_first_core, nodes)
         return cores[self.idle[cores]]
 
     def placement_of(self, cores: Sequence[int]) -> Placement:
@@ -383,6 +380,15 @@ def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | 
     if not memory:
         return idle
     return np.minimum(idle, np.floor(free_memory / memory))
+
+
+def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
+    """Members of some groups, one group after the other, where group i has those from offsets[i] to offsets[i + 1]."""
+    first = offsets[groups]
+    sizes = offsets[groups + 1] - first
+    ends = np.cumsum(sizes)
+    listed: Ints = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
+    return listed
 
 
 def _runs(groups: NDArray[np.integer]) -> tuple[Ints, Ints]:

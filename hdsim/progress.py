@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
-from hdsim.cores import Placement
+from hdsim.cores import Placement, members
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -117,11 +117,7 @@ class Progress(ABC):
 
     def _cores_of(self, processors: NDArray[np.int32]) -> NDArray[np.int64]:
         """All cores of the processors, one processor after the other."""
-        first = self._first_core[processors]
-        sizes = self._first_core[processors + 1] - first
-        ends = np.cumsum(sizes)
-        cores: NDArray[np.int64] = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
-        return cores
+        return members(self._first_core, processors)
 
 
 class ProcessorProgress(Progress):
