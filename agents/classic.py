@@ -86,15 +86,12 @@ class ClassicAgent(Agent):
             queue.refresh(cluster)
         if candidates is not queue:
             candidates.refresh(cluster)
-        if backfill is None and not self._commit_head:
-            queue.serve(cluster)
-            return
         head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster)
         if head is not None and backfill is not None:
             backfill.fill(cluster, queue, candidates, head)
 
     def _serve(self, cluster: Cluster) -> int | None:
-        """Like the queue's own `serve`, but remembers a committed head and tells the backfilling of each start."""
+        """Starts jobs in order until one does not fit; returns that one."""
         queue, backfill, after_start = self._queue, self._backfill, self._order and self._order.after_start
         while True:
             job = queue.head() if self._head is None else self._head

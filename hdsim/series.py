@@ -202,12 +202,11 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
         First node of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
     """
     platform, held = result.platform, result.usage
-    groups = min(rows, platform.n_nodes)
-    first_node = np.arange(groups) * platform.n_nodes // groups
+    first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
     group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
-    bounds = np.linspace(0.0, result.end_time if result.end_time > 0 else 1.0, bins + 1)
     group = group_of_node[platform.processor_node[held.processor]]
-    used = _binned(group, result.starting_time[held.job], result.busy_until[held.job], held.cores, groups, bounds)
+    begins, ends = result.starting_time[held.job], result.busy_until[held.job]
+    used = _binned(group, begins, ends, held.cores, len(first_node), bounds)
     cores = np.add.reduceat(np.diff(platform.node_first_core), first_node)
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)
 
@@ -224,14 +223,19 @@ def oversubscription(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.i
         First processor of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
     """
     processors = result.platform.n_processors
-    groups = min(rows, processors)
-    first = np.arange(groups) * processors // groups
-    bounds = np.linspace(0.0, result.end_time if result.end_time > 0 else 1.0, bins + 1)
+    first, bounds = _grid(result, processors, bins, rows)
     processor, begins, ends = result.oversubscribed
     group = np.searchsorted(first, processor, side="right") - 1
-    used = _binned(group, begins, ends, np.ones(len(group)), groups, bounds)
+    used = _binned(group, begins, ends, np.ones(len(group)), len(first), bounds)
     members = np.diff(first, append=processors)
     return first, bounds, np.clip(used / (members[:, None] * np.diff(bounds)), 0.0, 1.0)
+
+
+def _grid(result: Replay, lanes: int, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats]:
+    """First lane of each of at most `rows` groups of neighbours, and the bounds of `bins` stretches of time."""
+    groups = min(rows, lanes)
+    end = result.end_time if result.end_time > 0 else 1.0
+    return np.arange(groups) * lanes // groups, np.linspace(0.0, end, bins + 1)
 
 
 def _binned(

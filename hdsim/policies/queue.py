@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from hdsim.workload import Workload
 
 
-#: Served heads that a queue keeps before it cuts them off.
-_CUT = 1000
-
-
 def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
     """Rank of every job under a fixed order, ties in order of submission, and the job of every rank."""
     ranked = np.argsort(order.score(workload), kind="stable")
@@ -40,51 +36,28 @@ class FixedQueue:
         self._rank, self._job_of_rank = ranking(cluster.workload, order)
         self._size_of_rank = [cluster.size[job] for job in self._job_of_rank]
         self._ranks: list[int] = []
-        # Served heads are cut off in bulk, so that a long queue is not moved for each of them.
-        self._first = 0
 
     def add(self, jobs: Iterable[int]) -> None:
         """Puts newly submitted jobs where they belong."""
-        ranks, rank, first = self._ranks, self._rank, self._first
+        ranks, rank = self._ranks, self._rank
         for job in jobs:
-            insort(ranks, rank[job], first)
+            insort(ranks, rank[job])
 
     def refresh(self, cluster: Cluster) -> None:
         """Nothing to do: the order does not move."""
 
     def head(self) -> int | None:
         """The job to serve first."""
-        ranks, first = self._ranks, self._first
-        return self._job_of_rank[ranks[first]] if first < len(ranks) else None
-
-    def serve(self, cluster: Cluster) -> int | None:
-        """Starts jobs in order until one does not fit; returns that one."""
-        ranks, job_of_rank, pick, start = self._ranks, self._job_of_rank, cluster.pick, cluster.start
-        first = self._first
-        blocked = None
-        while first < len(ranks):
-            job = job_of_rank[ranks[first]]
-            placement = pick(job)
-            if placement is None:
-                blocked = job
-                break
-            start(job, placement)
-            first += 1
-        if first > _CUT:
-            del ranks[:first]
-            first = 0
-        self._first = first
-        return blocked
+        return self._job_of_rank[self._ranks[0]] if self._ranks else None
 
     def remove(self, job: int) -> None:
         """Takes a job out."""
-        ranks, rank, first = self._ranks, self._rank[job], self._first
-        del ranks[bisect_left(ranks, rank, first)]
+        del self._ranks[bisect_left(self._ranks, self._rank[job])]
 
     def jobs(self, most: float = math.inf) -> list[int]:
         """Queued jobs of at most so many cores, in order."""
         job_of_rank, size = self._job_of_rank, self._size_of_rank
-        return [job_of_rank[rank] for rank in self._ranks[self._first :] if size[rank] <= most]
+        return [job_of_rank[rank] for rank in self._ranks if size[rank] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Some queued jobs in order."""
@@ -118,20 +91,6 @@ class MovingQueue:
     def head(self) -> int | None:
         """The job to serve first."""
         return self._jobs[0] if self._jobs else None
-
-    def serve(self, cluster: Cluster) -> int | None:
-        """Starts jobs in order until one does not fit; returns that one."""
-        while self._jobs:
-            job = self._jobs[0]
-            placement = cluster.pick(job)
-            if placement is None:
-                return job
-            cluster.start(job, placement)
-            if self._order.after_start:
-                self.refresh(cluster)
-            else:
-                del self._jobs[0]
-        return None
 
     def remove(self, job: int) -> None:
         """Takes a job out."""
