@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hdsim"
 # Lowest first. A module imports from its own line and from those above it; its own line must stay free of cycles.
 LAYERS = (
     ("errors",),
-    ("units", "resources", "plugins"),
+    ("units", "resources", "plugins", "patterns"),
     ("platform", "readers", "power"),
     ("workload", "simgrid"),
     ("generators",),

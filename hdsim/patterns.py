@@ -1,0 +1,230 @@
+"""Communication patterns: which messages the tasks of a job send each other in one phase.
+
+A name and a volume stand for the messages of the usual patterns. The volume is the size of *one message* in bytes, as
+in MPI benchmarks (OSU, IMB) and in Batsim's ``com``; only an h-relation is named after what each task sends in all:
+
+=================  ==============================================================================  ================
+name               messages among p tasks, of v bytes each unless said                             h
+=================  ==============================================================================  ================
+``none``           none                                                                            0
+``h_relation``     from each task to each other one, of v / (p - 1) bytes                          v
+``all_to_all``     from each task to each other one                                                (p - 1) v
+``ring``           from task i to task i + 1, from the last to task 0                              v
+``halo_2d``        to the neighbours up, down, left and right in a grid with edges                 4 v or less
+``master_worker``  from task 0 to each other one and back                                          (p - 1) v
+=================  ==============================================================================  ================
+
+A job of one task has nobody to send to: its h is 0 under every pattern.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hdsim.errors import WorkloadError, nearest
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_LARGEST = sys.float_info.max
+#: (source node, target node, bytes of each message, number of messages)
+Messages = list[tuple[int, int, float, int]]
+
+
+def _nobody() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The messages of one communication phase of a job; make one with :func:`make_pattern`.
+
+    Attributes:
+        tasks: Number of tasks p; they are 0 to p - 1.
+        sources: (M,) task that sends each message.
+        targets: (M,) task that receives it, another one.
+        volumes: (M,) bytes, above 0.
+        exchange: Bytes that besides each task sends to each other one. It stands for p (p - 1) messages which are
+            never listed, so that a total exchange among thousands of tasks costs next to nothing.
+    """
+
+    tasks: int
+    sources: Ints = field(default_factory=_nobody)
+    targets: Ints = field(default_factory=_nobody)
+    volumes: Floats = field(default_factory=lambda: np.empty(0))
+    exchange: float = 0.0
+
+    @cached_property
+    def h(self) -> float:
+        """Largest number of bytes that go out of one task, or into one: the h of Valiant's h-relation."""
+        h = (self.tasks - 1) * self.exchange
+        if len(self.volumes):
+            h += max(float(np.bincount(ends, self.volumes).max()) for ends in (self.sources, self.targets))
+        return h
+
+    def matrix(self) -> Floats:
+        """Returns the (p, p) bytes from task i to task j, 0 on the diagonal."""
+        matrix = np.full((self.tasks, self.tasks), self.exchange)
+        np.fill_diagonal(matrix, 0.0)
+        np.add.at(matrix, (self.sources, self.targets), self.volumes)
+        return matrix
+
+    def between(self, nodes: ArrayLike) -> Messages:
+        """Returns the messages that leave their node once each task has one, equal ones counted together.
+
+        Args:
+            nodes: (p,) node of each task, 0 or above.
+
+        Returns:
+            (source node, target node, bytes of each message, number of messages), by source, target and size.
+        """
+        at = np.asarray(nodes, np.int64)
+        sources, targets, volumes = at[self.sources], at[self.targets], self.volumes
+        counts = np.ones(len(volumes), np.int64)
+        if self.exchange:
+            used, tasks = np.unique(at, return_counts=True)
+            pairs = np.indices((len(used), len(used))).reshape(2, -1)
+            sources, targets = (
+                np.append(ends, used[pair]) for ends, pair in zip((sources, targets), pairs, strict=True)
+            )
+            volumes = np.append(volumes, np.full(pairs.shape[1], self.exchange))
+            counts = np.append(counts, tasks[pairs[0]] * tasks[pairs[1]])
+        leaving = np.flatnonzero(sources != targets)
+        order = leaving[np.lexsort((volumes[leaving], targets[leaving], sources[leaving]))]
+        if not len(order):
+            return []
+        sources, targets, volumes = sources[order], targets[order], volumes[order]
+        new = (np.diff(sources) != 0) | (np.diff(targets) != 0) | (np.diff(volumes) != 0)
+        first = np.concatenate(([0], np.flatnonzero(new) + 1))
+        kinds = (column[first].tolist() for column in (sources, targets, volumes))
+        return list(zip(*kinds, np.add.reduceat(counts[order], first).tolist(), strict=True))
+
+
+def make_pattern(spec: Any, tasks: int, volume: float = 1.0, *, where: str | None = None) -> Pattern:
+    """Makes the pattern of a job.
+
+    Args:
+        spec: One of :data:`PATTERNS`, or the bytes from each task to each other one: p rows of p numbers, or all p * p
+            of them in one row after the other, as in Batsim's ``parallel`` profiles. What a task sends to itself is
+            ignored.
+        tasks: Number of tasks p, at least 1.
+        volume: Bytes of a message (see the table above); a factor of the numbers of a matrix. Messages of 0 bytes are
+            not sent.
+        where: Place to name in errors.
+
+    Raises:
+        WorkloadError: An unknown name, a matrix that is not p by p, or a number that is negative or not finite.
+    """
+    if tasks < 1:
+        raise WorkloadError(f"expected a pattern of at least 1 task, got {tasks}", where=where)
+    if isinstance(volume, bool) or not isinstance(volume, int | float) or not 0 <= volume <= _LARGEST:
+        raise WorkloadError(f"expected a finite volume of 0 bytes or more, got {volume!r}", where=where)
+    if isinstance(spec, str):
+        try:
+            make = _MAKERS[spec]
+        except KeyError:
+            raise WorkloadError(
+                f"expected one of {', '.join(PATTERNS)} or a matrix of {tasks} x {tasks} numbers, got '{spec}'"
+                f"{nearest(spec, PATTERNS)}",
+                where=where,
+            ) from None
+        return make(tasks, float(volume)) if volume and tasks > 1 else Pattern(tasks)
+    return _custom(spec, tasks, float(volume), where)
+
+
+def grid(tasks: int) -> tuple[int, int]:
+    """Rows and columns of the grid nearest to a square that `tasks` fill, as ``MPI_Dims_create`` gives them.
+
+    There are at least as many rows as columns; a prime number of tasks stands in one column.
+    """
+    columns = next(side for side in range(math.isqrt(tasks), 0, -1) if tasks % side == 0)
+    return tasks // columns, columns
+
+
+def _custom(spec: Any, tasks: int, volume: float, where: str | None) -> Pattern:
+    def refuse(got: str) -> WorkloadError:
+        return WorkloadError(
+            f"expected one of {', '.join(PATTERNS)}, {tasks} rows of {tasks} numbers, or {tasks * tasks} numbers "
+            f"for a job of {tasks} tasks, got {got}",
+            where=where,
+        )
+
+    try:
+        given = np.asarray(spec)
+    except ValueError:
+        raise refuse("rows of different lengths") from None
+    if given.dtype.kind not in "iuf" or given.ndim not in (1, 2):
+        raise refuse(repr(spec)[:60])
+    if given.shape not in ((tasks, tasks), (tasks * tasks,)):
+        raise refuse(" x ".join(map(str, given.shape)) + " numbers")
+    with np.errstate(over="ignore"):
+        matrix = given.reshape(tasks, tasks) * volume
+    wrong = np.argwhere(~(np.isfinite(matrix) & (matrix >= 0)))
+    if len(wrong):
+        source, target = wrong[0].tolist()
+        raise WorkloadError(
+            f"expected finite numbers of 0 bytes or more, got {matrix[source, target]:g} "
+            f"from task {source} to task {target}",
+            where=where,
+        )
+    np.fill_diagonal(matrix, 0.0)
+    sources, targets = np.nonzero(matrix)
+    return Pattern(tasks, sources, targets, matrix[sources, targets])
+
+
+def _of_pairs(tasks: int, volume: float, sources: ArrayLike, targets: ArrayLike) -> Pattern:
+    """A message of the volume from each source to the target at its side."""
+    sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
+    return Pattern(tasks, sources, targets, np.full(len(sources), volume))
+
+
+def _none(tasks: int, volume: float) -> Pattern:
+    return Pattern(tasks)
+
+
+def _h_relation(tasks: int, volume: float) -> Pattern:
+    return Pattern(tasks, exchange=volume / (tasks - 1))
+
+
+def _all_to_all(tasks: int, volume: float) -> Pattern:
+    return Pattern(tasks, exchange=volume)
+
+
+def _ring(tasks: int, volume: float) -> Pattern:
+    each = np.arange(tasks)
+    return _of_pairs(tasks, volume, each, np.roll(each, -1))
+
+
+def _halo_2d(tasks: int, volume: float) -> Pattern:
+    place = np.arange(tasks).reshape(grid(tasks))
+    upper, lower = place[:-1].ravel(), place[1:].ravel()
+    left, right = place[:, :-1].ravel(), place[:, 1:].ravel()
+    return _of_pairs(
+        tasks, volume, np.concatenate([upper, lower, left, right]), np.concatenate([lower, upper, right, left])
+    )
+
+
+def _master_worker(tasks: int, volume: float) -> Pattern:
+    workers = np.arange(1, tasks)
+    master = np.zeros_like(workers)
+    return _of_pairs(tasks, volume, np.append(master, workers), np.append(workers, master))
+
+
+_MAKERS: dict[str, Callable[[int, float], Pattern]] = {
+    "none": _none,
+    "h_relation": _h_relation,
+    "all_to_all": _all_to_all,
+    "ring": _ring,
+    "halo_2d": _halo_2d,
+    "master_worker": _master_worker,
+}
+#: Names that :func:`make_pattern` knows.
+PATTERNS = tuple(_MAKERS)
