@@ -52,8 +52,8 @@ class Pattern:
         sources: (M,) task that sends each message.
         targets: (M,) task that receives it, another one.
         volumes: (M,) bytes, above 0.
-        exchange: Bytes that besides each task sends to each other one. It stands for p (p - 1) messages which are
-            never listed, so that a total exchange among thousands of tasks costs next to nothing.
+        exchange: Bytes that besides each task sends to each other one. The p (p - 1) messages it stands for are never
+            listed, so that a total exchange among thousands of tasks costs next to nothing.
     """
 
     tasks: int
@@ -64,7 +64,7 @@ class Pattern:
 
     @cached_property
     def h(self) -> float:
-        """Largest number of bytes that go out of one task, or into one: the h of Valiant's h-relation."""
+        """Largest number of bytes that go out of one task, or into one (Valiant's h); 0 if there is no message."""
         h = (self.tasks - 1) * self.exchange
         if len(self.volumes):
             h += max(float(np.bincount(ends, self.volumes).max()) for ends in (self.sources, self.targets))
@@ -108,16 +108,15 @@ class Pattern:
         return list(zip(*kinds, np.add.reduceat(counts[order], first).tolist(), strict=True))
 
 
-def make_pattern(spec: Any, tasks: int, volume: float = 1.0, *, where: str | None = None) -> Pattern:
+def make_pattern(spec: Any, tasks: int, volume: float = 0.0, *, where: str | None = None) -> Pattern:
     """Makes the pattern of a job.
 
     Args:
         spec: One of :data:`PATTERNS`, or the bytes from each task to each other one: p rows of p numbers, or all p * p
-            of them in one row after the other, as in Batsim's ``parallel`` profiles. What a task sends to itself is
-            ignored.
+            of them in one list, row after row, as in Batsim's ``parallel`` profiles. What a task sends to itself is
+            left out, as are messages of 0 bytes.
         tasks: Number of tasks p, at least 1.
-        volume: Bytes of a message (see the table above); a factor of the numbers of a matrix. Messages of 0 bytes are
-            not sent.
+        volume: Bytes of a message of a named pattern (see the table above); a matrix says all by itself.
         where: Place to name in errors.
 
     Raises:
@@ -125,19 +124,17 @@ def make_pattern(spec: Any, tasks: int, volume: float = 1.0, *, where: str | Non
     """
     if tasks < 1:
         raise WorkloadError(f"expected a pattern of at least 1 task, got {tasks}", where=where)
+    if not isinstance(spec, str):
+        return _custom(spec, tasks, where)
+    if spec not in _MAKERS:
+        raise WorkloadError(
+            f"expected one of {', '.join(PATTERNS)} or a matrix of {tasks} x {tasks} numbers, got '{spec}'"
+            f"{nearest(spec, PATTERNS)}",
+            where=where,
+        )
     if isinstance(volume, bool) or not isinstance(volume, int | float) or not 0 <= volume <= _LARGEST:
         raise WorkloadError(f"expected a finite volume of 0 bytes or more, got {volume!r}", where=where)
-    if isinstance(spec, str):
-        try:
-            make = _MAKERS[spec]
-        except KeyError:
-            raise WorkloadError(
-                f"expected one of {', '.join(PATTERNS)} or a matrix of {tasks} x {tasks} numbers, got '{spec}'"
-                f"{nearest(spec, PATTERNS)}",
-                where=where,
-            ) from None
-        return make(tasks, float(volume)) if volume and tasks > 1 else Pattern(tasks)
-    return _custom(spec, tasks, float(volume), where)
+    return _MAKERS[spec](tasks, float(volume)) if volume and tasks > 1 else Pattern(tasks)
 
 
 def grid(tasks: int) -> tuple[int, int]:
@@ -149,7 +146,7 @@ def grid(tasks: int) -> tuple[int, int]:
     return tasks // columns, columns
 
 
-def _custom(spec: Any, tasks: int, volume: float, where: str | None) -> Pattern:
+def _custom(spec: Any, tasks: int, where: str | None) -> Pattern:
     def refuse(got: str) -> WorkloadError:
         return WorkloadError(
             f"expected one of {', '.join(PATTERNS)}, {tasks} rows of {tasks} numbers, or {tasks * tasks} numbers "
@@ -165,8 +162,7 @@ def _custom(spec: Any, tasks: int, volume: float, where: str | None) -> Pattern:
         raise refuse(repr(spec)[:60])
     if given.shape not in ((tasks, tasks), (tasks * tasks,)):
         raise refuse(" x ".join(map(str, given.shape)) + " numbers")
-    with np.errstate(over="ignore"):
-        matrix = given.reshape(tasks, tasks) * volume
+    matrix = given.reshape(tasks, tasks).astype(np.float64)
     wrong = np.argwhere(~(np.isfinite(matrix) & (matrix >= 0)))
     if len(wrong):
         source, target = wrong[0].tolist()

@@ -64,16 +64,16 @@ def test_a_named_pattern_is_its_definition(name, tasks, volume, data):
     assert pattern.matrix() == pytest.approx(matrix, rel=1e-12)
 
 
-@given(st.integers(1, 9), st.sampled_from([1.0, 2.5]), st.booleans(), st.data())
-def test_a_matrix_gives_the_bytes_between_each_two_tasks(tasks, volume, flat, data):
+@given(st.integers(1, 9), st.booleans(), st.data())
+def test_a_matrix_gives_the_bytes_between_each_two_tasks(tasks, flat, data):
     sizes = st.sampled_from([0, 1, 2, 2.5, 1000])
     row = st.lists(sizes, min_size=tasks, max_size=tasks)
     matrix = data.draw(st.lists(row, min_size=tasks, max_size=tasks))
     nodes = data.draw(st.lists(st.integers(0, 3), min_size=tasks, max_size=tasks))
     messages = [
-        (i, j, matrix[i][j] * volume) for i in range(tasks) for j in range(tasks) if i != j and matrix[i][j]
+        (i, j, float(matrix[i][j])) for i in range(tasks) for j in range(tasks) if i != j and matrix[i][j]
     ]  # fmt: skip
-    pattern = make_pattern([size for row in matrix for size in row] if flat else matrix, tasks, volume)
+    pattern = make_pattern([size for row in matrix for size in row] if flat else matrix, tasks)
     assert pattern.h == pytest.approx(h_of(messages, tasks) if messages else 0.0)
     assert pattern.between(nodes) == grouped(messages, nodes)
 
@@ -122,7 +122,6 @@ def test_a_total_exchange_among_thousands_of_tasks_lists_no_messages():
         (None, 2, 1.0, "got None"),
         ([[0, 1], [-5, 0]], 2, 1.0, "0 bytes or more, got -5 from task 1 to task 0"),
         ([[0, math.inf], [5, 0]], 2, 1.0, "got inf from task 0 to task 1"),
-        ([[0, 1e200], [5, 0]], 2, 1e200, "got inf from task 0 to task 1"),
     ],
 )
 def test_an_impossible_pattern_is_refused(spec, tasks, volume, message):
