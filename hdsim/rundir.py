@@ -17,18 +17,18 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim import __version__, power, series
 from hdsim.errors import BackendError, ConfigError, HdsimError
+from hdsim.files import replacing
 from hdsim.platform import Platform
 from hdsim.state import FinalState
 
@@ -185,7 +185,7 @@ class RunDirectory:
         _write_machine_states(self.path / "machine_states.csv", result)
         processors, starts, ends = result.oversubscribed
         if len(processors):
-            with _replacing(self.path / "oversubscription.csv") as file:
+            with replacing(self.path / "oversubscription.csv") as file:
                 file.write("processor,start,end\n")
                 rows = zip(processors.tolist(), starts.tolist(), ends.tolist(), strict=True)
                 file.writelines(f"{processor},{start:.6f},{end:.6f}\n" for processor, start, end in rows)
@@ -346,7 +346,7 @@ def write_jobs(path: Path, result: Result) -> None:
         _quoted(workload.profile[rows].tolist()),
         *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
     ]
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(",".join(JOB_COLUMNS) + "\n")
         file.writelines(
             _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
@@ -388,7 +388,7 @@ def _write_schedule(path: Path, result: Result) -> None:
         "time_switching_on": 0.0,
         "time_unavailable": 0.0,
     }
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(",".join(row) + "\n")
         file.write(",".join(_cell(value) for value in row.values()) + "\n")
 
@@ -402,7 +402,7 @@ def _cell(value: float | str | None) -> str:
 def _write_machine_states(path: Path, result: Result) -> None:
     """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off."""
     busy, cores = series.busy_cores(result), result.platform.n_cores
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
         rows = zip(busy.times.tolist(), busy.values.astype(np.int64).tolist(), strict=True)
         file.writelines(f"{time:.6f},0,0,0,{cores - computing},{computing}\n" for time, computing in rows)
@@ -496,20 +496,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[str]]:
-    """Opens a file for writing that takes its name only when it is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with _replacing(path) as file:
+    with replacing(path) as file:
         json.dump(_plain(content), file, indent=2, ensure_ascii=False, allow_nan=False)
         file.write("\n")
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim import metrics
+from hdsim.files import replacing
 from hdsim.report.charts import HEAT, Heat, duration
 from hdsim.report.panels import panels
 
@@ -75,12 +76,8 @@ def write(run: Run, path: Path) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        temporary.write_text(render(run), encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(render(run))
 
 
 def title(run: Run) -> str:
