@@ -10,7 +10,6 @@ import csv
 import hashlib
 import json
 import math
-import os
 import platform as host
 import signal as signals
 import subprocess
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from hdsim import __version__, power, series
 from hdsim.errors import BackendError, ConfigError, HdsimError
 from hdsim.files import replacing
+from hdsim.intervals import parse_interval_sets
 from hdsim.platform import Platform
 from hdsim.state import FinalState
 
@@ -406,25 +406,6 @@ def _write_machine_states(path: Path, result: Result) -> None:
         file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
         rows = zip(busy.times.tolist(), busy.values.astype(np.int64).tolist(), strict=True)
         file.writelines(f"{time:.6f},0,0,0,{cores - computing},{computing}\n" for time, computing in rows)
-
-
-def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
-    """Core ids of interval sets such as ``"0-3 8"``, one after the other.
-
-    Raises:
-        ValueError: A text is no interval set.
-    """
-    low, high = [], []
-    for span in " ".join(texts).split():
-        first, dash, last = span.partition("-")
-        low.append(int(first))
-        high.append(int(last) if dash else low[-1])
-    begins = np.array(low, np.int64)
-    lengths = np.array(high, np.int64) - begins + 1
-    if (lengths < 1).any():
-        raise ValueError("an interval ends before it begins")
-    offsets = np.cumsum(lengths) - lengths
-    return (np.repeat(begins - offsets, lengths) + np.arange(lengths.sum())).astype(np.int32)
 
 
 def _read_jobs(path: Path) -> dict[str, NDArray[Any]]:

@@ -30,6 +30,13 @@ LATENCY_UNITS: Mapping[str, Decimal] = {
     "us": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
+#: Units of a duration, in s.
+DURATION_UNITS: Mapping[str, Decimal] = {
+    "s": Decimal(1),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
 #: Units of an amount of memory, in MB (10^6 byte).
 SIZE_UNITS: Mapping[str, Decimal] = {
     f"{prefix}B": Decimal(factor) / 10**6 for prefix, factor in (_PREFIXES | _BINARY_PREFIXES).items()
@@ -57,6 +64,15 @@ def parse_latency(text: str) -> float:
         ValueError: Not a number of at least 0 followed by one of :data:`LATENCY_UNITS`.
     """
     return _parse(text, LATENCY_UNITS, "a latency such as '100us'")
+
+
+def parse_duration(text: str) -> float:
+    """Returns a duration such as ``"1000h"`` in s.
+
+    Raises:
+        ValueError: Not a number of at least 0 followed by one of :data:`DURATION_UNITS`.
+    """
+    return _parse(text, DURATION_UNITS, "a duration such as '1000h'")
 
 
 def parse_size(text: str) -> float:

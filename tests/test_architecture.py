@@ -16,11 +16,11 @@ PACKAGE = ROOT / "hdsim"
 # Lowest first. A module imports from its own line and from those above it; its own line must stay free of cycles.
 LAYERS = (
     ("errors",),
-    ("units", "resources", "plugins", "patterns"),
+    ("units", "intervals", "resources", "plugins", "patterns"),
     ("platform", "readers", "power"),
     ("workload", "simgrid"),
     ("generators",),
-    ("cores", "contention", "network"),
+    ("cores", "contention", "network", "failures"),
     ("state",),
     ("policies", "progress", "agent"),
     ("engine", "strict"),

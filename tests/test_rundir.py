@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 import hdsim
 from hdsim import rundir
 from hdsim.errors import ConfigError, PlatformError
+from hdsim.intervals import parse_interval_sets
 from hdsim.metrics import full
 from hdsim.replay import Interrupted
 from hdsim.resources import resolve
-from hdsim.rundir import RunDirectory, parse_interval_sets, read
+from hdsim.rundir import RunDirectory, read
 from hdsim.state import FinalState
 
 HEADER = (

@@ -1,0 +1,329 @@
+"""Node failures and repairs: when which node is down. Classes made from ``conf/failures``.
+
+Outages are drawn node by node, each from a stream of random numbers of its own, and depend on nothing but the seed and
+the platform: the same seed gives the same outages whatever the scheduler does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.intervals import parse_interval_sets
+from hdsim.units import DURATION_UNITS, parse_duration
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+
+#: What becomes of the work of a job whose node fails.
+RECOVERIES = ("resubmit", "checkpoint")
+#: Types of Batsim's external events: the node is down from the first on, up from the second on.
+_EVENTS = ("event_machine_unavailable", "event_machine_available")
+_HEADER = ["node", "down", "up"]
+
+#: (down, up) in s: the node is down from the one to the other, which is infinite for a node that never comes back.
+Outage = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Outages:
+    """Outages of nodes, in the order in which they began.
+
+    Attributes:
+        node: (O,) node.
+        down: (O,) s, when it failed.
+        up: (O,) s, when it was repaired; infinite for never.
+    """
+
+    node: NDArray[np.int64]
+    down: NDArray[np.float64]
+    up: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, float, float]]) -> Outages:
+        """Makes columns of (node, down, up)."""
+        node, down, up = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(np.array(node, np.int64), np.array(down, np.float64), np.array(up, np.float64))
+
+    def until(self, end: float) -> Outages:
+        """The part of the outages before a time in s."""
+        begun = self.down < end
+        return Outages(self.node[begun], self.down[begun], np.minimum(self.up[begun], end))
+
+
+class Failures(ABC):
+    """What every model of failures has in common: how jobs recover.
+
+    Args:
+        platform: The platform of the replay. The settings of the model's file in ``conf/failures`` follow as keyword
+            arguments.
+        recovery: ``resubmit``: an interrupted job runs again from its start; ``checkpoint``: from its last checkpoint.
+        checkpoint_interval: Time between two checkpoints of a job, in s of its run time at the reference speed or with
+            a unit (``1h``); None: such a job has none. BSP jobs have one at the end of every superstep instead.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self, platform: Platform, *, recovery: str = "resubmit", checkpoint_interval: float | str | None = None
+    ) -> None:
+        if recovery not in RECOVERIES:
+            raise ConfigError(
+                f"expected one of {', '.join(RECOVERIES)}, got '{recovery}'{nearest(str(recovery), RECOVERIES)}",
+                where="failures.recovery",
+            )
+        if checkpoint_interval is not None and recovery != "checkpoint":
+            raise ConfigError("only failures.recovery=checkpoint has checkpoints", where="failures.checkpoint_interval")
+        self.platform = platform
+        self.checkpoints = recovery == "checkpoint"
+        self.checkpoint_interval = (
+            math.inf if checkpoint_interval is None else _duration("checkpoint_interval", checkpoint_interval)
+        )
+
+    @abstractmethod
+    def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
+        """Outages of every node in turn, ascending and apart from each other; a node's may go on for ever.
+
+        Args:
+            rng: Where all random numbers come from.
+        """
+
+    def outages_until(self, end: float, rng: np.random.Generator) -> Outages:
+        """The outages that begin before a time in s.
+
+        Args:
+            end: s.
+            rng: See :meth:`outages`.
+        """
+        rows = [
+            (node, *outage)
+            for node, coming in enumerate(self.outages(rng))
+            for outage in takewhile(lambda outage: outage[0] < end, coming)
+        ]
+        return Outages.of(sorted(rows, key=lambda row: row[1]))
+
+
+class Weibull(Failures):
+    """Independent nodes, up for a Weibull and down for an exponential time by turns; all are up, and new, at 0.
+
+    Schroeder and Gibson (DSN 2006) found shapes of 0.7 to 0.8 for the time between failures of a node.
+
+    Args:
+        platform: The platform.
+        mtbf: Mean time from a repair to the next failure of a node, s or with a unit (``1000h``).
+        mttr: Mean time to repair, s or with a unit; 0 interrupts jobs and costs no time.
+        shape: Below 1 failures come in bursts, 1 is the exponential distribution, above 1 nodes wear out.
+        **recovery: See :class:`Failures`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self, platform: Platform, mtbf: float | str, mttr: float | str, shape: float = 0.7, **recovery: Any
+    ) -> None:
+        super().__init__(platform, **recovery)
+        if isinstance(shape, bool) or not isinstance(shape, int | float) or not 0 < shape < math.inf:
+            raise ConfigError(f"expected a number > 0, got {shape!r}", where="failures.shape")
+        self._mttr = _duration("mttr", mttr, zero=True)
+        self._shape = float(shape)
+        self._scale = _duration("mtbf", mtbf) / math.gamma(1 + 1 / shape)
+
+    def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
+        """See :meth:`Failures.outages`."""
+        return [self._draw(stream) for stream in rng.spawn(self.platform.n_nodes)]
+
+    def _draw(self, rng: np.random.Generator) -> Iterator[Outage]:
+        up = 0.0
+        while True:
+            down = up + self._scale * rng.weibull(self._shape)
+            up = down + self._mttr * rng.standard_exponential()
+            yield down, up
+
+
+class Exponential(Weibull):
+    """Independent nodes that are up and down for exponential times, by turns; all are up at 0.
+
+    Args:
+        platform: The platform.
+        mtbf: Mean time from a repair to the next failure of a node, s or with a unit (``1000h``).
+        mttr: Mean time to repair, s or with a unit.
+        **recovery: See :class:`Failures`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(self, platform: Platform, mtbf: float | str, mttr: float | str, **recovery: Any) -> None:
+        super().__init__(platform, mtbf, mttr, 1.0, **recovery)
+
+
+class Trace(Failures):
+    """Outages read from a file, plain or gzipped.
+
+    Either CSV with the header ``node,down,up``: node index and s since the first submission, `up` empty for a node that
+    stays down; or, one a line, Batsim's external events
+    ``{"timestamp": 10, "type": "event_machine_unavailable", "resources": "0-3 8"}`` and ``event_machine_available``,
+    where resources are nodes.
+
+    Args:
+        platform: The platform.
+        file: The file.
+        **recovery: See :class:`Failures`.
+
+    Raises:
+        ConfigError: There is no such file, or lines of it are wrong: all of them.
+    """
+
+    def __init__(self, platform: Platform, file: str | Path, **recovery: Any) -> None:
+        super().__init__(platform, **recovery)
+        if not isinstance(file, str | Path) or not Path(file).is_file():
+            raise ConfigError(f"expected a file of outages, found no file '{file}'", where="failures.file")
+        self._by_node = _read(Path(file), platform.n_nodes)
+
+    def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
+        """See :meth:`Failures.outages`; nothing is drawn."""
+        return [iter(outages) for outages in self._by_node]
+
+
+def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
+    """A setting in s.
+
+    Raises:
+        ConfigError: It is no duration.
+    """
+    where = f"failures.{key}"
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error), where=where) from None
+    if isinstance(value, bool) or not (0 <= seconds < math.inf) or (seconds == 0 and not zero):
+        least = ">= 0" if zero else "> 0"
+        raise ConfigError(
+            f"expected s {least} or a text with a unit ({', '.join(DURATION_UNITS)}), got {value!r}", where=where
+        )
+    return seconds
+
+
+# (line, node, time, whether it goes down)
+_Change = tuple[int, int, float, bool]
+
+
+def _read(path: Path, nodes: int) -> list[list[Outage]]:
+    """Outages of every node, ascending.
+
+    Raises:
+        ConfigError: All faults of the file.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            lines = [(number, text.strip()) for number, text in enumerate(file, 1)]
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected a readable text file: {error}", where=str(path)) from None
+    lines = [(number, text) for number, text in lines if text and not text.startswith("#")]
+    faults: list[ConfigError] = []
+    read = _events if lines and lines[0][1].startswith("{") else _rows
+    by_node: list[list[_Change]] = [[] for _ in range(nodes)]
+    for change in read(path, lines, nodes, faults):
+        by_node[change[1]].append(change)
+    outages = [list(_paired(path, changes, faults)) for changes in by_node]
+    if faults:
+        raise ConfigError.many(sorted(faults, key=lambda fault: int((fault.where or "").rpartition(":")[2])))
+    return outages
+
+
+def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[ConfigError]) -> Iterator[_Change]:
+    """Changes that the rows of a CSV file tell."""
+    number, header = lines[0] if lines else (1, "")
+    if [name.strip() for name in header.split(",")] != _HEADER:
+        faults.append(
+            ConfigError(f"expected the header {','.join(_HEADER)} or events, got '{header}'", where=f"{path}:{number}")
+        )
+        return
+    rows: list[tuple[float, float, int, int]] = []
+    for number, text in lines[1:]:
+        where = f"{path}:{number}"
+        row = text.split(",")
+        if len(row) != len(_HEADER):
+            faults.append(ConfigError(f"expected {','.join(_HEADER)}, got '{text}'", where=where))
+            continue
+        try:
+            node, down = int(row[0]), float(row[1])
+            up = float(row[2]) if row[2].strip() else math.inf
+        except ValueError as error:
+            faults.append(ConfigError(f"expected numbers: {error}", where=where))
+            continue
+        if not 0 <= down < math.inf or not down <= up:
+            faults.append(ConfigError(f"expected 0 <= down <= up, got down {down:g}, up {up:g}", where=where))
+        elif _is_node(node, nodes, where, faults):
+            rows.append((down, up, node, number))
+    # A node that is repaired and fails at the same instant is repaired first.
+    for down, up, node, number in sorted(rows):
+        yield number, node, down, True
+        if up < math.inf:
+            yield number, node, up, False
+
+
+def _events(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[ConfigError]) -> Iterator[_Change]:
+    """Changes that Batsim's external events tell."""
+    for number, text in lines:
+        where = f"{path}:{number}"
+        try:
+            event = json.loads(text)
+            kind, time, resources = (event[key] for key in ("type", "timestamp", "resources"))
+        except (ValueError, TypeError, KeyError):
+            faults.append(
+                ConfigError(f"expected a JSON object with timestamp, type and resources, got '{text}'", where=where)
+            )
+            continue
+        if kind not in _EVENTS:
+            faults.append(
+                ConfigError(f"type: expected {' or '.join(_EVENTS)}, got '{kind}'{nearest(kind, _EVENTS)}", where=where)
+            )
+            continue
+        if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < math.inf:
+            faults.append(ConfigError(f"timestamp: expected s >= 0, got {time!r}", where=where))
+            continue
+        try:
+            members = parse_interval_sets([str(resources)]).tolist()
+        except ValueError as error:
+            faults.append(ConfigError(f"resources: {error}", where=where))
+            continue
+        for node in members:
+            if _is_node(node, nodes, where, faults):
+                yield number, node, float(time), kind == _EVENTS[0]
+
+
+def _is_node(node: int, nodes: int, where: str, faults: list[ConfigError]) -> bool:
+    if not 0 <= node < nodes:
+        faults.append(ConfigError(f"expected nodes 0 to {nodes - 1}, got {node}", where=where))
+        return False
+    return True
+
+
+def _paired(path: Path, changes: Iterable[_Change], faults: list[ConfigError]) -> Iterator[Outage]:
+    """Outages from a node's changes; those of one instant happen in the order of the file."""
+    down: float | None = None
+    for line, node, time, goes_down in sorted(changes, key=lambda change: change[2]):
+        if goes_down == (down is not None):
+            state = f"down since {down:g} s" if goes_down else "up"
+            faults.append(ConfigError(f"node {node} is {state} already at {time:g} s", where=f"{path}:{line}"))
+        elif down is None:
+            down = time
+        else:
+            yield down, time
+            down = None
+    if down is not None:
+        yield down, math.inf
