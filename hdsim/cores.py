@@ -3,7 +3,7 @@
 Two stores with the same verbs (`pick`, `take`, `give_back`). `OrderedCores` serves the common case in which cores are
 equally fast and differ only in a fixed order of preference: the idle cores are a sorted list and a pick is its tail.
 `NodeCores` serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core
-given.
+given; `FailingCores` adds nodes that go down.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw
 
 #: Up to this many things are handled one by one; more of them in bulk.
 _FEW = 4
+_NOBODY = -1
 
 
 class Demands(NamedTuple):
@@ -373,6 +374,51 @@ class NodeCores:
         assert np.array_equal(np.bincount(self._core_node, idle), self.node_idle), "idle cores of nodes"
         assert self.n_idle == idle.sum(), "idle cores"
         assert (self.node_memory >= 0).all(), "a node's free memory is negative"
+
+
+class FailingCores(NodeCores):
+    """The same on nodes that fail: the cores of one that is down are neither idle nor anybody's."""
+
+    def __init__(self, platform: Platform, demands: Demands, policy: str, rng: np.random.Generator) -> None:
+        super().__init__(platform, demands, policy, rng)
+        self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._bounds: list[int] = platform.node_first_core.tolist()
+        self._down: dict[int, Placement] = {}
+
+    def take(self, job: int, placement: Placement) -> None:
+        """See :meth:`NodeCores.take`."""
+        super().take(job, placement)
+        self._job_of_core[placement.cores] = job
+
+    def give_back(self, job: int, placement: Placement) -> None:
+        """See :meth:`NodeCores.give_back`."""
+        super().give_back(job, placement)
+        self._job_of_core[placement.cores] = _NOBODY
+
+    def jobs_on(self, node: int) -> list[int]:
+        """Jobs that hold cores of a node, ascending."""
+        jobs = self._job_of_core[self._bounds[node] : self._bounds[node + 1]]
+        found: list[int] = np.unique(jobs[jobs != _NOBODY]).tolist()
+        return found
+
+    def fail(self, node: int) -> None:
+        """Takes out the cores of a node, all of them idle."""
+        cores = self._down[node] = Placement(np.arange(self._bounds[node], self._bounds[node + 1]), self._platform)
+        self._count(cores, -1)
+
+    def repair(self, node: int) -> None:
+        """Puts the cores of a node back."""
+        self._count(self._down.pop(node), 1)
+
+    def _count(self, cores: Placement, sign: int) -> None:
+        self.idle[cores.cores] = sign > 0
+        self.n_idle += sign * len(cores.cores)
+        self.processor_idle[cores.processors] += sign * cores.counts
+        self.node_idle[cores.nodes] += sign * cores.node_counts
+
+    def check(self, running: Sequence[Placement]) -> None:
+        """See :meth:`NodeCores.check`; an outage counts as one that holds cores."""
+        super().check([*running, *self._down.values()])
 
 
 def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
