@@ -3,7 +3,8 @@
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
 cannot tell them apart. A backend empties
 `submitted`, `ended` and `rejected`, then calls `submit`, `refuse` and `end`; a scheduler calls `start`, `start_on`,
-`reject` and `kill` and reads the rest.
+`reject` and `kill` and reads the rest. Where nodes fail, the backend also empties `node_changes` and calls `interrupt`,
+`fail` and `repair`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import CORE_POLICIES, STATIC_KEYS, Demands, NodeCores, OrderedCores, Placement
+from hdsim.cores import CORE_POLICIES, STATIC_KEYS, Demands, FailingCores, NodeCores, OrderedCores, Placement
 from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.units import in_bytes
 
@@ -42,6 +43,16 @@ class FinalState(IntEnum):
 _QUEUED, _RUNNING = int(FinalState.QUEUED), int(FinalState.RUNNING)
 
 
+class Interruption(NamedTuple):
+    """A start of a job that a failure has cut short."""
+
+    job: int
+    placement: Placement
+    start: float  # s
+    end: float  # s
+    lost: float  # s of running that have to be repeated
+
+
 class Cluster:
     """Queue, running jobs and idle cores at one instant.
 
@@ -51,13 +62,17 @@ class Cluster:
         now: Time in s since the first submission.
         queue: Jobs that wait, as keys in order of submission.
         running: Placement of each running job, in order of their starts.
-        submitted: Jobs that arrived at this instant, in order.
-        ended: Jobs that completed or were killed at this instant, in order.
+        submitted: Jobs that arrived at this instant, or came back to the queue, in order.
+        ended: Jobs that completed, were killed or were interrupted by a failure at this instant, in order.
         rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
         started: Jobs the scheduler has started in its present pass.
         killed: Running jobs the scheduler wants killed.
         calls: Times at which the scheduler asked to be called again.
-        starting_time: s, NaN before the start; one entry a job.
+        down: Nodes that are down, as keys.
+        node_changes: Nodes that failed or were repaired at this instant, in order.
+        outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
+        interruptions: Starts cut short by failures, in order of these.
+        starting_time: s of the last start, NaN before it and after an interruption; one entry a job.
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job.
@@ -76,6 +91,7 @@ class Cluster:
         core_policy: Core policy that `pick` uses by default.
         fixed_policy: Promise that no other core policy will be asked for, which permits a quicker store.
         shares_bandwidth: The contention model needs to know which processors a job is on.
+        nodes_fail: `fail` will be called.
         rng: For random policies.
     """
 
@@ -87,6 +103,7 @@ class Cluster:
         core_policy: str = "high_gflops",
         fixed_policy: bool = False,
         shares_bandwidth: bool = False,
+        nodes_fail: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
         if core_policy not in CORE_POLICIES:
@@ -107,6 +124,10 @@ class Cluster:
         self.started: list[int] = []
         self.killed: list[int] = []
         self.calls: list[float] = []
+        self.down: dict[int, None] = {}
+        self.node_changes: list[int] = []
+        self.outages: list[tuple[int, float, float]] = []
+        self.interruptions: list[Interruption] = []
         self.starting_time: list[float] = [math.nan] * jobs
         self.finish_time: list[float] = [math.nan] * jobs
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
@@ -122,7 +143,9 @@ class Cluster:
         self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist())
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not shares_bandwidth
-        if fixed_policy and only_order and core_policy in STATIC_KEYS:
+        if nodes_fail:
+            self.cores = FailingCores(platform, self.demands, core_policy, self.rng)
+        elif fixed_policy and only_order and core_policy in STATIC_KEYS:
             self.cores = OrderedCores(platform, self.demands, core_policy)
         else:
             self.cores = NodeCores(platform, self.demands, core_policy, self.rng)
@@ -230,6 +253,40 @@ class Cluster:
         self.finish_time[job] = self.now
         self.state[job] = state
         self.ended.append(job)
+
+    def interrupt(self, job: int, lost: float) -> None:
+        """Takes a running job off its cores, one of whose nodes fails, and puts it back into its place in the queue.
+
+        Args:
+            job: The job.
+            lost: s of running that it will have to repeat.
+        """
+        self.interruptions.append(Interruption(job, self.placements.pop(job), self.starting_time[job], self.now, lost))
+        self.cores.give_back(job, self.running.pop(job))
+        self.starting_time[job] = math.nan
+        self.ended.append(job)
+        self.submit(job)
+        in_order = sorted(self.queue)
+        self.queue.clear()
+        self.queue.update(dict.fromkeys(in_order))
+
+    def fail(self, node: int, until: float) -> None:
+        """Takes a node, on which no job runs any more, out of service.
+
+        Args:
+            node: The node.
+            until: s, when it will be repaired; not before `repair` is called.
+        """
+        self.cores.fail(node)
+        self.down[node] = None
+        self.node_changes.append(node)
+        self.outages.append((node, self.now, until))
+
+    def repair(self, node: int) -> None:
+        """Puts a node back into service."""
+        self.cores.repair(node)
+        del self.down[node]
+        self.node_changes.append(node)
 
     def compact(self) -> None:
         """Moves the placements known so far into arrays, which take a fraction of the memory."""
