@@ -50,6 +50,10 @@ class FixedQueue:
         """The job to serve first."""
         return self._job_of_rank[self._ranks[0]] if self._ranks else None
 
+    def at(self, place: int) -> int:
+        """The job at a place of the order, 0 for the head."""
+        return self._job_of_rank[self._ranks[place]]
+
     def remove(self, job: int) -> None:
         """Takes a job out."""
         del self._ranks[bisect_left(self._ranks, self._rank[job])]

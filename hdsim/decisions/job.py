@@ -1,0 +1,124 @@
+"""Actions that pick one of the queued jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.cores import CORE_POLICIES
+from hdsim.decisions.parts import Action, Mask
+from hdsim.errors import ConfigError, nearest
+from hdsim.policies.backfill import BACKFILLS, make_backfill
+
+if TYPE_CHECKING:
+    from hdsim.decisions.waiting import Waiting
+    from hdsim.platform import Platform
+    from hdsim.state import Cluster
+
+
+class PickJob(Action):
+    """Starts one of the first queued jobs in order of submission, on the cores a core policy gives it.
+
+    Several jobs may be started at one instant, one decision each.
+
+    Args:
+        queue_size: How many jobs can be chosen from.
+        core_policy: Which idle cores the job gets.
+        void: A last action that leaves the rest of the queue for this instant.
+        commit: RLScheduler's protocol: any job may be picked, and one that does not fit is waited for while nothing
+            else is decided.
+        backfill: Which jobs may start while a job is waited for: ``none``, ``easy`` or ``rlscheduler``.
+    """
+
+    def __init__(
+        self,
+        queue_size: int = 128,
+        core_policy: str = "high_gflops",
+        void: bool = False,
+        commit: bool = False,
+        backfill: str = "none",
+    ) -> None:
+        if queue_size < 1:
+            raise ConfigError(f"expected at least 1, got {queue_size}", where="env.queue_size")
+        if core_policy not in CORE_POLICIES:
+            raise ConfigError(
+                f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
+                where="env.core_policy",
+            )
+        allowed = [name for name in BACKFILLS if name != "conservative"]
+        if backfill not in allowed:
+            raise ConfigError(
+                f"expected one of {', '.join(allowed)}, got '{backfill}'{nearest(backfill, allowed)}",
+                where="env.backfill",
+            )
+        if backfill != "none" and not commit:
+            raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
+        if void and commit:
+            raise ConfigError("expected env.void=false with env.commit=true: any job can be picked", where="env")
+        self.core_policy = core_policy
+        self.fixed_policy = True
+        self._queue_size = queue_size
+        self._void = void
+        self._commit = commit
+        self._backfill_name = backfill
+
+    def size(self, platform: Platform) -> int:
+        """See :meth:`Action.size`."""
+        return self._queue_size + self._void
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Action.begin`."""
+        self._cluster, self._waiting = cluster, waiting
+        self._backfill = make_backfill(self._backfill_name, cluster)
+        self._committed: int | None = None
+        self._left = False
+        self._to_come = len(cluster.workload)
+
+    def news(self) -> None:
+        """Starts the job that is waited for, if it fits now; otherwise lets others overtake it."""
+        cluster, job = self._cluster, self._committed
+        self._left = False
+        self._to_come -= len(cluster.submitted) + len(cluster.rejected)
+        if self._backfill is not None:
+            self._backfill.ended(cluster)
+        if job is not None:
+            self._committed = None
+            self._serve(job)
+
+    def pending(self) -> bool:
+        """See :meth:`Action.pending`."""
+        if self._left or not self._cluster.queue:
+            return False
+        if self._commit:
+            return self._committed is None
+        return self._cluster.n_idle > 0 and bool(self._waiting.look(self._queue_size)[1].any())
+
+    def mask(self) -> Mask:
+        """See :meth:`Action.mask`."""
+        mask = np.zeros(self._queue_size + self._void, bool)
+        jobs, fits = self._waiting.look(self._queue_size)
+        mask[: len(jobs)] = True if self._commit else fits
+        if self._void:
+            mask[-1] = bool(self._cluster.running) or self._to_come > 0
+        return mask
+
+    def act(self, action: int) -> None:
+        """See :meth:`Action.act`."""
+        if action == self._queue_size:
+            self._left = True
+        else:
+            self._serve(int(self._waiting.look(self._queue_size)[0][action]))
+
+    def _serve(self, job: int) -> None:
+        cluster, waiting, backfill = self._cluster, self._waiting, self._backfill
+        placement: Any = cluster.pick(job)
+        if placement is None:
+            self._committed = job
+            if backfill is not None:
+                backfill.fill(cluster, waiting, waiting, job)
+            return
+        cluster.start(job, placement)
+        waiting.remove(job)
+        if backfill is not None:
+            backfill.started(cluster, job, placement)

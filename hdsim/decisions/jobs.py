@@ -1,0 +1,76 @@
+"""Observation of the queue job by job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.decisions.parts import Array, Observation, Observer
+from hdsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hdsim.decisions.waiting import Waiting
+    from hdsim.platform import Platform
+    from hdsim.state import Cluster
+
+#: What each column tells of a job.
+FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_cores", "fits", "present")
+_WAITED, _IDLE, _FITS = 0, 5, 6
+#: Waits and requested times count on a logarithmic scale up to this many seconds.
+LONGEST = 7 * 86400.0
+
+
+class Jobs(Observer):
+    """(queue_size, 8): the first queued jobs in order of submission, one a row; rows of no job are zero.
+
+    Columns: waited and requested time, log(1 + s) / log(1 + a week), at most 1; cores, memory and bandwidth of all its
+    cores as shares of the platform's (0 where the platform is unlimited); idle cores as a share of all; whether it fits
+    now; 1 for a job.
+
+    Args:
+        queue_size: Rows.
+    """
+
+    def __init__(self, queue_size: int = 128) -> None:
+        if queue_size < 1:
+            raise ConfigError(f"expected at least 1, got {queue_size}", where="env.queue_size")
+        self._queue_size = queue_size
+
+    def arrays(self, platform: Platform) -> Array:
+        """See :meth:`Observer.arrays`."""
+        return Array((self._queue_size, len(FEATURES)))
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Observer.begin`."""
+        self._cluster, self._waiting = cluster, waiting
+        jobs, platform = cluster.workload, cluster.platform
+        cores = jobs.requested_cores
+        table = np.zeros((len(jobs), len(FEATURES)), np.float32)
+        table[:, 1] = scaled_time(jobs.requested_time)
+        table[:, 2] = np.minimum(cores / platform.n_cores, 1.0)
+        table[:, 3] = np.minimum(cores * jobs.memory / platform.memory.sum(), 1.0)
+        table[:, 4] = np.minimum(cores * jobs.memory_bandwidth / platform.mem_bw.sum(), 1.0)
+        table[:, 7] = 1.0
+        self._table = table
+        self._submission = jobs.submission_time
+
+    def observe(self) -> Observation:
+        """See :meth:`Observer.observe`."""
+        cluster = self._cluster
+        seen = np.zeros((self._queue_size, len(FEATURES)), np.float32)
+        jobs, fits = self._waiting.look(self._queue_size)
+        n = len(jobs)
+        if n:
+            rows = seen[:n]
+            self._table.take(jobs, axis=0, out=rows)
+            rows[:, _WAITED] = scaled_time(cluster.now - self._submission[jobs])
+            rows[:, _IDLE] = cluster.n_idle / cluster.platform.n_cores
+            rows[:, _FITS] = fits
+        return seen
+
+
+def scaled_time(seconds: np.ndarray) -> np.ndarray:
+    """Seconds on a logarithmic scale from 0 to 1, which a week has."""
+    scaled: np.ndarray = np.minimum(np.log1p(seconds) / np.log1p(LONGEST), 1.0)
+    return scaled

@@ -1,0 +1,115 @@
+"""Actions that are policy pairs: which rule orders the queue and which gives the cores in this scheduling pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.agent import parse_name
+from hdsim.decisions.parts import Action, Mask
+from hdsim.errors import ConfigError
+from hdsim.policies.orders import job_order
+from hdsim.policies.queue import FixedQueue, MovingQueue
+
+if TYPE_CHECKING:
+    from hdsim.decisions.waiting import Waiting
+    from hdsim.platform import Platform
+    from hdsim.state import Cluster
+
+JOB_RULES = ("random", "first", "shortest", "smallest", "low_mem", "low_mem_bw")
+CORE_RULES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
+#: HDeepRM's 36 pairs, by job rule first.
+PAIRS = tuple(f"{job}-{core}" for job in JOB_RULES for core in CORE_RULES)
+VOID = "void"
+
+
+class PolicyPair(Action):
+    """One scheduling pass of a policy pair; the next decision is at the next instant with news.
+
+    Args:
+        pairs: Names such as ``shortest-high_gflops``; every order of the queue and every core policy may be used.
+        void: The last action starts nothing.
+        decide: ``useful``: a decision is due when a job waits and a core is idle; ``queued``: when a job waits;
+            ``always``: at every instant.
+    """
+
+    def __init__(self, pairs: Iterable[str] = PAIRS, void: bool = True, decide: str = "useful") -> None:
+        self.names = [*pairs, VOID] if void else list(pairs)
+        self._pairs = [_parsed(name) for name in self.names[: len(self.names) - void]]
+        if not self._pairs:
+            raise ConfigError("expected at least one policy pair, got none", where="env.pairs")
+        if decide not in ("useful", "queued", "always"):
+            raise ConfigError(f"expected useful, queued or always, got '{decide}'", where="env.decide")
+        self._void = void
+        self._decide = decide
+        self.core_policy = self._pairs[0][1]
+        self.fixed_policy = len({core for _, core in self._pairs}) == 1
+
+    def size(self, platform: Platform) -> int:
+        """See :meth:`Action.size`."""
+        return len(self.names)
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Action.begin`."""
+        self._cluster, self._waiting = cluster, waiting
+        self._queues: dict[str, FixedQueue | MovingQueue] = {}
+        for name, _ in self._pairs:
+            order = job_order(name)
+            self._queues[name] = MovingQueue(cluster, order) if order.moving else waiting.by(name)
+        self._after_start = {name for name in self._queues if job_order(name).after_start}
+        self._mask = np.ones(len(self.names), bool)
+        self._to_come = len(cluster.workload)
+        self._passed = False
+
+    def news(self) -> None:
+        """See :meth:`Action.news`."""
+        self._to_come -= len(self._cluster.submitted) + len(self._cluster.rejected)
+        self._passed = False
+
+    def pending(self) -> bool:
+        """See :meth:`Action.pending`."""
+        if self._passed:
+            return False
+        if self._decide == "always":
+            return True
+        return bool(self._cluster.queue) and (self._decide == "queued" or self._cluster.n_idle > 0)
+
+    def mask(self) -> Mask:
+        """Every pair may always be played; void only while something is going to happen by itself."""
+        if self._void:
+            cluster = self._cluster
+            self._mask[-1] = bool(cluster.running) or self._to_come > 0 or not cluster.queue
+        return self._mask
+
+    def act(self, action: int) -> None:
+        """See :meth:`Action.act`."""
+        self._passed = True
+        cluster = self._cluster
+        if action == len(self._pairs) or not cluster.queue or not cluster.n_idle:
+            return
+        job_rule, core_rule = self._pairs[action]
+        queue, waiting = self._queues[job_rule], self._waiting
+        policy = None if self.fixed_policy else core_rule
+        queue.refresh(cluster)
+        while (job := queue.head()) is not None:
+            placement = cluster.pick(job, policy)
+            if placement is None:
+                return
+            cluster.start(job, placement)
+            waiting.remove(job)
+            if isinstance(queue, MovingQueue):
+                queue.remove(job)
+                if job_rule in self._after_start:
+                    queue.refresh(cluster)
+
+
+def _parsed(name: str) -> tuple[str, str]:
+    try:
+        config = parse_name(str(name))
+    except ConfigError as error:
+        raise ConfigError(error.message, where="env.pairs") from None
+    if "backfill" in config or config["job_policy"] == VOID:
+        raise ConfigError(f"expected a policy pair without backfilling, got '{name}'", where="env.pairs")
+    return config["job_policy"], config.get("core_policy", "high_gflops")
