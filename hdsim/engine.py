@@ -31,14 +31,22 @@ class Alarm(simpy.Event):
         date: s.
         callback: What to call with the event; clear `callbacks` to disarm it.
         value: Value of the event.
+        priority: Of the events of one date, those with the lowest go off first.
     """
 
-    def __init__(self, env: simpy.Environment, date: float, callback: Callable[[Any], None], value: Any = None) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        date: float,
+        callback: Callable[[Any], None],
+        value: Any = None,
+        priority: int = NORMAL,
+    ) -> None:
         self.env = env
         self.callbacks = [callback]
         self._value = value
         self._ok = True
-        heappush(env._queue, (date, NORMAL, next(env._eid), self))
+        heappush(env._queue, (date, priority, next(env._eid), self))
 
 
 class SimBackend(simpy.Environment):
