@@ -10,16 +10,16 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from hdsim.agent import Agent
 from hdsim.decisions import Task
 from hdsim.decisions.parts import Array, Observation
 from hdsim.engine import SimBackend
-from hdsim.envs.objectives import OBJECTIVES
+from hdsim.envs.objectives import OBJECTIVES, Objective
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform import Platform
-from hdsim.replay import make_contention
+from hdsim.replay import set_stage
 from hdsim.results import Result
-from hdsim.state import Cluster
-from hdsim.workload import Workload, cores_with_memory
+from hdsim.workload import Workload
 
 
 class SchedulingEnv(gymnasium.Env[Any, Any]):
@@ -70,7 +70,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.task = Task(action, observation, **settings)
         self.render_mode = render_mode
         self._objective = OBJECTIVES[objective](integrated=reward == "integrated")
-        self._contention = make_contention(contention, platform)
+        self._contention = contention
+        self._seat = _Seat(self.task, self._objective)
         self._kill_at_walltime = kill_at_walltime
         self._batch_events = batch_events
         self._jobs = jobs
@@ -87,26 +88,22 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         workload = (options or {}).get("workload")
         if workload is None:
             workload = self._window()
-        model = self._contention
-        if model is not None and not model.applies(workload):
-            model = None
-        self.cluster = Cluster(
+        stage = set_stage(
             self.platform,
             workload,
-            core_policy=self.task.core_policy,
-            fixed_policy=self.task.fixed_policy and not self._objective.sees_cores,
-            needs_processors=model is not None,
-            rng=np.random.default_rng(self.np_random.integers(2**63)),
+            self._seat,
+            contention=self._contention,
+            seed=int(self.np_random.integers(2**63)),
         )
-        impossible = np.flatnonzero(workload.requested_cores > cores_with_memory(self.platform, workload.memory))
+        self.cluster = stage.cluster
         self._backend = SimBackend(
             self.platform,
             workload,
-            self.cluster,
-            contention=model,
-            impossible=impossible.tolist(),
+            stage.cluster,
+            contention=stage.contention,
             kill_at_walltime=self._kill_at_walltime,
             batch_events=self._batch_events,
+            impossible=stage.impossible.tolist(),
         )
         self.result = None
         self.task.begin(self.cluster)
@@ -153,6 +150,14 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             return trace
         first = int(self.np_random.integers(len(trace) - self._jobs + 1))
         return trace[first : first + self._jobs]
+
+
+class _Seat(Agent):
+    """Stands for the agent outside when the stage is set."""
+
+    def __init__(self, task: Task, objective: Objective) -> None:
+        self.core_policy = task.core_policy
+        self.fixed_policy = task.fixed_policy and not objective.sees_cores
 
 
 def _space(arrays: Array | dict[str, Array]) -> spaces.Space[Any]:
