@@ -30,6 +30,9 @@ MAX_CORES = 100_000_000
 
 SECTIONS = ("network", "node", "processor", "memory")
 
+#: The kind of processor whose cores are devices.
+GPU = "GPU"
+
 _UNLIMITED = math.inf
 
 
@@ -38,7 +41,8 @@ class Platform:
     """A cluster of clusters, with C cores, P processors, N nodes and K clusters.
 
     Ids run from 0 in the order of the file: cluster by cluster, node by node, processor by processor, core by core.
-    All arrays are read-only.
+    The cores of a processor of kind ``"GPU"`` are devices, which only jobs that ask for GPUs get. They have core ids
+    and stand in every array of cores. All arrays are read-only.
 
     Attributes:
         name: Name for people.
@@ -112,8 +116,18 @@ class Platform:
 
     @property
     def n_cores(self) -> int:
-        """C, the number of cores."""
+        """C, the number of core ids, those of GPUs included."""
         return len(self.core_processor)
+
+    @property
+    def n_gpus(self) -> int:
+        """Number of GPUs among the core ids."""
+        return len(self.gpus)
+
+    @property
+    def n_cpu_cores(self) -> int:
+        """Number of core ids that are no GPUs."""
+        return self.n_cores - self.n_gpus
 
     @property
     def n_processors(self) -> int:
@@ -138,17 +152,47 @@ class Platform:
         return counts
 
     @cached_property
+    def is_gpu(self) -> NDArray[np.bool_]:
+        """(P,) whether the cores of a processor are GPUs."""
+        kinds = np.array([kind == GPU for kind in self.processor_kind])[self.processor_type]
+        kinds.setflags(write=False)
+        return kinds
+
+    @cached_property
+    def gpus(self) -> NDArray[np.int64]:
+        """(D,) core ids of the GPUs, ascending."""
+        devices = np.flatnonzero(self.is_gpu[self.core_processor])
+        devices.setflags(write=False)
+        return devices
+
+    @cached_property
+    def node_gpus(self) -> NDArray[np.int64]:
+        """(N,) GPUs of each node."""
+        counts = np.bincount(self.processor_node[self.core_processor[self.gpus]], minlength=self.n_nodes)
+        counts.setflags(write=False)
+        return counts
+
+    @cached_property
+    def node_cpu_cores(self) -> NDArray[np.int64]:
+        """(N,) cores of each node that are no GPUs."""
+        counts = np.diff(self.node_first_core).astype(np.int64) - self.node_gpus
+        counts.setflags(write=False)
+        return counts
+
+    @cached_property
     def homogeneous_speed(self) -> bool:
-        """Whether all cores have the same speed."""
-        return bool((self.gflops == self.gflops[0]).all())
+        """Whether all cores have the same speed; GPUs do not count."""
+        speeds = self.gflops[~self.is_gpu]
+        return bool((speeds == speeds[0]).all())
 
     @cached_property
     def reference_gflops(self) -> float:
-        """Mean GFLOP/s per core over all cores: the speed at which a trace's seconds are taken to be measured."""
+        """Mean GFLOP/s per core, GPUs left out: the speed at which a trace's seconds are taken to be measured."""
+        cpus = ~self.is_gpu
         if self.homogeneous_speed:
             # Exactly the cores' speed, so that a job lasts exactly its trace's run time.
-            return float(self.gflops[0])
-        return float(np.dot(self.gflops, self.cores_per_processor) / self.n_cores)
+            return float(self.gflops[cpus][0])
+        return float(np.dot(self.gflops[cpus], self.cores_per_processor[cpus]) / self.n_cpu_cores)
 
     def core_gflops(self) -> NDArray[np.float64]:
         """Returns (C,) GFLOP/s of each core."""
@@ -578,12 +622,16 @@ def _processor_type(checker: _Checker, value: Any, path: str) -> _ProcessorType:
     for key in ("uarch", "id"):
         checker.text(spec, key, path)
     return _ProcessorType(
-        kind=checker.text(spec, "type", path, default="CPU"),
+        kind=_kind(checker.text(spec, "type", path, default="CPU")),
         cores=cores,
         gflops=gflops,
         power=checker.number(spec, "power", path, "W", zero=True) / cores,
         mem_bw=checker.number(spec, "mem_bw", path, "GB/s", default=_UNLIMITED),
     )
+
+
+def _kind(text: str) -> str:
+    return text.upper() if text.upper() in ("CPU", GPU) else text
 
 
 def _node_type(checker: _Checker, value: Any, path: str, types: _Types) -> _NodeType:
@@ -639,6 +687,10 @@ def _build(
 
     processor_types = {key: _processor_type(at, value, path) for key, at, value, path in each("processor")}
     node_types = {key: _node_type(at, value, path, types) for key, at, value, path in each("node")}
+    for key, at, _, path in each("node"):
+        kinds = {processor_types[name].kind for name, _ in node_types[key].processors if name in processor_types}
+        if kinds == {GPU}:
+            at.fault(path, "expected a processor besides the GPUs: a job has a core wherever it has a GPU")
     bandwidths = {key: _network_type(at, value, path) for key, at, value, path in each("network")}
     for _, at, value, path in each("memory"):
         _memory_type(at, value, path)

@@ -111,9 +111,9 @@ def test_quantities_have_the_units_of_the_documentation():
     assert platform.local_latency.tolist() == [5e-6, 0]
     assert platform.global_bandwidth.tolist() == [1.25e9, 1.25e9]
     assert platform.global_latency.tolist() == [5e-5, 5e-5]
-    assert platform.reference_gflops == (8 * 8 + 6 * 20) / 14
+    assert platform.reference_gflops == 8  # the GPUs do not count
     assert platform.core_gflops().tolist() == [8] * 6 + [20] * 6 + [8] * 2
-    assert not platform.homogeneous_speed
+    assert platform.homogeneous_speed
 
 
 def test_extra_keys_of_a_processor_type_are_kept():
@@ -430,7 +430,7 @@ def documents(draw):
         "cpu",
         st.fixed_dictionaries(
             {"cores": st.integers(1, 4), "clock_rate": positive, "dpflops_per_cycle": positive, "power": positive},
-            optional={"mem_bw": st.none() | positive, "type": st.sampled_from(["CPU", "GPU"]), "b": st.floats(-1, 0)},
+            optional={"mem_bw": st.none() | positive, "type": st.sampled_from(["CPU", "FPGA"]), "b": st.floats(-1, 0)},
         ),
     )
     parts = st.fixed_dictionaries({"type": st.sampled_from(sorted(processor)), "number": st.integers(1, 3)})
