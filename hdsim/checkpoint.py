@@ -59,7 +59,7 @@ def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get(_HEADER, "null"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            arrays = {name: np.require(file.get_tensor(name), None, "W") for name in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, ValueError, OSError) as error:
         raise ConfigError(f"expected a checkpoint of hdsim, '{path}' cannot be read: {error}", where=where) from None
     if not isinstance(header, dict):

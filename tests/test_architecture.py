@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hdsim"
 # Lowest first. A module imports from its own line and from those above it; its own line must stay free of cycles.
 LAYERS = (
     ("errors",),
-    ("units", "intervals", "resources", "plugins", "patterns"),
+    ("units", "intervals", "resources", "plugins", "patterns", "files", "checkpoint"),
     ("programs",),
     ("platform", "readers", "power"),
     ("workload", "simgrid"),
@@ -31,7 +31,9 @@ LAYERS = (
     ("results",),
     ("replay", "rundir"),
     ("batsim",),
+    ("learning",),
     ("envs",),
+    ("training",),
     ("report",),
     ("cli",),
     ("__main__",),

@@ -1,0 +1,126 @@
+"""Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016): updates from a few steps at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hdsim.learning import LearningAgent, Shapes, Transitions, draw, mapped, number, stacked, whole, widths
+from hdsim.training.networks import by_rows, masked_log_softmax, scorer, valuer
+
+
+@dataclass(eq=False, kw_only=True)
+class ActorCriticAgent(LearningAgent):
+    """A2C: policy gradient with a learned value as its baseline and bootstrap.
+
+    Args:
+        num_envs: Environments stepped together.
+        num_steps: Steps of each of them in an update.
+        learning_rate: Of RMSprop.
+        gamma: Discount factor.
+        ent_coef: Weight of the entropy bonus.
+        vf_coef: Weight of the value's loss.
+        max_grad_norm: Gradients are scaled down to this norm.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    weights = ("network",)
+    progress = ("optimizer", "rollout")
+
+    num_envs: int = whole(8)
+    num_steps: int = whole(5)
+    learning_rate: float = number(7e-4)
+    gamma: float = number(0.99, high=1)
+    ent_coef: float = number(0.01)
+    vf_coef: float = number(0.5)
+    max_grad_norm: float = number(0.5)
+    hidden: Sequence[int] = widths(64, 64)
+    kernel: Sequence[int] = widths(32, 16, 8)
+
+    def build(self, shapes: Shapes) -> None:
+        """Policy (actor) and value (critic), RMSprop, and an empty rollout."""
+        self.any_size = by_rows(shapes)
+        self.network = nn.ModuleDict(
+            {"actor": scorer(shapes, self.hidden, self.kernel), "critic": valuer(shapes, self.hidden, self.kernel)}
+        ).to(self.torch_device)
+        self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=self.learning_rate, alpha=0.99, eps=1e-5)
+        self.rollout: list[dict[str, Any]] = []
+
+    # ---- choosing
+
+    def policy(self, observations: Any, masks: Any) -> Tensor:
+        """(B, A) logarithms of the actions' probabilities."""
+        return masked_log_softmax(self.network["actor"](observations), masks)
+
+    def value(self, observations: Any) -> Tensor:
+        """(B,) value of the state."""
+        return self.network["critic"](observations).squeeze(-1)
+
+    @torch.no_grad()
+    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """See :class:`LearningAgent`."""
+        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
+
+    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """Draws from the policy."""
+        return draw(self.probabilities(observations, masks), self.rng)
+
+    # ---- learning
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Adds a step to the rollout; updates the networks when it is full."""
+        rewards = step.rewards.astype(np.float32)
+        if step.truncated.any():
+            rewards = rewards + self.gamma * step.truncated * self._values(step.next_observations)
+        self.rollout.append(
+            {
+                "observations": step.observations,
+                "masks": step.masks,
+                "actions": step.actions,
+                "rewards": rewards,
+                "goes_on": 1.0 - (step.terminated | step.truncated).astype(np.float32),
+            }
+        )
+        return self._update(step.next_observations) if len(self.rollout) == self.num_steps else {}
+
+    def _update(self, next_observations: Any) -> dict[str, float]:
+        returns = self._values(next_observations)
+        targets = []
+        for moment in reversed(self.rollout):
+            returns = moment["rewards"] + self.gamma * moment["goes_on"] * returns
+            targets.insert(0, returns)
+        observations, masks, actions = (
+            mapped(
+                lambda array: array.reshape(-1, *array.shape[2:]), stacked([moment[name] for moment in self.rollout])
+            )
+            for name in ("observations", "masks", "actions")
+        )
+        self.rollout = []
+        seen = self.tensors(observations)
+        log_probs, values = self.policy(seen, self.tensors(masks)), self.value(seen)
+        advantage = self.tensors(np.concatenate(targets)) - values
+        taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)
+        policy_loss = -(advantage.detach() * taken).mean()
+        value_loss = advantage.square().mean()
+        entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
+        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+        self.optimizer.step()
+        return {
+            "loss": loss.item(),
+            "policy_loss": policy_loss.item(),
+            "value_loss": value_loss.item(),
+            "entropy": entropy.item(),
+        }
+
+    @torch.no_grad()
+    def _values(self, observations: Any) -> np.ndarray:
+        return self.value(self.tensors(observations)).cpu().numpy()

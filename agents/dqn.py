@@ -1,0 +1,131 @@
+"""Deep Q-learning: target network, replay buffer, double estimates (Mnih et al. 2015; van Hasselt et al. 2016).
+
+The defaults are those of the Kubernetes scheduler that hdsim's `node` task comes from. Where the observation has a row
+for every job or node to choose from, the values come from one small network for every row, which fits any number of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, whole, widths
+from hdsim.training.buffer import ReplayBuffer
+from hdsim.training.networks import by_rows, scorer
+
+
+@dataclass(eq=False, kw_only=True)
+class DQNAgent(LearningAgent):
+    """DQN: learns the value of every action from replayed transitions, and acts greedily on it.
+
+    Args:
+        num_envs: Environments stepped together.
+        learning_rate: Of Adam.
+        gamma: Discount factor.
+        buffer_size: Transitions kept for replay.
+        batch_size: Transitions of an update.
+        learning_starts: Steps before the first update.
+        train_frequency: Steps between two updates.
+        target_network_frequency: Steps between two copies of the network to the target network.
+        start_e: Share of random actions (epsilon) at first ...
+        end_e: ... and in the end;
+        decay_e: factor it shrinks by at every step.
+        double: Choose the next action by the network and value it by the target network.
+        n_step: Rewards summed up before the value of what follows is asked for.
+        max_grad_norm: Gradients are scaled down to this norm.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    weights = ("network",)
+    progress = ("target", "optimizer", "buffer", "epsilon", "steps")
+
+    num_envs: int = whole(1)
+    learning_rate: float = number(1e-3)
+    gamma: float = number(0.99, high=1)
+    buffer_size: int = whole(2000)
+    batch_size: int = whole(200)
+    learning_starts: int = whole(200, low=0)
+    train_frequency: int = whole(25)
+    target_network_frequency: int = whole(50)
+    start_e: float = number(1.0, high=1)
+    end_e: float = number(0.01, high=1)
+    decay_e: float = number(0.995, high=1)
+    double: bool = True
+    n_step: int = whole(1)
+    max_grad_norm: float = number(10.0)
+    hidden: Sequence[int] = widths(128, 64)
+    kernel: Sequence[int] = widths(32, 16, 8)
+
+    def build(self, shapes: Shapes) -> None:
+        """The network, its target network, Adam and an empty buffer."""
+        self.any_size = by_rows(shapes)
+        self.network = scorer(shapes, self.hidden, self.kernel, gain=1.0).to(self.torch_device)
+        self.target = deepcopy(self.network)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        self.buffer = ReplayBuffer(self.buffer_size, self.gamma, self.n_step)
+        self.epsilon = self.start_e
+        self.steps = 0
+
+    # ---- choosing
+
+    @torch.no_grad()
+    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """1 for the best legal action."""
+        values = self.network(self.tensors(observations)).cpu().numpy()
+        best = np.where(masks, values, -np.inf).argmax(axis=1)
+        return np.eye(masks.shape[1])[best]
+
+    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """Epsilon-greedy among the legal actions."""
+        greedy, uniform = self.probabilities(observations, masks), masks / masks.sum(axis=1, keepdims=True)
+        return draw(self.epsilon * uniform + (1 - self.epsilon) * greedy, self.rng)
+
+    # ---- learning
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Stores a step; updates the network and the target network when it is time to."""
+        self.buffer.add(step)
+        before, self.steps = self.steps, self.steps + len(step.actions)
+        self.epsilon = max(self.end_e, self.epsilon * self.decay_e ** len(step.actions))
+        losses = {}
+        if self.steps >= self.learning_starts and len(self.buffer):
+            updates = self.steps // self.train_frequency - before // self.train_frequency
+            for _ in range(updates):
+                losses = self._update()
+        if self.steps // self.target_network_frequency > before // self.target_network_frequency:
+            self.target.load_state_dict(self.network.state_dict())
+        return losses
+
+    def _update(self) -> dict[str, float]:
+        batch = self.buffer.sample(self.batch_size, self.rng)
+        observations, actions, rewards, next_observations, next_masks, discounts = map(
+            self.tensors,
+            (
+                batch.observations,
+                batch.actions,
+                batch.rewards,
+                batch.next_observations,
+                batch.next_masks,
+                batch.discounts,
+            ),
+        )
+        with torch.no_grad():
+            target_values = self.target(next_observations)
+            judge = self.network(next_observations) if self.double else target_values
+            best = judge.masked_fill(~next_masks, -torch.inf).argmax(dim=1, keepdim=True)
+            td_target = rewards + discounts * target_values.gather(1, best).squeeze(1)
+        old_value = self.network(observations).gather(1, actions[:, None]).squeeze(1)
+        loss = nn.functional.smooth_l1_loss(old_value, td_target)
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+        self.optimizer.step()
+        return {"loss": loss.item(), "mean_value": old_value.mean().item(), "epsilon": self.epsilon}

@@ -1,0 +1,182 @@
+"""Proximal policy optimisation with masked actions (Schulman et al. 2017; Huang and Ontañón 2022 for the masks).
+
+Where the observation has a row for every job or node to choose from, policy and value are RLScheduler's kernel: one
+small network for every row, which fits any number of rows and so any platform and queue (Zhang et al., SC 2020).
+Anything else goes through a perceptron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hdsim.learning import LearningAgent, Shapes, Transitions, draw, mapped, number, whole, widths
+from hdsim.training.networks import by_rows, masked_log_softmax, scorer, valuer
+
+
+@dataclass(eq=False, kw_only=True)
+class PPOAgent(LearningAgent):
+    """PPO: clipped policy updates on rollouts of several environments.
+
+    Args:
+        num_envs: Environments stepped together.
+        num_steps: Steps of each of them in a rollout.
+        learning_rate: Of Adam, for policy and value.
+        anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments; 0 = keep it.
+        gamma: Discount factor.
+        gae_lambda: Of the generalised advantage estimate (Schulman et al. 2016).
+        update_epochs: Passes over a rollout.
+        num_minibatches: Parts of a rollout that are updated on one by one.
+        clip_coef: How far the policy may move from the one that acted.
+        ent_coef: Weight of the entropy bonus.
+        vf_coef: Weight of the value's loss.
+        max_grad_norm: Gradients are scaled down to this norm.
+        target_kl: Stop the passes once the policy has moved this far; 0 = never.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    weights = ("network",)
+    progress = ("optimizer", "rollout", "filled", "steps")
+
+    num_envs: int = whole(8)
+    num_steps: int = whole(128)
+    learning_rate: float = number(3e-4)
+    anneal: int = whole(0, low=0)
+    gamma: float = number(0.99, high=1)
+    gae_lambda: float = number(0.95, high=1)
+    update_epochs: int = whole(4)
+    num_minibatches: int = whole(4)
+    clip_coef: float = number(0.2)
+    ent_coef: float = number(0.01)
+    vf_coef: float = number(0.5)
+    max_grad_norm: float = number(0.5)
+    target_kl: float = number(0.0)
+    hidden: Sequence[int] = widths(64, 64)
+    kernel: Sequence[int] = widths(32, 16, 8)
+
+    def build(self, shapes: Shapes) -> None:
+        """Policy (actor) and value (critic), Adam, and an empty rollout."""
+        self.any_size = by_rows(shapes)
+        self.network = nn.ModuleDict(
+            {
+                "actor": scorer(shapes, self.hidden, self.kernel),
+                "critic": valuer(shapes, self.hidden, self.kernel),
+            }
+        ).to(self.torch_device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5)
+        self.rollout: dict[str, Any] = {}
+        self.filled = 0  # steps of the rollout that have been taken
+        self.steps = 0  # steps of all environments so far
+
+    # ---- choosing
+
+    def policy(self, observations: Any, masks: Any) -> Tensor:
+        """(B, A) logarithms of the actions' probabilities."""
+        return masked_log_softmax(self.network["actor"](observations), masks)
+
+    def value(self, observations: Any) -> Tensor:
+        """(B,) value of the state."""
+        return self.network["critic"](observations).squeeze(-1)
+
+    @torch.no_grad()
+    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """See :class:`LearningAgent`."""
+        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
+
+    @torch.no_grad()
+    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """Draws from the policy, and keeps what the update needs to know of this step."""
+        seen = self.tensors(observations)
+        log_probs = self.policy(seen, self.tensors(masks)).cpu().numpy()
+        actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
+        self._put("observations", observations)
+        self._put("masks", masks)
+        self._put("actions", actions)
+        self._put("log_probs", np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0])
+        self._put("values", self.value(seen).cpu().numpy())
+        return actions
+
+    # ---- learning
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Adds a step to the rollout, and updates the networks when it is full."""
+        # An episode that was cut off would have gone on: what followed is put into its last reward.
+        rewards = step.rewards.astype(np.float32)
+        if step.truncated.any():
+            rewards = rewards + self.gamma * step.truncated * self._values(step.next_observations)
+        self._put("rewards", rewards)
+        self._put("over", step.terminated | step.truncated)
+        self.filled += 1
+        self.steps += len(rewards)
+        if self.filled < self.num_steps:
+            return {}
+        self.filled = 0
+        if self.anneal:
+            self.optimizer.param_groups[0]["lr"] = self.learning_rate * max(0.0, 1 - self.steps / self.anneal)
+        return self._update(*self._advantages(self._values(step.next_observations)))
+
+    def _advantages(self, next_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Generalised advantage estimates and returns, (T, E) each."""
+        values, rewards = self.rollout["values"], self.rollout["rewards"]
+        goes_on = 1.0 - self.rollout["over"].astype(np.float32)
+        advantages = np.zeros_like(rewards)
+        following = np.zeros_like(next_values)
+        for t in reversed(range(self.num_steps)):
+            delta = rewards[t] + self.gamma * goes_on[t] * next_values - values[t]
+            advantages[t] = following = delta + self.gamma * self.gae_lambda * goes_on[t] * following
+            next_values = values[t]
+        return advantages, advantages + values
+
+    def _update(self, advantages: np.ndarray, returns: np.ndarray) -> dict[str, float]:
+        flat = {
+            name: self.tensors(mapped(lambda array: array.reshape(-1, *array.shape[2:]), column))
+            for name, column in (self.rollout | {"advantages": advantages, "returns": returns}).items()
+        }
+        size = returns.size
+        sums = dict.fromkeys(("loss", "policy_loss", "value_loss", "entropy", "approx_kl"), 0.0)
+        updates = 0
+        for _ in range(self.update_epochs):
+            for rows in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
+                part = {name: mapped(lambda column, rows=rows: column[rows], column) for name, column in flat.items()}
+                log_probs = self.policy(part["observations"], part["masks"])
+                log_ratio = log_probs.gather(1, part["actions"][:, None]).squeeze(1) - part["log_probs"]
+                ratio = log_ratio.exp()
+                advantage = part["advantages"]
+                advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+                clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
+                policy_loss = -torch.min(advantage * ratio, advantage * clipped).mean()
+                value_loss = 0.5 * (self.value(part["observations"]) - part["returns"]).square().mean()
+                entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
+                loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
+                self.optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+                self.optimizer.step()
+                approx_kl = (ratio - 1 - log_ratio).mean()  # Schulman's low-variance estimate
+                for name, number_ in zip(sums, (loss, policy_loss, value_loss, entropy, approx_kl), strict=True):
+                    sums[name] += number_.item()
+                updates += 1
+            if self.target_kl and approx_kl.item() > self.target_kl:
+                break
+        return {name: total / updates for name, total in sums.items()}
+
+    @torch.no_grad()
+    def _values(self, observations: Any) -> np.ndarray:
+        return self.value(self.tensors(observations)).cpu().numpy()
+
+    def _put(self, name: str, values: Any) -> None:
+        """Writes what E environments gave at this step into the rollout, (T, E, ...)."""
+        if name not in self.rollout:
+            self.rollout[name] = mapped(lambda v: np.zeros((self.num_steps, *v.shape), v.dtype), values)
+        column = self.rollout[name]
+        if isinstance(column, dict):
+            for key, array in column.items():
+                array[self.filled] = values[key]
+        else:
+            column[self.filled] = values

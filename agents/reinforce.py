@@ -1,0 +1,114 @@
+"""REINFORCE: Monte-Carlo policy gradient with a baseline (Williams 1992; Sutton and Barto 2018, 13.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hdsim.learning import LearningAgent, Shapes, Transitions, draw, mapped, number, stacked, whole, widths
+from hdsim.training.networks import by_rows, masked_log_softmax, scorer
+
+
+@dataclass(eq=False, kw_only=True)
+class ReinforceAgent(LearningAgent):
+    """REINFORCE: one update of the policy for every few complete episodes.
+
+    Args:
+        num_envs: Environments stepped together.
+        learning_rate: Of Adam.
+        gamma: Discount factor.
+        episodes_per_update: Complete episodes of an update.
+        ent_coef: Weight of the entropy bonus.
+        max_grad_norm: Gradients are scaled down to this norm.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    weights = ("network",)
+    progress = ("optimizer", "episodes", "finished")
+
+    num_envs: int = whole(4)
+    learning_rate: float = number(1e-3)
+    gamma: float = number(0.99, high=1)
+    episodes_per_update: int = whole(4)
+    ent_coef: float = number(0.0)
+    max_grad_norm: float = number(0.5)
+    hidden: Sequence[int] = widths(64, 64)
+    kernel: Sequence[int] = widths(32, 16, 8)
+
+    def build(self, shapes: Shapes) -> None:
+        """The policy, Adam, and no episode yet."""
+        self.any_size = by_rows(shapes)
+        self.network = scorer(shapes, self.hidden, self.kernel).to(self.torch_device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        self.episodes: list[list[dict[str, Any]]] = [[] for _ in range(self.num_envs)]  # under way
+        self.finished: list[dict[str, Any]] = []  # wait for their update
+
+    # ---- choosing
+
+    def policy(self, observations: Any, masks: Any) -> Tensor:
+        """(B, A) logarithms of the actions' probabilities."""
+        return masked_log_softmax(self.network(observations), masks)
+
+    @torch.no_grad()
+    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """See :class:`LearningAgent`."""
+        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
+
+    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """Draws from the policy."""
+        return draw(self.probabilities(observations, masks), self.rng)
+
+    # ---- learning
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Adds a step to every episode; updates when enough of them have come to their end."""
+        for env, episode in enumerate(self.episodes):
+            episode.append(
+                {
+                    "observations": mapped(lambda array, env=env: array[env].copy(), step.observations),
+                    "masks": step.masks[env].copy(),
+                    "actions": step.actions[env],
+                    "returns": float(step.rewards[env]),
+                }
+            )
+            if step.terminated[env] or step.truncated[env]:
+                self.finished.append(self._complete(episode))
+                self.episodes[env] = []
+        return self._update() if len(self.finished) >= self.episodes_per_update else {}
+
+    def _complete(self, episode: list[dict[str, Any]]) -> dict[str, Any]:
+        """Joins the steps of an episode, with the discounted sum of the rewards from each step on."""
+        following = 0.0
+        for moment in reversed(episode):
+            following = moment["returns"] = moment["returns"] + self.gamma * following
+        return {name: stacked([moment[name] for moment in episode]) for name in episode[0]}
+
+    def _update(self) -> dict[str, float]:
+        observations = [episode["observations"] for episode in self.finished]
+        joined = (
+            {name: np.concatenate([one[name] for one in observations]) for name in observations[0]}
+            if isinstance(observations[0], dict)
+            else np.concatenate(observations)
+        )
+        masks, actions, returns = (
+            np.concatenate([episode[name] for episode in self.finished]) for name in ("masks", "actions", "returns")
+        )
+        self.finished = []
+        # The mean return is the baseline, and its spread the unit: the step does not depend on the objective's scale.
+        advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
+        log_probs = self.policy(self.tensors(joined), self.tensors(masks))
+        taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)
+        policy_loss = -(self.tensors(advantage) * taken).mean()
+        entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
+        loss = policy_loss - self.ent_coef * entropy
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+        self.optimizer.step()
+        return {"loss": loss.item(), "policy_loss": policy_loss.item(), "entropy": entropy.item()}

@@ -1,0 +1,112 @@
+"""Parts of networks that several algorithms use: perceptrons, and small networks applied to every job or node alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from hdsim.errors import ConfigError
+from hdsim.learning import Shapes
+
+#: Score of an action that must not be taken; its probability is exactly 0 in single precision.
+_NEVER = -1e8
+
+
+def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
+    """A perceptron with orthogonal weights and zero biases (Saxe et al. 2014; PPO's usual start).
+
+    Args:
+        widths: Numbers of inputs, hidden units and outputs.
+        activation: After every layer but the last.
+        gain: Scale of the last layer's weights: small ones make a policy that begins close to uniform.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        last = len(layers) == 2 * (len(widths) - 2)
+        linear = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(linear.weight, gain if last else math.sqrt(2))
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, activation()]
+    return nn.Sequential(*layers)
+
+
+def by_rows(shapes: Shapes) -> bool:
+    """Whether an observation has a row for each action, but for one that takes none of them: jobs or nodes."""
+    observation = shapes.observation
+    return isinstance(observation, tuple) and len(observation) == 2 and shapes.actions - observation[0] in (0, 1)
+
+
+class Rows(nn.Module):
+    """Embeds every row with one small network, RLScheduler's kernel, so that it fits any number of rows.
+
+    RLScheduler (Zhang et al., SC 2020) scores each queued job this way but values the state with a network of the whole
+    padded queue; here the value, and the score of the action for no row, come from the mean over the rows in use.
+
+    Args:
+        features: Numbers in a row.
+        hidden: Widths of the kernel's layers.
+        actions: Outputs beside one for every row: 0 or 1.
+        scores: Whether there is an output for every row.
+        gain: See :func:`mlp`.
+    """
+
+    def __init__(self, features: int, hidden: Sequence[int], actions: int, *, scores: bool, gain: float) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(mlp([features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
+        self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
+        self.pooled = mlp([hidden[-1], hidden[0], actions], gain=gain) if actions else None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B, R, F) -> (B, R + actions)."""
+        embedded = self.embed(rows)
+        outputs = []
+        if self.score is not None:
+            outputs.append(self.score(embedded).squeeze(-1))
+        if self.pooled is not None:
+            used = (rows != 0).any(dim=-1, keepdim=True)
+            mean = (embedded * used).sum(dim=1) / used.sum(dim=1).clamp(min=1)
+            outputs.append(self.pooled(mean))
+        return torch.cat(outputs, dim=-1)
+
+
+def scorer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int], gain: float = 0.01) -> nn.Module:
+    """A network from observations to one number for every action: logits of a policy or values Q.
+
+    Args:
+        shapes: What it is for: rows to choose from get a kernel, anything else a perceptron.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+        gain: See :func:`mlp`.
+
+    Raises:
+        ConfigError: The observation is not one array.
+    """
+    if by_rows(shapes):
+        rows, features = _array(shapes)
+        return Rows(features, kernel, shapes.actions - rows, scores=True, gain=gain)
+    return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
+
+
+def valuer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:
+    """A network from observations to the value of the state, (B, 1); see :func:`scorer`."""
+    if by_rows(shapes):
+        return Rows(_array(shapes)[1], kernel, 1, scores=False, gain=1.0)
+    return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1]))
+
+
+def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
+    """Logarithms of the probabilities (B, A) of a policy that never does what its masks (B, A) forbid."""
+    return logits.masked_fill(~masks, _NEVER).log_softmax(dim=-1)
+
+
+def _array(shapes: Shapes) -> tuple[int, ...]:
+    if isinstance(shapes.observation, dict):
+        raise ConfigError(
+            "expected an observation of one array such as minimal or jobs for this agent, got several",
+            where="env.observation",
+        )
+    return shapes.observation
