@@ -7,18 +7,21 @@ moves is disarmed and armed again. Arrivals are read from the sorted trace and n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import simpy
 from simpy.events import NORMAL
 
-from hdsim.progress import Progress, make_progress
+from hdsim.execution import Execution
+from hdsim.progress import make_progress
 from hdsim.state import Cluster, FinalState
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
+    from hdsim.cores import Placement
+    from hdsim.network import Network
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
@@ -49,6 +52,31 @@ class Alarm(simpy.Event):
         heappush(env._queue, (date, priority, next(env._eid), self))
 
 
+class Executor(Protocol):
+    """What tells the dates of running jobs where these depend on each other: `Progress` or `Execution`."""
+
+    def start(self, job: int, placement: Placement, now: float) -> None:
+        """Adds a job."""
+
+    def advance(self, job: int, now: float) -> bool:
+        """Takes a job over the date that `settle` gave for it; True when it is done and gone."""
+
+    def end(self, job: int, now: float) -> None:
+        """Removes a job before its end."""
+
+    def settle(self, now: float) -> Iterator[tuple[int, float]]:
+        """Yields (job, date at which `advance` is due) for every new job and every one whose date has moved."""
+
+
+def make_executor(
+    platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
+) -> Executor | None:
+    """Makes what the jobs need: None where every job runs its time undisturbed, once it runs."""
+    if workload.has_programs:
+        return Execution(platform, workload, contention, network)
+    return make_progress(platform, workload, contention) if contention else None
+
+
 class SimBackend(simpy.Environment):
     """Simulates a workload on a platform.
 
@@ -57,6 +85,7 @@ class SimBackend(simpy.Environment):
         workload: The jobs.
         cluster: State to drive.
         contention: Contention model, or None for jobs that never slow each other down.
+        network: Network model, or None for messages that take a given time or none.
         kill_at_walltime: Kill a job when its walltime has passed.
         batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
             scheduling pass after each.
@@ -70,13 +99,16 @@ class SimBackend(simpy.Environment):
         cluster: Cluster,
         *,
         contention: Contention | None = None,
+        network: Network | None = None,
         kill_at_walltime: bool = False,
         batch_events: bool = True,
         impossible: Iterable[int] = (),
     ) -> None:
         super().__init__()
         self.cluster = cluster
-        self._progress = make_progress(platform, workload, contention) if contention else None
+        self._executor = make_executor(platform, workload, contention, network)
+        if isinstance(self._executor, Execution):
+            cluster.accounts = self._executor.accounts
         self._kill_at_walltime = kill_at_walltime
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
@@ -126,6 +158,8 @@ class SimBackend(simpy.Environment):
                 arrival = self._arrive(now)
             if submitted or ended or self._called:
                 return True
+            if self._executor is not None:
+                self._settle(self._executor)
 
     def _advance_by_one(self) -> bool:
         cluster = self.cluster
@@ -141,18 +175,20 @@ class SimBackend(simpy.Environment):
                 self.step()
             if cluster.submitted or cluster.ended or self._called:
                 return True
+            if self._executor is not None:
+                self._settle(self._executor)
 
     def apply(self) -> None:
         """Carries out what the scheduler decided at this instant."""
-        cluster, progress = self.cluster, self._progress
+        cluster, executor = self.cluster, self._executor
         if cluster.started:
-            if progress is None:
+            if executor is None:
                 self._start_alone(cluster.started)
             else:
-                self._start_shared(cluster.started, progress)
+                self._start_shared(cluster.started, executor)
             cluster.started.clear()
-        if progress is not None:
-            self._settle(progress)
+        if executor is not None:
+            self._settle(executor)
         if cluster.killed:
             for job in cluster.killed:
                 Alarm(self, cluster.now, self._on_kill, job)
@@ -179,18 +215,18 @@ class SimBackend(simpy.Environment):
             else:
                 completions[job] = Alarm(self, now + seconds, self._on_completion, job)
 
-    def _start_shared(self, jobs: list[int], progress: Progress) -> None:
+    def _start_shared(self, jobs: list[int], executor: Executor) -> None:
         cluster = self.cluster
         for job in jobs:
-            progress.start(job, cluster.running[job])
+            executor.start(job, cluster.running[job], cluster.now)
             if self._kill_at_walltime and self._walltime[job] != math.inf:
                 self._walltimes[job] = Alarm(self, cluster.now + self._walltime[job], self._on_walltime, job)
 
-    def _settle(self, progress: Progress) -> None:
-        now = self.cluster.now
-        for job, seconds in progress.settle(now):
-            self._disarm(self._completions[job])
-            self._completions[job] = Alarm(self, now + seconds, self._on_completion, job)
+    def _settle(self, executor: Executor) -> None:
+        completions = self._completions
+        for job, date in executor.settle(self.cluster.now):
+            self._disarm(completions[job])
+            completions[job] = Alarm(self, date, self._on_completion, job)
 
     # Events
 
@@ -211,8 +247,10 @@ class SimBackend(simpy.Environment):
 
     def _on_completion(self, event: Alarm) -> None:
         job = event._value
-        if self._progress is not None:
-            self._leave(job, self._progress)
+        if self._executor is not None:
+            if not self._executor.advance(job, self.cluster.now):
+                return
+            self._disarm(self._walltimes.pop(job, None))
         self.cluster.end(job, self._finals[job])
 
     def _on_walltime(self, event: Alarm) -> None:
@@ -228,13 +266,10 @@ class SimBackend(simpy.Environment):
     def _stop(self, job: int, state: FinalState) -> None:
         """Ends a job before its completion."""
         self._disarm(self._completions[job])
-        if self._progress is not None:
-            self._leave(job, self._progress)
+        if self._executor is not None:
+            self._executor.end(job, self.cluster.now)
+            self._disarm(self._walltimes.pop(job, None))
         self.cluster.end(job, state)
-
-    def _leave(self, job: int, progress: Progress) -> None:
-        progress.end(job, self.cluster.running[job])
-        self._disarm(self._walltimes.pop(job, None))
 
     @staticmethod
     def _disarm(alarm: Alarm | None) -> None:

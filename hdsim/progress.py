@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.cores import Placement, members
 from hdsim.errors import ConfigError
+from hdsim.failures import kept
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -61,7 +62,7 @@ class Progress(ABC):
         self._touched: list[NDArray[np.int32]] = []
         self._new: dict[int, None] = {}
 
-    def start(self, job: int, placement: Placement) -> None:
+    def start(self, job: int, placement: Placement, now: float) -> None:
         """Adds a job; `settle` will tell when it ends."""
         self._placements[job] = placement
         self._job_of_core[placement.cores] = job
@@ -70,19 +71,35 @@ class Progress(ABC):
         self._rate[job] = self._since[job] = 0.0
         self._new[job] = None
 
-    def end(self, job: int, placement: Placement) -> None:
+    def advance(self, job: int, now: float) -> bool:
+        """Takes a job over the date that `settle` gave for it: it is done, and gone."""
+        self.end(job, now)
+        return True
+
+    def end(self, job: int, now: float) -> None:
         """Removes a job."""
-        del self._placements[job]
+        placement = self._placements.pop(job)
         self._job_of_core[placement.cores] = _NOBODY
         self._touched.append(placement.processors)
         del self._left[job], self._rate[job], self._since[job]
         self._new.pop(job, None)
 
+    def interrupt(self, job: int, now: float, begin: float, interval: float) -> float:
+        """Removes a job, running since `begin`, that will start again at its last checkpoint; returns the s lost.
+
+        Where its speed has changed, the work lost is taken to have cost as much time as the rest.
+        """
+        done = self._runtime[job] - self._left[job] + self._rate[job] * (now - self._since[job])
+        saved = kept(done, interval)
+        self._runtime[job] -= saved
+        self.end(job, now)
+        return (now - begin) * (1 - saved / done) if saved else now - begin
+
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
         """Brings speeds up to date after starts and ends at time `now`.
 
         Yields:
-            (job, seconds until it completes) for every job whose speed has changed and every new one.
+            (job, date at which it completes) for every job whose speed has changed and every new one.
 
         Raises:
             ConfigError: The contention model gave a speed that is not above 0.
@@ -101,7 +118,7 @@ class Progress(ABC):
                 self._left[job] -= before * (now - self._since[job])
                 self._rate[job] = rate
                 self._since[job] = now
-                yield job, max(self._left[job] / rate, 0.0)
+                yield job, now + max(self._left[job] / rate, 0.0)
 
     @abstractmethod
     def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
@@ -130,14 +147,15 @@ class ProcessorProgress(Progress):
         self._speed = self._peak.copy()
         self._demand = np.zeros(platform.n_processors)
 
-    def start(self, job: int, placement: Placement) -> None:
+    def start(self, job: int, placement: Placement, now: float) -> None:
         """See :meth:`Progress.start`."""
-        super().start(job, placement)
+        super().start(job, placement, now)
         self._demand[placement.processors] += placement.counts * self._bandwidth[job]
 
-    def end(self, job: int, placement: Placement) -> None:
+    def end(self, job: int, now: float) -> None:
         """See :meth:`Progress.end`."""
-        super().end(job, placement)
+        placement = self._placements[job]
+        super().end(job, now)
         self._demand[placement.processors] -= placement.counts * self._bandwidth[job]
 
     def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:

@@ -20,6 +20,7 @@ from hdsim.contention import Contention
 from hdsim.cores import OrderedCores
 from hdsim.engine import SimBackend
 from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
+from hdsim.network import Network
 from hdsim.plugins import Kind
 from hdsim.resources import folder
 from hdsim.results import Result
@@ -67,6 +68,7 @@ def simulate(
     agent: str | Mapping[str, Any] | Agent = "fcfs",
     *,
     contention: str | Mapping[str, Any] = "none",
+    network: str | Mapping[str, Any] = "none",
     seed: int = 0,
     kill_at_walltime: bool = False,
     batch_events: bool = True,
@@ -81,6 +83,7 @@ def simulate(
         workload: The jobs.
         agent: An agent object, a name or settings; see :func:`hdsim.agent.make_agent`.
         contention: Name of a file in ``conf/contention``, or its content as a mapping.
+        network: Name of a file in ``conf/network``, or its content as a mapping.
         seed: Seed of everything random in the replay.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
@@ -92,12 +95,12 @@ def simulate(
         The result.
 
     Raises:
-        ConfigError: An unknown agent, policy or contention model.
+        ConfigError: An unknown agent, policy, contention or network model.
         DecisionError: The agent asked for something impossible.
         WorkloadError: There is no job.
         Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
     """
-    stage = set_stage(platform, workload, agent, contention=contention, seed=seed)
+    stage = set_stage(platform, workload, agent, contention=contention, network=network, seed=seed)
     cluster, order = stage.cluster, stage.agent.strict_order
 
     def play(stop: list[int], bar: ReplayBar) -> None:
@@ -115,6 +118,7 @@ def simulate(
                 workload,
                 cluster,
                 contention=stage.contention,
+                network=stage.network,
                 kill_at_walltime=kill_at_walltime,
                 batch_events=batch_events,
                 impossible=stage.impossible.tolist(),
@@ -132,12 +136,14 @@ class Stage:
         agent: Who decides.
         cluster: The state before the first event.
         contention: Contention model; None also where there is nothing to contend for.
+        network: Network model; None also where nobody sends a message.
         impossible: Jobs that do not fit on the empty platform.
     """
 
     agent: Agent
     cluster: Cluster
     contention: Contention | None
+    network: Network | None
     impossible: NDArray[np.int64]
 
 
@@ -147,27 +153,31 @@ def set_stage(
     agent: str | Mapping[str, Any] | Agent,
     *,
     contention: str | Mapping[str, Any],
+    network: str | Mapping[str, Any] = "none",
     seed: int,
 ) -> Stage:
-    """Makes agent, contention model and cluster; see :func:`simulate` for the arguments and the errors."""
+    """Makes agent, models and cluster; see :func:`simulate` for the arguments and the errors."""
     if len(workload) == 0:
         raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
     agent = make_agent(agent)
     model = make_contention(contention, platform)
     if model is not None and not model.applies(workload):
         model = None
+    links = make_network(network, platform)
+    if not workload.has_programs:
+        links = None
     cluster = Cluster(
         platform,
         workload,
         core_policy=agent.core_policy,
         fixed_policy=agent.fixed_policy,
-        shares_bandwidth=model is not None,
+        needs_processors=model is not None or workload.has_programs,
         rng=np.random.default_rng(seed),
     )
     impossible = np.flatnonzero(workload.requested_cores > cores_with_memory(platform, workload.memory))
     if len(impossible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
-    return Stage(agent, cluster, model, impossible)
+    return Stage(agent, cluster, model, links, impossible)
 
 
 def perform(
@@ -250,19 +260,33 @@ def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Conten
     Raises:
         ConfigError: There is no such model.
     """
+    made: Contention | None = _make_model(Kind("contention", Contention, "hdsim.contention.Contention"), spec, platform)
+    return made
+
+
+def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network | None:
+    """Makes a network model from the name of its file in ``conf/network`` or from that file's content.
+
+    Raises:
+        ConfigError: There is no such model.
+    """
+    made: Network | None = _make_model(Kind("network", Network, "hdsim.network.Network"), spec, platform)
+    return made
+
+
+def _make_model(kind: Kind, spec: str | Mapping[str, Any], platform: Platform) -> Any:
     if isinstance(spec, str):
         import yaml
 
-        files = {path.stem: path for path in sorted((folder("conf") / "contention").glob("*.yaml"))}
+        files = {path.stem: path for path in sorted((folder("conf") / kind.group).glob("*.yaml"))}
         if spec not in files:
             raise ConfigError(
-                f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where="contention"
+                f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=kind.group
             )
         spec = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
     if spec.get("_target_") is None and "path" not in spec:
         return None
-    made: Contention = Kind("contention", Contention, "hdsim.contention.Contention").make(spec, platform)
-    return made
+    return kind.make(spec, platform)
 
 
 @contextmanager

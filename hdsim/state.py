@@ -22,6 +22,7 @@ from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
+    from hdsim.execution import Accounts
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
@@ -68,6 +69,7 @@ class Cluster:
         started: Jobs the scheduler has started in its present pass.
         killed: Running jobs the scheduler wants killed.
         calls: Times at which the scheduler asked to be called again.
+        nodes_fail: Nodes may fail.
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order.
         outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
@@ -83,6 +85,7 @@ class Cluster:
             give, (N,).
         placements: Placement of every started job that is not in `compacted`, in order of the starts.
         compacted: Jobs and core ids of earlier starts, in portions.
+        accounts: Where the time of jobs with programs goes, None where no job has one.
         rng: For random policies.
 
     Args:
@@ -90,7 +93,7 @@ class Cluster:
         workload: The jobs.
         core_policy: Core policy that `pick` uses by default.
         fixed_policy: Promise that no other core policy will be asked for, which permits a quicker store.
-        shares_bandwidth: The contention model needs to know which processors a job is on.
+        needs_processors: The backend needs to know which processors a job is on.
         nodes_fail: `fail` will be called.
         rng: For random policies.
     """
@@ -102,7 +105,7 @@ class Cluster:
         *,
         core_policy: str = "high_gflops",
         fixed_policy: bool = False,
-        shares_bandwidth: bool = False,
+        needs_processors: bool = False,
         nodes_fail: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
@@ -113,6 +116,7 @@ class Cluster:
             )
         jobs = len(workload)
         self.rng = rng or np.random.default_rng(0)
+        self.accounts: Accounts | None = None
         self.platform = platform
         self.workload = workload
         self.now = 0.0
@@ -124,6 +128,7 @@ class Cluster:
         self.started: list[int] = []
         self.killed: list[int] = []
         self.calls: list[float] = []
+        self.nodes_fail = nodes_fail
         self.down: dict[int, None] = {}
         self.node_changes: list[int] = []
         self.outages: list[tuple[int, float, float]] = []
@@ -142,7 +147,7 @@ class Cluster:
         memory = in_bytes(workload.memory).tolist() if memory_matters else [0.0] * jobs
         self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist())
         self.cores: Any
-        only_order = self.only_counts and self.uniform_speed and not shares_bandwidth
+        only_order = self.only_counts and self.uniform_speed and not needs_processors
         if nodes_fail:
             self.cores = FailingCores(platform, self.demands, core_policy, self.rng)
         elif fixed_policy and only_order and core_policy in STATIC_KEYS:

@@ -55,7 +55,7 @@ _INTS: dict[str, int | None] = {
     "status": -1,
     "return_code": 0,
 }
-_OBJECTS = {"profile": "", "extra": None}
+_OBJECTS = {"profile": "", "extra": None, "program": None}
 COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
 
 
@@ -81,6 +81,7 @@ class Workload:
         return_code: int64, Batsim's profile field ``ret``; not 0 means the job fails.
         profile: object, Batsim profile name, "" for none.
         extra: object, further fields of a Batsim job as a dict, or None.
+        program: object, :class:`hdsim.programs.Program` of a job that does more than compute for `runtime`, or None.
         profiles: Batsim profiles by name, verbatim.
         name: Name of the workload in Batsim's job ids (``w0!1``).
         source: Where the jobs came from.
@@ -109,6 +110,7 @@ class Workload:
     return_code: Ints
     profile: NDArray[np.object_]
     extra: NDArray[np.object_]
+    program: NDArray[np.object_]
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
     name: str = "w0"
     source: str = "<columns>"
@@ -251,6 +253,11 @@ class Workload:
         """(J,) s, submission times to write to a file: in the clock of the trace unless arrivals were changed."""
         original = self.original_submission_time
         return original if np.array_equal(original - original[0], self.submission_time) else self.submission_time
+
+    @cached_property
+    def has_programs(self) -> bool:
+        """Whether any job does more than compute."""
+        return any(program is not None for program in self.program.tolist())
 
     @property
     def cluster_cores(self) -> int:

@@ -97,24 +97,35 @@ def test_profiles_no_job_uses_may_be_of_any_type(tmp_path: Path) -> None:
     assert to_batsim(workload) == content
 
 
-ALLOWED = "allowed: delay, parallel_homogeneous and parallel, the latter two without communication"
+ALLOWED = "allowed: delay, parallel, parallel_homogeneous, parallel_homogeneous_total, composed, sequence, bsp"
+NUMBER = "expected a finite number of at least 0"
 BAD: list[tuple[Any, str]] = [
-    ({"type": "composed", "seq": ["x"]}, f'profiles.p.type: profile type "composed" is not supported; {ALLOWED}'),
+    ({"type": "trace"}, f'profiles.p.type: profile type "trace" is not supported; {ALLOWED}'),
     ({"delay": 3}, f"profiles.p.type: profile type nothing is not supported; {ALLOWED}"),
+    ({"type": "composed", "seq": []}, "profiles.p.seq: expected a list of names of profiles, got []"),
+    ({"type": "composed", "seq": ["x"]}, "profiles.p.seq[0]: expected the name of a profile in 'profiles', got \"x\""),
+    ({"type": "sequence", "seq": ["p"]}, "profiles.p.seq: profile 'p' contains itself"),
+    ({"type": "parallel_homogeneous", "cpu": 1, "com": -5}, f"profiles.p.com: {NUMBER}, got -5"),
     (
-        {"type": "parallel_homogeneous", "cpu": 1, "com": 5},
-        f"profiles.p.com: communication is not supported; {ALLOWED}",
+        {"type": "parallel", "cpu": [1, 1], "com": [0, 1, 1]},
+        "profiles.p.com: expected 2 x 2 volumes in one list, got 3 numbers",
     ),
-    (
-        {"type": "parallel", "cpu": [1, 1], "com": [0, 1, 1, 0]},
-        f"profiles.p.com: communication is not supported; {ALLOWED}",
-    ),
-    ({"type": "parallel", "cpu": 1}, "profiles.p.cpu: expected a list with one number a core, got 1"),
-    ({"type": "parallel", "cpu": [1, "x"]}, 'profiles.p.cpu[1]: expected a finite number of at least 0, got "x"'),
+    ({"type": "parallel", "cpu": 1}, "profiles.p.cpu: expected 2 numbers, one a core of the job, got 1"),
+    ({"type": "parallel", "cpu": [1, "x"]}, f'profiles.p.cpu[1]: {NUMBER}, got "x"'),
     (
         {"type": "parallel", "cpu": [1, 2, 3]},
-        "jobs[0].res: expected 3, the cores of its parallel profile 'p', got 2",
+        "profiles.p.cpu: expected 2 numbers, one a core of the job, got 3 numbers",
     ),
+    (
+        {"type": "bsp", "supersteps": 2, "cpu": [[1, 1]]},
+        "profiles.p.cpu: expected a row for each of 2 supersteps, got 1",
+    ),
+    (
+        {"type": "bsp", "cpu": 1, "com": 1, "pattern": "rung"},
+        "profiles.p.pattern: expected one of none, h_relation, all_to_all, ring, halo_2d, master_worker or a matrix of "
+        "2 x 2 numbers, got 'rung' (did you mean 'ring'?)",
+    ),
+    ({"type": "bsp", "cpu": 1, "l": -1}, f"profiles.p.l: {NUMBER}, got -1"),
     ({"type": "delay"}, "profiles.p.delay: expected a finite number, got nothing"),
     ({"type": "delay", "delay": True}, "profiles.p.delay: expected a finite number, got true"),
     ({"type": "delay", "delay": float("nan")}, "profiles.p.delay: expected a finite number, got NaN"),

@@ -181,7 +181,7 @@ class HostBackend(SimBackend):
             kind = CorePStates if isinstance(contention, CoreContention) else ProcessorPStates
             share = np.ones(platform.n_cores) if share is None else share
             self.pstates = kind(platform, workload, contention or Unhindered(platform), share)
-            self._progress = self.pstates
+            self._executor = self.pstates
 
     def add(self, jobs: Workload) -> int:
         """Adds jobs and returns the index of the first; they are submitted by the caller."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.batsim import zmtp
 from hdsim.batsim.energy import Meter
 from hdsim.batsim.hosts import Hosts
 from hdsim.batsim.machine import GrowingCluster, HostBackend
@@ -182,7 +184,7 @@ class Server:
         self._row = {job_id: row for row, job_id in enumerate(self._ids)}
         if contention is not None and not contention.applies(workload) and not options.dynamic_jobs:
             contention = None
-        self.cluster = GrowingCluster(hosts.platform, workload, shares_bandwidth=contention is not None)
+        self.cluster = GrowingCluster(hosts.platform, workload, needs_processors=contention is not None)
         share = None
         if options.energy or (hosts.initial.any() and not hosts.ruled):
             share = hosts.speed[np.arange(len(hosts)), hosts.initial]
@@ -620,7 +622,7 @@ def converse(server: Server, exchange: Callable[[str], str | bytes], tell: Calla
 
 
 class SchedulerSocket:
-    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
+    """The REQ socket to a scheduler, to be used in a ``with`` statement.
 
     Attributes:
         waited: s of real time spent on waiting for replies.
@@ -630,51 +632,62 @@ class SchedulerSocket:
         timeout: s of real time that each reply may take.
 
     Raises:
-        ConfigError: ZeroMQ is not installed, or the endpoint is none.
+        ConfigError: The endpoint is none.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
-        try:
-            import zmq
-        except ImportError:
-            raise ConfigError("expected the package pyzmq; install it with: pip install 'hdsim[batsim]'") from None
         self.waited = 0.0
         self._endpoint, self._timeout = endpoint, timeout
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.REQ)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVTIMEO, math.ceil(timeout * 1000))
-        self._silence = zmq.Again
+        self._peer: zmtp.Peer | None = None
         try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self.__exit__()
-            raise ConfigError(
-                f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{endpoint}': {error}", where="-s"
-            ) from None
+            self._address = zmtp.parse_endpoint(endpoint)
+        except ValueError as error:
+            raise self._no_endpoint(error) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
-        self._context.term()
+        if self._peer is not None:
+            self._peer.close()
 
     def exchange(self, message: str) -> bytes:
         """Sends a message and waits for the reply.
 
         Raises:
-            BackendError: No reply came in time.
+            BackendError: No reply came in time, or none will come.
+            ConfigError: The endpoint is none.
         """
         begin = time.perf_counter()
-        self._socket.send(message.encode("utf-8", "replace"))
         try:
-            reply: bytes = self._socket.recv()
-        except self._silence:
-            raise BackendError(
-                f"{SCHEDULER} has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer "
-                f"--timeout; the last message to it was {message[:120]}",
-                where=self._endpoint,
-            ) from None
+            peer = self._peer or self._connect()
+            peer.send(message.encode("utf-8", "replace"))
+            frames = peer.receive()
+        except (BlockingIOError, TimeoutError):
+            silent = f"has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer --timeout"
+            raise self._fault(silent, message) from None
+        except zmtp.ProtocolError as error:
+            raise self._fault(f"speaks another protocol: {error}", message) from None
+        except ConnectionError:
+            raise self._fault("has ended or was killed: it has closed the connection", message) from None
+        if len(frames) > 1:
+            raise self._fault(f"expected to reply in one frame, got {len(frames)}", message)
         self.waited += time.perf_counter() - begin
-        return reply
+        return frames[0]
+
+    def _connect(self) -> zmtp.Peer:
+        try:
+            peer = zmtp.connect(self._address, self._timeout)
+        except socket.gaierror as error:
+            raise self._no_endpoint(error) from None
+        peer.set_patience(receive=self._timeout, send=self._timeout)
+        self._peer = peer
+        return peer
+
+    def _no_endpoint(self, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{self._endpoint}': {error}", where="-s"
+        )
+
+    def _fault(self, what: str, message: str) -> BackendError:
+        return BackendError(f"{SCHEDULER} {what}; the last message to it was {message[:120]}", where=self._endpoint)

@@ -84,7 +84,7 @@ _TEXTS = Rule(
     lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
 )
 
-# The keys hdsim itself reads. `agent` and `contention` are open: their further keys belong to the class they name.
+# The keys hdsim itself reads. The open groups are not among them: their further keys belong to the class they name.
 RULES: dict[str, Rule | dict[str, Rule]] = {
     "seed": _whole(0),
     "platform": {"path": _TEXT, "types": _TEXT | _NULL},
@@ -111,7 +111,7 @@ RULES: dict[str, Rule | dict[str, Rule]] = {
         "energy": _FLAG,
     },
 }
-OPEN_GROUPS = ("agent", "contention")
+OPEN_GROUPS = ("agent", "contention", "network")
 # Which of the backend's keys each backend takes.
 KEYS_OF_BACKEND = {
     "sim": ("name", "kill_at_walltime", "batch_events"),
@@ -202,7 +202,7 @@ class Composer:
         """Prepares a user's overrides for the other methods.
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
-        an agent that is not hdsim's own need no ``+``; the same goes for ``contention``.
+        an agent that is not hdsim's own need no ``+``; the same goes for ``contention`` and ``network``.
         """
         given = list(given)
         for group in OPEN_GROUPS:

@@ -119,12 +119,13 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.agent import make_agent
-    from hdsim.replay import make_contention
+    from hdsim.replay import make_contention, make_network
 
     platform_key = _platform_key(config)
     platform = _platform(*platform_key)
     agent = make_agent(config["agent"])
     make_contention(config["contention"], platform)
+    make_network(config["network"], platform)
     options = {key: value for key, value in config["workload"].items() if key != "path"}
     path = resolve("workloads", config["workload"]["path"], where="workload.path")
     workload = _workload(path, platform_key, (*options.items(), ("seed", config["seed"])))
@@ -194,6 +195,7 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
         from hdsim.batsim.backend import Settings, run
 
         settings = Settings.of(backend)
+        # Batsim simulates the network itself.
         result, facts = run(inputs.platform, inputs.workload, inputs.agent, directory, settings, **options)
         return result, {"backend": facts}
     from hdsim.replay import simulate

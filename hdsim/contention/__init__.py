@@ -35,6 +35,14 @@ class Contention:
         """Whether the model can slow any of the jobs; where it cannot, the replay does without it."""
         return True
 
+    def alike(self) -> NDArray[np.int64]:
+        """(P,) numbers; processors of one number give the same speeds to the same demands. None are alike by default.
+
+        Speeds must depend on nothing else than processor and demands, and must not fall when a demand goes away: the
+        engine asks once for each mixture of demands.
+        """
+        return np.arange(self.platform.n_processors)
+
 
 class ProcessorContention(Contention, ABC):
     """A model that gives all busy cores of a processor the same speed. The quicker kind."""
@@ -69,6 +77,11 @@ class CoreContention(Contention, ABC):
         Returns:
             (k,) share of peak speed, above 0.
         """
+
+
+def by_bandwidth(platform: Platform) -> NDArray[np.int64]:
+    """(P,) numbers, equal for processors of equal memory bandwidth."""
+    return np.unique(platform.mem_bw, return_inverse=True)[1]
 
 
 def shares_bandwidth(platform: Platform, workload: Workload) -> bool:

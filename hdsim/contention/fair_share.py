@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.contention import ROUNDING, CoreContention, shares_bandwidth
+from hdsim.contention import ROUNDING, CoreContention, by_bandwidth, shares_bandwidth
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class FairShare(CoreContention):
     def applies(self, workload: Workload) -> bool:
         """See :meth:`hdsim.contention.Contention.applies`."""
         return self._bound > 0 and shares_bandwidth(self.platform, workload)
+
+    def alike(self) -> NDArray[np.int64]:
+        """See :meth:`hdsim.contention.Contention.alike`."""
+        return by_bandwidth(self.platform)
 
     def core_speeds(
         self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]

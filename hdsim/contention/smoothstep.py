@@ -76,6 +76,10 @@ class Smoothstep(CoreContention):
         """See :meth:`hdsim.contention.Contention.applies`."""
         return bool((workload.memory_bandwidth > 0).any())
 
+    def alike(self) -> NDArray[np.int64]:
+        """See :meth:`hdsim.contention.Contention.alike`."""
+        return self.platform.processor_type.astype(np.int64)
+
     def core_speeds(
         self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.contention import ROUNDING, ProcessorContention, shares_bandwidth
+from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
 from hdsim.power import COMPUTING, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ class Threshold(ProcessorContention):
     def applies(self, workload: Workload) -> bool:
         """See :meth:`hdsim.contention.Contention.applies`."""
         return shares_bandwidth(self.platform, workload)
+
+    def alike(self) -> NDArray[np.int64]:
+        """See :meth:`hdsim.contention.Contention.alike`."""
+        return by_bandwidth(self.platform)
 
     def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.ProcessorContention.speeds`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from hdsim.network.fluid import LinkLoad
     from hdsim.platform import Platform
 
 
+@runtime_checkable
 class Network(Protocol):
     """A network model, made once a replay for one platform.
 

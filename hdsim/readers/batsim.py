@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.programs import Compiler, Program
 from hdsim.readers import RawJobs, plain, read_bytes, write_bytes
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
-SUPPORTED = "delay, parallel_homogeneous and parallel, the latter two without communication"
 #: Job fields with a meaning of their own; all others are kept verbatim.
 _JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime")
 #: Of the file's object; all other fields are its header.
@@ -43,7 +43,7 @@ class _Demand:
     memory: float
     memory_bandwidth: float
     return_code: int
-    cores: int | None
+    program: Program | None = None
 
 
 def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
@@ -94,7 +94,8 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
     """
     jobs, profiles = _parts(data, path)
     errors: list[WorkloadError] = []
-    demands: dict[str, _Demand | None] = {}
+    compiler = Compiler(profiles, reference_gflops, path)
+    demands: dict[tuple[str, int], _Demand | None] = {}
     rows: list[tuple[Any, ...]] = []
     places: list[int] = []
     seen: set[str] = set()
@@ -121,17 +122,10 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
                     f"expected the name of a profile in 'profiles', got {_show(name)}", where=f"{where}.profile"
                 )
             )
-        else:
-            if name not in demands:
-                demands[name] = _demand(name, profiles[name], reference_gflops, path, errors)
-            demand = demands[name]
-            if demand is not None and demand.cores not in (None, cores):
-                errors.append(
-                    WorkloadError(
-                        f"expected {demand.cores}, the cores of its parallel profile '{name}', got {_show(cores)}",
-                        where=f"{where}.res",
-                    )
-                )
+        elif len(errors) == found:
+            if (name, cores) not in demands:
+                demands[name, cores] = _demand(name, profiles[name], cores, compiler, path, errors)
+            demand = demands[name, cores]
         if len(errors) > found or demand is None:
             continue
         extra = {key: value for key, value in job.items() if key not in _JOB_FIELDS}
@@ -180,6 +174,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
     for key in ("runtime", "memory", "memory_bandwidth"):
         columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
     columns["fixed_duration"] = np.array([demand.fixed_duration for demand in demands], np.bool_)
+    columns["program"] = _objects([demand.program for demand in demands])
     columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
     for key in _IDENTITIES:
         values = [(row[5] or {}).get(key, -1) for row in rows]
@@ -198,59 +193,34 @@ def _place_of(column: str) -> str:
 
 
 def _demand(
-    name: str, profile: Any, reference_gflops: float | None, path: str | Path, errors: list[WorkloadError]
+    name: str, profile: Any, cores: int, compiler: Compiler, path: str | Path, errors: list[WorkloadError]
 ) -> _Demand | None:
-    """Reads a profile; None when it has faults, which are appended to `errors`."""
+    """Reads a profile for a job of some cores; None when it has faults, which are appended to `errors`."""
     where = f"{path}: profiles.{name}"
     if not isinstance(profile, dict):
         errors.append(WorkloadError(f"expected an object, got {_show(profile)}", where=where))
         return None
     found = len(errors)
-    kind = profile.get("type")
-    cores = None
-    if kind == "delay":
+    program = None
+    if profile.get("type") == "delay":
         runtime = _number(profile, "delay", where, errors)
-    elif kind in ("parallel_homogeneous", "parallel"):
-        runtime, cores = _operations(kind, profile, where, errors)
-        if reference_gflops is None:
-            raise WorkloadError(
-                "the profile counts operations: expected a platform (platform=, --platform), "
-                "whose reference speed turns them into seconds",
-                where=where,
-            )
-        runtime /= reference_gflops * _GIGA
     else:
-        errors.append(
-            WorkloadError(f"profile type {_show(kind)} is not supported; allowed: {SUPPORTED}", where=f"{where}.type")
-        )
-        return None
+        try:
+            program = compiler.program(name, cores)
+        except WorkloadError as error:
+            errors.append(error)
+            return None
+        runtime = program.runtime
     demand = _Demand(
         runtime=runtime,
-        fixed_duration=kind == "delay",
+        fixed_duration=profile.get("type") == "delay",
         requested_time=_number(profile, "req_time", where, errors, default=math.nan, least=0),
         memory=_number(profile, "mem", where, errors, default=0.0, least=0),
         memory_bandwidth=_number(profile, "mem_bw", where, errors, default=0.0, least=0),
         return_code=_whole(profile, "ret", where, errors, default=0),
-        cores=cores,
+        program=None if program is None or program.is_rigid else program,
     )
     return demand if len(errors) == found else None
-
-
-def _operations(
-    kind: str, profile: dict[str, Any], where: str, errors: list[WorkloadError]
-) -> tuple[float, int | None]:
-    """Operations of the core that does most, and the number of cores the profile is for (None = any)."""
-    communication = profile.get("com", 0)
-    if np.any(np.asarray(communication, object) != 0):
-        errors.append(WorkloadError(f"communication is not supported; allowed: {SUPPORTED}", where=f"{where}.com"))
-    if kind == "parallel_homogeneous":
-        return _number(profile, "cpu", where, errors), None
-    cpu = profile.get("cpu")
-    if not isinstance(cpu, list) or not cpu:
-        errors.append(WorkloadError(f"expected a list with one number a core, got {_show(cpu)}", where=f"{where}.cpu"))
-        return math.nan, None
-    each = [_number({f"cpu[{i}]": value}, f"cpu[{i}]", where, errors, least=0) for i, value in enumerate(cpu)]
-    return max(each), len(cpu)
 
 
 def _number(
@@ -345,10 +315,11 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         repeated = next(identity for n, identity in enumerate(ids) if identity in ids[:n])
         raise WorkloadError(f"expected ids to differ, got {repeated} again", where=workload.source)
     profiles = dict(workload.profiles)
+    compiler = Compiler(profiles, reference, workload.source)
     kept = {
-        name: _demand(name, profile, reference, workload.source, [])
-        for name, profile in profiles.items()
-        if reference is not None or (isinstance(profile, dict) and profile.get("type") == "delay")
+        (name, cores): _demand(name, profiles[name], cores, compiler, workload.source, [])
+        for name, cores in set(zip(workload.profile.tolist(), workload.requested_cores.tolist(), strict=True))
+        if name in profiles
     }
     made: dict[tuple[Any, ...], str] = {}
     jobs = []
@@ -366,7 +337,10 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         else:
             job |= {key: value for key, value in zip(_IDENTITIES, identities[row], strict=True) if value != -1}
         name = workload.profile[row]
-        if not _says(kept.get(name), demand, requested, walltime):
+        if workload.program[row] is not None:
+            if name not in profiles:
+                raise WorkloadError(f"job {ids[row]}: expected the profile of its program", where=workload.source)
+        elif not _says(kept.get((name, cores)), demand, requested, walltime):
             name = made.get((*demand, requested))
             if name is None:
                 name, profiles_entry = _profile(demand, requested, reference)

@@ -1,0 +1,554 @@
+"""Execution of jobs that compute, exchange messages and meet at barriers, under memory and network contention.
+
+A job is a course through the steps of its program; a job without one is a single parallel task. While tasks compute
+they share the memory bandwidth of their processors; while they exchange messages they share links.
+
+Of every job one date is known: that of its next step. A change touches the jobs that share a processor or a link with
+it and no others.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.contention import Contention, CoreContention, ProcessorContention
+from hdsim.cores import Placement
+from hdsim.errors import ConfigError
+from hdsim.programs import Kind, Program, Step
+
+if TYPE_CHECKING:
+    from hdsim.network import Network, Phase
+    from hdsim.patterns import Pattern
+    from hdsim.platform import Platform
+    from hdsim.workload import Workload
+
+
+class _Phase(IntEnum):
+    """What a job is doing."""
+
+    COMPUTING = 0
+    #: Messages of a superstep.
+    EXCHANGING = 1
+    #: A parallel task whose pace the network gives.
+    TOGETHER = 2
+    #: Nothing but waiting for a date: a barrier, or messages that cost a given time.
+    WAITING = 3
+    OVER = 4
+
+
+_COMPUTING, _EXCHANGING, _TOGETHER, _WAITING, _OVER = map(int, _Phase)
+_DELAY, _PARALLEL, _SUPERSTEP = map(int, Kind)
+
+
+class _Part:
+    """Tasks of a job on one processor that have the same work to do in a step."""
+
+    __slots__ = ("course", "date", "demand", "left", "lost", "processor", "rate", "since", "tasks", "work")
+
+    def __init__(self, course: _Course, processor: int, tasks: int, work: float, demand: float) -> None:
+        self.course = course
+        self.processor = processor
+        self.tasks = tasks
+        #: s at the reference speed.
+        self.work = work
+        #: GB/s of memory bandwidth of each task while it computes.
+        self.demand = demand
+        self.left = work
+        self.rate = 0.0
+        self.since = 0.0
+        #: When nothing is left at the present rate.
+        self.date = math.inf
+        #: Cores' worth of speed that contention takes from it.
+        self.lost = 0.0
+
+
+class _Course:
+    """A running job on its way through its program."""
+
+    __slots__ = (
+        "announced", "begun", "date", "exchanges", "index", "job", "kind", "left", "nodes", "parts", "phase", "placement",
+        "rate", "seconds", "since", "step", "steps", "tasks", "work_parts",
+    )  # fmt: skip
+
+    def __init__(self, job: int, placement: Placement, steps: tuple[Step, ...], index: int) -> None:
+        self.job = job
+        self.placement = placement
+        self.steps = steps
+        self.tasks = len(placement.cores)
+        #: Steps done.
+        self.index = index
+        self.step = steps[0]
+        self.kind = _PARALLEL
+        self.phase = _OVER
+        #: When the present phase began.
+        self.begun = 0.0
+        #: Due date of the next call of `advance`, and the one last told to the engine.
+        self.date = math.inf
+        self.announced = math.nan
+        #: Parts of the present step, and the s that it takes at peak speed.
+        self.parts: list[_Part] = []
+        self.seconds = 0.0
+        #: What is left of a parallel task, in s at the reference speed of the task that computes most.
+        self.left = 0.0
+        self.rate = 0.0
+        self.since = 0.0
+        self.nodes: NDArray[np.int32] | None = None
+        #: Parts by step, messages by pattern: most programs repeat one step.
+        self.work_parts: dict[Step, tuple[list[_Part], float]] = {}
+        self.exchanges: dict[Pattern, Phase] = {}
+
+
+class Accounts:
+    """Where the time of jobs has gone. One entry a job; those that never ran have 0.
+
+    Attributes:
+        computation: s of wall clock from the begin of each computation to the end of its last task.
+        communication: s of wall clock in exchanges of messages and at the latency of barriers.
+        waiting: s that a task has waited on average for slower ones.
+        supersteps: Supersteps done.
+        uncontended: s that the steps done take with cores at peak speed and links without other jobs.
+        lost: Changes of (time in s, cores' worth of speed lost to contention, tasks exchanging messages).
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self.computation = [0.0] * jobs
+        self.communication = [0.0] * jobs
+        self.waiting = [0.0] * jobs
+        self.supersteps = [0] * jobs
+        self.uncontended = [0.0] * jobs
+        self.lost = array("d")
+
+
+class Execution:
+    """All running jobs.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        contention: Contention model, or None for tasks that never slow each other down.
+        network: Network model, or None: messages then take Valiant's h g.
+    """
+
+    def __init__(
+        self, platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
+    ) -> None:
+        self.accounts = Accounts(len(workload))
+        self._platform = platform
+        self._runtime: list[float] = workload.runtime.tolist()
+        self._fixed: list[bool] = workload.fixed_duration.tolist()
+        self._program: list[Program | None] = workload.program.tolist()
+        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
+        self._peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
+        self._courses: dict[int, _Course] = {}
+        self._network = network
+        self._model = _Speeds(platform, contention) if contention is not None else None
+        self._residents: list[dict[_Part, None]] = [{} for _ in range(platform.n_processors)]
+        # Processors whose residents run below their peak.
+        self._slow = [False] * platform.n_processors
+        self._touched: dict[int, None] = {}
+        self._news: dict[_Course, None] = {}
+        self._lost = 0.0
+        self._exchanging = 0
+        self._changed = False
+
+    # What the engine calls
+
+    def start(self, job: int, placement: Placement, now: float, step: int = 0) -> None:
+        """Starts a job, at the first of its steps or a later one; `settle` will tell its first date."""
+        program = self._program[job]
+        if program is None:
+            kind = Kind.DELAY if self._fixed[job] else Kind.TOGETHER
+            steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
+        else:
+            steps = program.steps
+        course = self._courses[job] = _Course(job, placement, steps, step)
+        self._begin(course, now)
+
+    def advance(self, job: int, now: float) -> bool:
+        """Takes a job over the date that `settle` gave for it; True when it is done and gone."""
+        course = self._courses[job]
+        course.announced = math.nan
+        phase = course.phase
+        if phase == _COMPUTING:
+            if not self._finish(course, max(now, course.date)):
+                self._news[course] = None
+                return False
+            self._computed(course, now)
+        elif phase == _WAITING:
+            self._exchanged(course, now)
+        elif phase != _OVER and self._network is not None:
+            if not self._network.advance(job, now):
+                return False
+            if phase == _EXCHANGING:
+                self._at_barrier(course, now)
+            else:
+                self._leave_processors(course)
+                self._end_parallel(course, now)
+        if course.phase != _OVER:
+            return False
+        del self._courses[job]
+        self._news.pop(course, None)
+        return True
+
+    def end(self, job: int, now: float) -> None:
+        """Removes a job before its end."""
+        course = self._courses.pop(job)
+        self._news.pop(course, None)
+        accounts, seconds = self.accounts, now - course.begun
+        if course.phase in (_EXCHANGING, _WAITING):
+            accounts.communication[job] += seconds
+            if course.phase == _EXCHANGING:
+                self._count_exchanging(-course.tasks)
+        elif course.phase != _OVER:
+            accounts.computation[job] += seconds
+        if self._network is not None and course.phase in (_EXCHANGING, _TOGETHER):
+            self._network.end(job, now)
+        self._leave_processors(course)
+
+    def completed(self, job: int) -> int:
+        """Steps that a running job has done."""
+        return self._courses[job].index
+
+    def settle(self, now: float) -> Iterator[tuple[int, float]]:
+        """Brings speeds up to date after starts, advances and ends of the instant `now`.
+
+        Yields:
+            (job, date at which `advance` is due) for every new job and every one whose date has moved.
+        """
+        if self._touched:
+            self._share_processors(now)
+        if self._news:
+            news, self._news = self._news, {}
+            for course in news:
+                if course.phase == _COMPUTING:
+                    self._next_date(course, now)
+                elif course.phase == _TOGETHER:
+                    self._set_pace(course)
+                    continue
+                if course.date != course.announced:
+                    course.announced = course.date
+                    yield course.job, max(course.date, now)
+        if self._network is not None:
+            for key, seconds in self._network.settle(now):
+                yield key, now + seconds  # type: ignore[misc]
+        if self._changed:
+            self._changed = False
+            self.accounts.lost.extend((now, self._lost, self._exchanging))
+
+    # Steps
+
+    def _begin(self, course: _Course, now: float) -> None:
+        """Begins the next step, and those after it as long as they take no time."""
+        while course.index < len(course.steps):
+            step = course.step = course.steps[course.index]
+            course.begun = now
+            course.kind = int(step.kind)
+            if step.longest:
+                self._compute(course, step, now)
+                return
+            course.parts, course.seconds = [], 0.0
+            if course.kind == _PARALLEL and step.pattern is not None and self._network is not None:
+                self._network.start_parallel(course.job, 0.0, self._messages(course, step), now)
+                course.phase = _TOGETHER
+                return
+            if course.kind != _SUPERSTEP:
+                course.index += 1
+                continue
+            self._exchange(course, step, now)
+            if course.phase != _OVER:
+                return
+        course.phase = _OVER
+        course.date = now
+        self._news[course] = None
+
+    def _compute(self, course: _Course, step: Step, now: float) -> None:
+        course.phase = _COMPUTING
+        known = course.work_parts.get(step)
+        if known is None:
+            known = course.work_parts[step] = self._parts(course, step)
+        course.parts, course.seconds = known
+        together = course.kind != _SUPERSTEP
+        model = self._model
+        for part in course.parts:
+            # The tasks of a parallel task have no date of their own.
+            part.left = math.inf if together else part.work
+            part.rate, part.since, part.date = 0.0, now, math.inf
+            if model is not None:
+                self._residents[part.processor][part] = None
+                self._touched[part.processor] = None
+            else:
+                part.rate = self._peak[part.processor]
+                part.date = now + part.left / part.rate
+        if together:
+            course.left, course.rate, course.since = step.longest, 0.0, now
+            if step.pattern is not None and self._network is not None:
+                course.phase = _TOGETHER
+                self._network.start_parallel(course.job, step.longest, self._messages(course, step), now)
+        self._news[course] = None
+
+    def _finish(self, course: _Course, date: float) -> bool:
+        """Lets the tasks go that have done their work at `date`; True when none is left."""
+        if course.kind != _SUPERSTEP:
+            self._leave_processors(course)
+            return True
+        done = True
+        for part in course.parts:
+            if part.date > date:
+                done = False
+            elif self._model is not None and part in self._residents[part.processor]:
+                self._leave(part)
+        return done
+
+    def _computed(self, course: _Course, now: float) -> None:
+        """The last task of a step has done its work."""
+        if course.kind != _SUPERSTEP:
+            self._end_parallel(course, now)
+            return
+        job, accounts = course.job, self.accounts
+        accounts.computation[job] += now - course.begun
+        if len(course.parts) > 1:
+            waited = 0.0
+            for part in course.parts:
+                waited += part.tasks * (now - part.date)
+            accounts.waiting[job] += max(waited, 0.0) / course.tasks
+        course.begun = now
+        self._exchange(course, course.step, now)
+        if course.phase == _OVER:
+            self._begin(course, now)
+
+    def _end_parallel(self, course: _Course, now: float) -> None:
+        step, job = course.step, course.job
+        self.accounts.computation[job] += now - course.begun
+        alone = course.seconds
+        if step.pattern is not None and self._network is not None:
+            alone = self._messages(course, step).beside(alone)
+        self.accounts.uncontended[job] += alone
+        course.index += 1
+        self._begin(course, now)
+
+    def _exchange(self, course: _Course, step: Step, now: float) -> None:
+        """Sends the messages of a superstep; the course is over, for the caller to go on, if that takes no time."""
+        pattern = step.pattern
+        if pattern is not None and self._network is not None:
+            messages = self._messages(course, step)
+            if messages.alone > 0:
+                self._network.start_phase(course.job, messages, now)
+                course.phase = _EXCHANGING
+                self._count_exchanging(course.tasks)
+                return
+        self._wait(course, now, (pattern.h * step.gap if pattern is not None and self._network is None else 0.0))
+
+    def _at_barrier(self, course: _Course, now: float) -> None:
+        self._count_exchanging(-course.tasks)
+        self._wait(course, now, 0.0)
+        if course.phase == _OVER:
+            self._begin(course, now)
+
+    def _wait(self, course: _Course, now: float, seconds: float) -> None:
+        """Waits for messages that take a given time, and for the barrier."""
+        seconds += course.step.latency
+        if seconds:
+            course.phase = _WAITING
+            course.date = now + seconds
+            self._news[course] = None
+        else:
+            self._end_superstep(course, now)
+
+    def _exchanged(self, course: _Course, now: float) -> None:
+        self._end_superstep(course, now)
+        self._begin(course, now)
+
+    def _end_superstep(self, course: _Course, now: float) -> None:
+        job, accounts, step = course.job, self.accounts, course.step
+        accounts.communication[job] += now - course.begun
+        accounts.supersteps[job] += 1
+        alone = step.latency
+        if step.longest:
+            alone += course.seconds
+        if step.pattern is not None:
+            alone += step.pattern.h * step.gap if self._network is None else self._messages(course, step).alone
+        accounts.uncontended[job] += alone
+        course.index += 1
+        course.phase = _OVER
+
+    # Processors
+
+    def _parts(self, course: _Course, step: Step) -> tuple[list[_Part], float]:
+        placement, demand = course.placement, self._bandwidth[course.job]
+        if len(step.work) == 1:
+            parts = [
+                _Part(course, processor, tasks, step.work[0], demand)
+                for processor, tasks in zip(placement.processors.tolist(), placement.counts.tolist(), strict=True)
+            ]
+        else:
+            counts: dict[tuple[int, float], int] = {}
+            owners = self._platform.core_processor[placement.cores].tolist()
+            for pair in zip(owners, step.work, strict=True):
+                counts[pair] = counts.get(pair, 0) + 1
+            parts = [_Part(course, processor, tasks, work, demand) for (processor, work), tasks in counts.items()]
+        if course.kind == _DELAY:
+            return parts, step.longest
+        return parts, max(part.work / self._peak[part.processor] for part in parts)
+
+    def _messages(self, course: _Course, step: Step) -> Phase:
+        """The messages of a step between the nodes of a job."""
+        assert self._network is not None and step.pattern is not None
+        found = course.exchanges.get(step.pattern)
+        if found is None:
+            if course.nodes is None:
+                platform = self._platform
+                course.nodes = platform.processor_node[platform.core_processor[course.placement.cores]]
+            found = course.exchanges[step.pattern] = self._network.phase(step.pattern.between(course.nodes))
+        return found
+
+    def _leave_processors(self, course: _Course) -> None:
+        if self._model is not None:
+            for part in course.parts:
+                if part in self._residents[part.processor]:
+                    self._leave(part)
+
+    def _leave(self, part: _Part) -> None:
+        processor = part.processor
+        del self._residents[processor][part]
+        # Where nobody was slowed down, one less changes nothing.
+        if self._slow[processor]:
+            self._touched[processor] = None
+            self._count_lost(part, 0.0)
+
+    def _share_processors(self, now: float) -> None:
+        """Gives the tasks on processors their speeds where tasks have come or gone."""
+        touched, self._touched = self._touched, {}
+        model, news = self._model, self._news
+        assert model is not None
+        for processor in touched:
+            residents = self._residents[processor]
+            # Tasks that ended while they disturbed nobody are still here.
+            for part in [part for part in residents if part.date <= now]:
+                del residents[part]
+            if not residents:
+                self._slow[processor] = False
+                continue
+            speeds = model.of(processor, residents)
+            peak = self._peak[processor]
+            slow = False
+            for part in residents:
+                speed = speeds[part.demand]
+                slow = slow or speed < 1.0
+                rate = peak * speed
+                if rate != part.rate:
+                    self._count_lost(part, part.tasks * (1.0 - speed))
+                    part.left = max(part.left - part.rate * (now - part.since), 0.0)
+                    part.since, part.rate = now, rate
+                    part.date = now + part.left / rate
+                    news[part.course] = None
+            self._slow[processor] = slow
+
+    def _next_date(self, course: _Course, now: float) -> None:
+        """Finds when a computing job needs attention next."""
+        if course.kind == _SUPERSTEP:
+            # A task that ends before the others matters at once only where tasks slow each other down.
+            last, first = now, math.inf
+            for part in course.parts:
+                date = part.date
+                if date > now:
+                    last = max(last, date)
+                    if self._slow[part.processor]:
+                        first = min(first, date)
+            course.date = min(first, last)
+            return
+        pace = 1.0 if course.kind == _DELAY else self._pace(course)
+        if pace != course.rate:
+            course.left -= course.rate * (now - course.since)
+            course.since, course.rate = now, pace
+            course.date = now + max(course.left / pace, 0.0)
+
+    def _set_pace(self, course: _Course) -> None:
+        """Tells the network at which pace the tasks of a parallel task could compute."""
+        if course.parts and self._network is not None:
+            pace = self._pace(course)
+            if pace != course.rate:
+                course.rate = pace
+                self._network.set_seconds(course.job, course.step.longest / pace)
+
+    def _pace(self, course: _Course) -> float:
+        """Rate of a parallel task: that of the task that takes longest, as seen from the one that computes most."""
+        longest = course.step.longest
+        return min(
+            part.rate if part.work == longest else part.rate * (longest / part.work)
+            for part in course.parts
+            if part.work
+        )
+
+    # Accounts
+
+    def _count_lost(self, part: _Part, lost: float) -> None:
+        if lost != part.lost:
+            self._lost += lost - part.lost
+            part.lost = lost
+            self._changed = True
+
+    def _count_exchanging(self, tasks: int) -> None:
+        self._exchanging += tasks
+        self._changed = True
+
+
+class _Speeds:
+    """Asks the contention model once for every mixture of demands.
+
+    Args:
+        platform: The platform.
+        model: The model.
+    """
+
+    #: Mixtures remembered; demands drawn from a continuous distribution never come again.
+    _MOST = 100_000
+
+    def __init__(self, platform: Platform, model: Contention) -> None:
+        self._model = model
+        self._alike: list[int] = model.alike().tolist()
+        self._known: dict[tuple[Any, ...], dict[float, float]] = {}
+
+    def of(self, processor: int, residents: dict[_Part, None]) -> dict[float, float]:
+        """Share of peak speed on a processor, by the demand of a task.
+
+        Raises:
+            ConfigError: The model gave a speed that is not above 0.
+        """
+        tasks: dict[float, int] = {}
+        for part in residents:
+            demand = part.demand
+            tasks[demand] = tasks.get(demand, 0) + part.tasks
+        mixture = tuple(tasks.items()) if len(tasks) == 1 else tuple(sorted(tasks.items()))
+        key = (self._alike[processor], *mixture)
+        speeds = self._known.get(key)
+        if speeds is None:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            speeds = self._known[key] = self._ask(processor, mixture)
+        return speeds
+
+    def _ask(self, processor: int, mixture: tuple[tuple[float, int], ...]) -> dict[float, float]:
+        model, at = self._model, np.array([processor], np.int32)
+        demands = np.array([demand for demand, _ in mixture])
+        counts = np.array([tasks for _, tasks in mixture])
+        if isinstance(model, CoreContention):
+            each = demands.repeat(counts)
+            found = model.core_speeds(at, np.array([0, len(each)]), each)[np.cumsum(counts) - 1].tolist()
+        elif isinstance(model, ProcessorContention):
+            found = model.speeds(at, np.array([demands @ counts])).tolist() * len(demands)
+        else:
+            raise ConfigError(
+                f"expected a ProcessorContention or a CoreContention, got {type(model).__name__}", where="contention"
+            )
+        if not min(found) > 0:
+            raise ConfigError(
+                f"expected speeds above 0 from {type(model).__name__}, got {min(found):g}", where="contention"
+            )
+        return dict(zip(demands.tolist(), found, strict=True))
