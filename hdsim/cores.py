@@ -3,11 +3,12 @@
 Two stores with the same verbs (`pick`, `take`, `give_back`). `OrderedCores` serves the common case in which cores are
 equally fast and differ only in a fixed order of preference: the idle cores are a sorted list and a pick is its tail.
 `NodeCores` serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core
-given; `FailingCores` adds nodes that go down.
+given; `FailingCores` adds nodes that go down. GPUs have core ids, but `Gpus` keeps them apart from the idle cores.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,6 +47,59 @@ class Demands(NamedTuple):
     size: list[int]  # cores
     memory: list[float]  # byte a core (see `in_bytes`), 0 where no memory is watched
     bandwidth: list[float]  # GB/s a core
+    gpus: list[int] | None = None  # GPUs, None where no job asks for any
+
+    def slot(self, job: int) -> Slot:
+        """The smallest part of a job that lies on one node: all are equal, and there are as many as can be."""
+        size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
+        number = math.gcd(size, gpus)
+        return Slot(number, size // number, gpus // number, self.memory[job])
+
+
+class Slot(NamedTuple):
+    """The equal parts of a job that each lie on one node; without GPUs each core is one."""
+
+    number: int
+    cores: int
+    gpus: int
+    memory: float  # byte a core
+
+
+class FreeNodes:
+    """What every node can give.
+
+    Attributes:
+        idle: (N,) cores.
+        memory: (N,) bytes.
+        gpus: (N,), None where no job asks for any.
+    """
+
+    __slots__ = ("gpus", "idle", "memory")
+
+    def __init__(self, idle: Ints | Floats, memory: Floats, gpus: Ints | None = None) -> None:
+        self.idle = idle
+        self.memory = memory
+        self.gpus = gpus
+
+    def copy(self) -> FreeNodes:
+        """The same in arrays of its own."""
+        return FreeNodes(self.idle.copy(), self.memory.copy(), None if self.gpus is None else self.gpus.copy())
+
+    def room(self, slot: Slot, nodes: Ints | slice = slice(None)) -> Ints | Floats:
+        """How many slots of a job nodes can give, by default all nodes."""
+        cores = capacity(self.idle[nodes], self.memory[nodes], slot.memory)
+        if not slot.gpus:
+            return cores
+        assert self.gpus is not None
+        return np.minimum(cores // slot.cores, self.gpus[nodes] // slot.gpus)
+
+    def add(self, nodes: Ints, cores: Ints, slot: Slot) -> None:
+        """Gives nodes back what a job has there, or with a negative number of `cores` takes it."""
+        self.idle[nodes] += cores
+        self.memory[nodes] += cores * slot.memory
+        if slot.gpus:
+            assert self.gpus is not None
+            self.gpus[nodes] += cores // slot.cores * slot.gpus
 
 
 class OrderedCores:
@@ -63,11 +117,13 @@ class OrderedCores:
     def __init__(self, platform: Platform, demands: Demands, policy: str) -> None:
         self._size = demands.size
         key = STATIC_KEYS[policy](platform)[platform.core_processor]
-        self._core_of_slot = np.argsort(-key, kind="stable")[::-1].astype(np.int32)
-        self._by_id = bool((np.diff(self._core_of_slot) < 0).all())
-        self._slot_of_core: Ints = np.empty(platform.n_cores, np.int64)
-        self._slot_of_core[self._core_of_slot] = np.arange(platform.n_cores)
-        self.idle: list[int] = list(range(platform.n_cores))
+        order = np.argsort(-key, kind="stable")[::-1]
+        self._core_of_slot = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
+        n = len(self._core_of_slot)
+        self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_slot) < 0).all())
+        self._slot_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._slot_of_core[self._core_of_slot] = np.arange(n)
+        self.idle: list[int] = list(range(n))
 
     @property
     def n_idle(self) -> int:
@@ -141,17 +197,19 @@ class Placement:
     """Concrete cores of one job.
 
     Attributes:
-        cores: (n,) core ids, ascending.
-        processors: (m,) processors they are on, ascending.
+        cores: (n,) core ids, ascending, without GPUs.
+        gpus: (g,) core ids of GPUs, ascending, on the same nodes.
+        processors: (m,) processors the cores are on, ascending.
         counts: (m,) cores on each of those processors.
         nodes: (k,) nodes they are on, ascending.
         node_counts: (k,) cores on each of those nodes.
     """
 
-    __slots__ = ("cores", "counts", "node_counts", "nodes", "processors")
+    __slots__ = ("cores", "counts", "gpus", "node_counts", "nodes", "processors")
 
-    def __init__(self, cores: Ints, platform: Platform) -> None:
+    def __init__(self, cores: Ints, platform: Platform, gpus: Ints | None = None) -> None:
         self.cores = cores
+        self.gpus = _NONE if gpus is None else gpus
         owner = platform.core_processor[cores]
         if len(cores) == 1:
             self.processors, self.counts = owner, _ONE
@@ -165,8 +223,65 @@ class Placement:
             first, _ = _runs(nodes)
             self.nodes, self.node_counts = nodes[first], np.add.reduceat(self.counts, first)
 
+    @property
+    def ids(self) -> Ints:
+        """(n + g,) core ids of cores and GPUs, ascending."""
+        return np.sort(np.concatenate([self.cores, self.gpus])) if len(self.gpus) else self.cores
+
 
 _ONE: Ints = np.ones(1, np.int64)
+_NONE: Ints = np.zeros(0, np.int64)
+
+
+class Gpus:
+    """Idle GPUs.
+
+    Attributes:
+        node_idle: (N,) idle GPUs of each node.
+
+    Args:
+        platform: The platform.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        self._ids = platform.gpus
+        self._node = platform.processor_node[platform.core_processor[self._ids]]
+        self._first = np.concatenate([[0], np.cumsum(platform.node_gpus)])
+        self._idle = np.ones(len(self._ids), bool)
+        self.node_idle: Ints = platform.node_gpus.copy()
+
+    def pick(self, nodes: Ints, counts: Ints) -> Ints:
+        """Ids of the first idle GPUs of nodes, so many of each; there must be enough."""
+        idle = members(self._first, nodes)
+        idle = idle[self._idle[idle]]
+        within = _running_count(self._node[idle])
+        return self._ids[idle[within < np.repeat(counts, self.node_idle[nodes])]]
+
+    def take(self, gpus: Ints) -> None:
+        """Makes GPUs busy.
+
+        Raises:
+            DecisionError: One is busy or named twice.
+        """
+        places = np.searchsorted(self._ids, gpus)
+        if not self._idle[places].all():
+            raise DecisionError(f"expected idle GPUs, got busy {gpus[~self._idle[places]].tolist()}")
+        self._idle[places] = False
+        np.subtract.at(self.node_idle, self._node[places], 1)
+
+    def give_back(self, gpus: Ints) -> None:
+        """Makes GPUs idle again."""
+        places = np.searchsorted(self._ids, gpus)
+        self._idle[places] = True
+        np.add.at(self.node_idle, self._node[places], 1)
+
+    def check(self, held: Sequence[Ints]) -> None:
+        """Asserts that every GPU is idle or held exactly once."""
+        busy = np.sort(np.concatenate([*held, _NONE]))
+        assert np.array_equal(busy, self._ids[~self._idle]), "a GPU is held twice or lost"
+        assert np.array_equal(np.bincount(self._node[self._idle], minlength=len(self.node_idle)), self.node_idle), (
+            "idle GPUs of nodes"
+        )
 
 
 class NodeCores:
@@ -181,7 +296,8 @@ class NodeCores:
 
     def __init__(self, platform: Platform, demands: Demands, policy: str, rng: np.random.Generator) -> None:
         self._platform = platform
-        self._size, self._memory, self._bandwidth = demands
+        self._demands = demands
+        self._size, self._memory, self._bandwidth, asked = demands
         self._policy = policy
         self._rng = rng
         self._core_processor = platform.core_processor
@@ -193,14 +309,24 @@ class NodeCores:
         per_node = np.unique(np.diff(platform.node_first_processor))
         self._one_processor_a_node = platform.n_processors == platform.n_nodes
         self._alike = len(per_node) == 1 and per_node[0] <= _FEW
+        if not np.isfinite(platform.mem_bw).any():
+            self._bandwidth = [0.0] * len(demands.bandwidth)
         self._static = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
         self._speed = platform.gflops / platform.reference_gflops
-        self.idle = np.ones(platform.n_cores, bool)
-        self.processor_idle = platform.cores_per_processor.astype(np.int64)
-        self.node_idle = np.diff(platform.node_first_core).astype(np.int64)
+        self.gpus = None if asked is None else Gpus(platform)
+        self.idle = ~platform.is_gpu[platform.core_processor]
+        self.processor_idle = np.where(platform.is_gpu, 0, platform.cores_per_processor).astype(np.int64)
+        # One array under both names where a node is a processor.
+        self.node_idle = self.processor_idle if self._one_processor_a_node else platform.node_cpu_cores.copy()
         self.node_memory = in_bytes(platform.memory)
         self.free_bandwidth = platform.mem_bw.copy()
-        self.n_idle = platform.n_cores
+        self.n_idle = platform.n_cpu_cores
+        self._unmoved = dict(self._static)
+        if not any(demands.memory):
+            self._unmoved["high_mem"] = self.node_memory[platform.processor_node]
+        if not any(self._bandwidth):
+            self._unmoved["high_mem_bw"] = self.free_bandwidth
+        self._ranked: dict[str, Ints] = {}
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> Placement | None:
         """Returns the cores that the core policy gives one at a time, or None; changes nothing.
@@ -208,13 +334,23 @@ class NodeCores:
         Args:
             job: Job index.
             policy: Name of the core policy, the store's own by default.
-            limit: (N,) most cores each node may give (a backfilling plan's reservations).
+            limit: (N,) most slots each node may give (a backfilling plan's reservations); a slot is a core unless the
+                job asks for GPUs.
         """
         n = self._size[job]
         if n > self.n_idle:
             return None
         memory, bandwidth = self._memory[job], self._bandwidth[job]
         policy = policy or self._policy
+        if self.gpus is not None:
+            slot = self._demands.slot(job)
+            if slot.gpus:
+                return self._pick_with_gpus(self.gpus, slot, policy, bandwidth, limit)
+        if not memory and limit is None and policy in self._unmoved:
+            ranked = self._ranking(policy)
+            cores = ranked[self.idle[ranked]][:n]
+            cores.sort()
+            return Placement(cores, self._platform)
         if n == 1 and limit is None and policy != "random":
             return self._pick_one(self._key(policy, memory, bandwidth)[0], memory)
         room = capacity(self.node_idle, self.node_memory, memory)
@@ -222,13 +358,37 @@ class NodeCores:
             room = np.minimum(room, limit)
         if room.sum() < n:
             return None
-        if policy == "random":
-            return Placement(self._random(n, room), self._platform)
-        key, step, by_node = self._key(policy, memory, bandwidth)
-        # A node's best offer is its best processor with an idle core.
-        best = self._best_of_nodes(np.where(self.processor_idle > 0, key, -np.inf))
-        best = np.where(room > 0, best, -np.inf)
-        return Placement(self._several(n, room, best, key, step, by_node), self._platform)
+        ranked = self._best_first(n, room, policy, memory, bandwidth)
+        return Placement(np.sort(self._within(ranked, room)[:n]), self._platform)
+
+    def _pick_with_gpus(
+        self, gpus: Gpus, slot: Slot, policy: str, bandwidth: float, limit: Floats | Ints | None
+    ) -> Placement | None:
+        """The first core of each slot is the best of the nodes that have room for a slot, the rest are that node's."""
+        room = FreeNodes(self.node_idle, self.node_memory, gpus.node_idle).room(slot)
+        if limit is not None:
+            room = np.minimum(room, limit)
+        if room.sum() < slot.number:
+            return None
+        ranked = self._best_first(slot.number, room, policy, slot.memory, bandwidth)
+        nodes = self._core_node[ranked]
+        place = _place_within(nodes)
+        first = (place % slot.cores == 0) & (place < room[nodes] * slot.cores)
+        slots = np.bincount(nodes[first][: slot.number], minlength=len(room))
+        placement = Placement(np.sort(ranked[place < slots[nodes] * slot.cores]), self._platform)
+        placement.gpus = gpus.pick(placement.nodes, placement.node_counts // slot.cores * slot.gpus)
+        return placement
+
+    def free_nodes(self) -> FreeNodes:
+        """What every node can give now."""
+        return FreeNodes(self.node_idle, self.node_memory, None if self.gpus is None else self.gpus.node_idle).copy()
+
+    def _ranking(self, policy: str) -> Ints:
+        """All cores from the best to the worst under a policy whose keys no job moves."""
+        if policy not in self._ranked:
+            key = self._unmoved[policy][self._core_processor]
+            self._ranked[policy] = np.argsort(-key, kind="stable").astype(np.int64)
+        return self._ranked[policy]
 
     def _pick_one(self, key: Floats, memory: float) -> Placement | None:
         """The first idle core of the best processor whose node has memory."""
@@ -264,8 +424,15 @@ class NodeCores:
             return self.processor_idle.astype(np.float64), 1.0, False
         return self.node_memory[self._processor_node], memory, True
 
-    def _several(self, n: int, room: Ints | Floats, best: Floats, key: Floats, step: float, by_node: bool) -> Ints:
-        # Offers of a node fall with every core it gives, so the n cores come from the n nodes with the best offers.
+    def _best_first(self, n: int, room: Ints | Floats, policy: str, memory: float, bandwidth: float) -> Ints:
+        """Idle cores of the nodes that n slots come from, best first."""
+        if policy == "random":
+            return self._rng.permutation(np.flatnonzero(self.idle))
+        key, step, by_node = self._key(policy, memory, bandwidth)
+        # A node's best offer is its best processor with an idle core.
+        best = self._best_of_nodes(np.where(self.processor_idle > 0, key, -np.inf))
+        best = np.where(room > 0, best, -np.inf)
+        # Offers of a node fall with every core it gives, so the n slots come from the n nodes with the best offers.
         nodes = np.flatnonzero(best > -np.inf)
         if len(nodes) > n:
             offers = best[nodes]
@@ -277,30 +444,24 @@ class NodeCores:
         offer = key[owner]
         if step:
             offer = offer - step * _running_count(self._core_node[cores] if by_node else owner)
-        ranked = cores[np.argsort(-offer, kind="stable")]
-        return np.sort(self._within(ranked, room)[:n])
-
-    def _random(self, n: int, room: Ints | Floats) -> Ints:
-        ranked = self._rng.permutation(np.flatnonzero(self.idle))
-        return np.sort(self._within(ranked, room)[:n])
+        return cores[np.argsort(-offer, kind="stable")]
 
     def _within(self, ranked: Ints, room: Ints | Floats) -> Ints:
         """Leaves out cores of a node that has given all it may, going through `ranked` in order."""
         if np.array_equal(room, self.node_idle):
             return ranked
         node = self._core_node[ranked]
-        by_node = np.argsort(node, kind="stable")
-        given: Ints = np.empty(len(ranked), np.int64)
-        given[by_node] = _running_count(node[by_node])
-        return ranked[given < room[node]]
+        return ranked[_place_within(node) < room[node]]
 
     def _idle_cores_of(self, nodes: Ints) -> Ints:
         cores = members(self._node_first_core, nodes)
         return cores[self.idle[cores]]
 
     def placement_of(self, cores: Sequence[int]) -> Placement:
-        """Turns core ids an agent chose into a placement."""
-        return Placement(np.sort(np.asarray(cores, np.int64)), self._platform)
+        """Turns core ids an agent chose, some of them perhaps of GPUs, into a placement."""
+        ids = np.sort(np.asarray(cores, np.int64))
+        devices = self._platform.is_gpu[self._core_processor[ids]]
+        return Placement(ids[~devices], self._platform, ids[devices])
 
     def take(self, job: int, placement: Placement) -> None:
         """Makes the cores busy and takes their memory and bandwidth.
@@ -311,6 +472,8 @@ class NodeCores:
         cores = placement.cores
         if not self.idle[cores].all():
             raise DecisionError(f"expected idle cores, got busy {cores[~self.idle[cores]].tolist()}")
+        if self.gpus is not None:
+            self.gpus.take(placement.gpus)
         self._move(job, placement, -1)
         self.idle[cores] = False
         memory = self._memory[job]
@@ -326,6 +489,8 @@ class NodeCores:
 
     def give_back(self, job: int, placement: Placement) -> None:
         """Makes the cores idle again and returns their memory and bandwidth."""
+        if self.gpus is not None:
+            self.gpus.give_back(placement.gpus)
         self._move(job, placement, 1)
         self.idle[placement.cores] = True
 
@@ -338,18 +503,24 @@ class NodeCores:
             # Scalars cost a fraction of arrays of one.
             p, node = processors[0], nodes[0]
             self.processor_idle[p] += n
-            self.node_idle[node] += n
+            if not self._one_processor_a_node:
+                self.node_idle[node] += n
             if memory:
                 self.node_memory[node] += n * memory
             if bandwidth:
                 self.free_bandwidth[p] += n * bandwidth
             return
-        self.processor_idle[processors] += placement.counts * sign
-        self.node_idle[nodes] += placement.node_counts * sign
+        self._count(placement, sign)
         if memory:
             self.node_memory[nodes] += placement.node_counts * (sign * memory)
         if bandwidth:
             self.free_bandwidth[processors] += placement.counts * (sign * bandwidth)
+
+    def _count(self, placement: Placement, sign: int) -> None:
+        """Counts cores that become idle (1) or busy (-1) on their processors and nodes."""
+        self.processor_idle[placement.processors] += sign * placement.counts
+        if not self._one_processor_a_node:
+            self.node_idle[placement.nodes] += sign * placement.node_counts
 
     def slowest(self, placement: Placement) -> float:
         """Relative speed of the slowest of the cores."""
@@ -360,7 +531,7 @@ class NodeCores:
         """Core ids of many placements, one after the other, ascending within each."""
         if not placements:
             return np.zeros(0, np.int32)
-        return np.concatenate([placement.cores for placement in placements]).astype(np.int32)
+        return np.concatenate([placement.ids for placement in placements]).astype(np.int32)
 
     def check(self, running: Sequence[Placement]) -> None:
         """Asserts that every core is idle or held by exactly one running job and that the counts agree."""
@@ -368,7 +539,10 @@ class NodeCores:
         busy = np.zeros(len(self.idle), np.int64)
         np.add.at(busy, held, 1)
         assert busy.max(initial=0) <= 1, "a core is held twice"
-        assert np.array_equal(busy == 0, self.idle), "an idle core is held or a busy one is not"
+        usable = ~self._platform.is_gpu[self._core_processor]
+        assert np.array_equal((busy == 0) & usable, self.idle), "an idle core is held or a busy one is not"
+        if self.gpus is not None:
+            self.gpus.check([placement.gpus for placement in running])
         idle = self.idle.astype(np.int64)
         assert np.array_equal(np.bincount(self._core_processor, idle), self.processor_idle), "idle cores of processors"
         assert np.array_equal(np.bincount(self._core_node, idle), self.node_idle), "idle cores of nodes"
@@ -403,18 +577,22 @@ class FailingCores(NodeCores):
 
     def fail(self, node: int) -> None:
         """Takes out the cores of a node, all of them idle."""
-        cores = self._down[node] = Placement(np.arange(self._bounds[node], self._bounds[node + 1]), self._platform)
-        self._count(cores, -1)
+        cores = self._down[node] = self.placement_of(range(self._bounds[node], self._bounds[node + 1]))
+        if self.gpus is not None:
+            self.gpus.take(cores.gpus)
+        self._switch(cores, -1)
 
     def repair(self, node: int) -> None:
         """Puts the cores of a node back."""
-        self._count(self._down.pop(node), 1)
+        cores = self._down.pop(node)
+        if self.gpus is not None:
+            self.gpus.give_back(cores.gpus)
+        self._switch(cores, 1)
 
-    def _count(self, cores: Placement, sign: int) -> None:
+    def _switch(self, cores: Placement, sign: int) -> None:
         self.idle[cores.cores] = sign > 0
         self.n_idle += sign * len(cores.cores)
-        self.processor_idle[cores.processors] += sign * cores.counts
-        self.node_idle[cores.nodes] += sign * cores.node_counts
+        self._count(cores, sign)
 
     def check(self, running: Sequence[Placement]) -> None:
         """See :meth:`NodeCores.check`; an outage counts as one that holds cores."""
@@ -435,6 +613,14 @@ def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
     ends = np.cumsum(sizes)
     listed: Ints = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
     return listed
+
+
+def _place_within(groups: NDArray[np.integer]) -> Ints:
+    """For a not empty array in any order, how many equal values stand before each."""
+    order = np.argsort(groups, kind="stable")
+    places: Ints = np.empty(len(groups), np.int64)
+    places[order] = _running_count(groups[order])
+    return places
 
 
 def _runs(groups: NDArray[np.integer]) -> tuple[Ints, Ints]:

@@ -174,7 +174,8 @@ def set_stage(
         needs_processors=model is not None or workload.has_programs,
         rng=np.random.default_rng(seed),
     )
-    impossible = np.flatnonzero(workload.requested_cores > cores_with_memory(platform, workload.memory))
+    possible = cores_with_memory(platform, workload.memory, workload.requested_cores, workload.requested_gpus)
+    impossible = np.flatnonzero(workload.requested_cores > possible)
     if len(impossible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
     return Stage(agent, cluster, model, links, impossible)

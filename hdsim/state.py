@@ -139,13 +139,14 @@ class Cluster:
         self.placements: dict[int, Any] = {}
         self.compacted: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
         memory_matters = bool(np.any(workload.memory > 0)) and bool(np.isfinite(platform.memory).any())
-        self.only_counts = not memory_matters
+        gpus = workload.requested_gpus.tolist() if workload.asks_for_gpus else None
+        self.only_counts = not memory_matters and gpus is None
         self.uniform_speed = platform.homogeneous_speed
         self.size: list[int] = workload.requested_cores.tolist()
         self.requested_time: list[float] = workload.requested_time.tolist()
         self._fixed_duration: list[bool] = workload.fixed_duration.tolist()
         memory = in_bytes(workload.memory).tolist() if memory_matters else [0.0] * jobs
-        self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist())
+        self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist(), gpus)
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not needs_processors
         if nodes_fail:
@@ -189,14 +190,34 @@ class Cluster:
             DecisionError: The job is not in the queue, or the cores are not idle, not distinct, out of range or not
                 as many as it asked for, or their nodes lack memory.
         """
-        wanted = self.size[job]
+        gpus = self.demands.gpus[job] if self.demands.gpus else 0
+        wanted = self.size[job] + gpus
+        what = f"{self.size[job]} cores and {gpus} GPUs, all distinct" if gpus else f"{wanted} distinct cores"
         if len(cores) != wanted or len(set(cores)) != wanted:
-            raise DecisionError(f"job {self._name(job)}: expected {wanted} distinct cores, got {list(cores)}")
+            raise DecisionError(f"job {self._name(job)}: expected {what}, got {list(cores)}")
         if min(cores) < 0 or max(cores) >= self.platform.n_cores:
             raise DecisionError(
                 f"job {self._name(job)}: expected core ids 0 to {self.platform.n_cores - 1}, got {list(cores)}"
             )
+        if self.platform.n_gpus:
+            self._check_gpus(job, gpus, np.asarray(cores))
         self.start(job, self.cores.placement_of(cores))
+
+    def _check_gpus(self, job: int, gpus: int, ids: NDArray[np.int64]) -> None:
+        processor = self.platform.core_processor[ids]
+        node, is_gpu = self.platform.processor_node[processor], self.platform.is_gpu[processor]
+        devices = np.bincount(node[is_gpu], minlength=self.platform.n_nodes)
+        cores = np.bincount(node[~is_gpu], minlength=self.platform.n_nodes)
+        if devices.sum() != gpus:
+            raise DecisionError(
+                f"job {self._name(job)}: expected {gpus} GPUs among its cores, got {ids[is_gpu].tolist()}"
+            )
+        uneven = np.flatnonzero(devices * self.size[job] != cores * gpus)
+        if len(uneven):
+            raise DecisionError(
+                f"job {self._name(job)}: expected {gpus} GPUs to {self.size[job]} cores on each of its nodes, "
+                f"got {devices[uneven[0]]} to {cores[uneven[0]]} on node {uneven[0]}"
+            )
 
     def reject(self, job: int) -> None:
         """Takes a queued job out for good.
@@ -296,7 +317,7 @@ class Cluster:
     def compact(self) -> None:
         """Moves the placements known so far into arrays, which take a fraction of the memory."""
         jobs = np.fromiter(self.placements, np.int64, len(self.placements))
-        sizes = self.workload.requested_cores[jobs]
+        sizes = self.workload.requested_resources[jobs]
         self.compacted.append((jobs, self.cores.cores_of(list(self.placements.values()), sizes)))
         self.placements.clear()
 
@@ -315,6 +336,8 @@ class Cluster:
         for job, placement in self.running.items():
             cores = placement.cores if isinstance(placement, Placement) else placement
             assert len(cores) == self.size[job], "a job has not the cores it asked for"
+            if self.demands.gpus:
+                self._check_gpus(job, self.demands.gpus[job], placement.ids)
         self.cores.check(list(self.running.values()))
         if isinstance(self.cores, NodeCores):
             self._check_memory(self.cores)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,6 +48,7 @@ _FLOATS: dict[str, float | None] = {
 }
 _INTS: dict[str, int | None] = {
     "requested_cores": None,
+    "requested_gpus": 0,
     "user": -1,
     "group": -1,
     "queue": -1,
@@ -73,6 +75,7 @@ class Workload:
         requested_time: s at the reference speed, the user's estimate.
         walltime: s of wall clock after which the job is killed, inf = never.
         requested_cores: int64, >= 1.
+        requested_gpus: int64, >= 0, GPUs of the whole job; on each of its nodes they are in proportion to its cores.
         memory: MB a core, 0 = none or unknown.
         memory_bandwidth: GB/s a core, 0 = none.
         user, group, queue, partition, executable: int64, -1 = unknown.
@@ -98,6 +101,7 @@ class Workload:
     requested_time: Floats
     walltime: Floats
     requested_cores: Ints
+    requested_gpus: Ints
     memory: Floats
     memory_bandwidth: Floats
     user: Ints
@@ -259,6 +263,20 @@ class Workload:
         """Whether any job does more than compute."""
         return any(program is not None for program in self.program.tolist())
 
+    @cached_property
+    def asks_for_gpus(self) -> bool:
+        """Whether any job asks for GPUs."""
+        return bool(self.requested_gpus.any())
+
+    @cached_property
+    def requested_resources(self) -> Ints:
+        """(J,) core ids that a job is given: its cores and its GPUs."""
+        if not self.asks_for_gpus:
+            return self.requested_cores
+        total = self.requested_cores + self.requested_gpus
+        total.flags.writeable = False
+        return total
+
     @property
     def cluster_cores(self) -> int:
         """Cores of the machine the trace comes from: as its header says, at least those of the largest job."""
@@ -306,8 +324,9 @@ def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
                 _require(column >= 0, key, column, "at least 0", source)
     elif key in _INTS:
         _require(column == np.floor(column), key, column, "a whole number", source)
-        if key == "requested_cores":
-            _require(column >= 1, key, column, "at least 1", source)
+        least = {"requested_cores": 1, "requested_gpus": 0}.get(key)
+        if least is not None:
+            _require(column >= least, key, column, f"at least {least}", source)
         column = column.astype(np.int64)
     return np.array(column)
 
@@ -454,43 +473,62 @@ def _impossible(raw: RawJobs, platform: Platform | None) -> dict[int, list[Workl
             error = WorkloadError(f"expected {expected}, got {got[row]:g}", where=raw.where(row, column))
             faults.setdefault(row, []).append(error)
 
-    largest = f"1 to {platform.n_cores} (the platform's cores)" if platform else "at least 1"
+    largest = f"1 to {platform.n_cpu_cores} (the platform's cores)" if platform else "at least 1"
     fits = cores >= 1
     if platform:
-        fits &= cores <= platform.n_cores
+        fits &= cores <= platform.n_cpu_cores
     check(fits, "requested_cores", largest, cores)
     for column in ("submission_time", "runtime"):
         check(columns[column] >= 0, column, "at least 0 s", columns[column])
     if platform:
-        room = cores_with_memory(platform, memory)
+        gpus = columns.get("requested_gpus", np.zeros_like(cores))
+        room = cores_with_memory(platform, memory, np.maximum(cores, 1), gpus)
         for row in np.flatnonzero(fits & (room < cores)).tolist():
-            error = WorkloadError(
-                f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
-                f"which the platform's nodes have for {room[row]:g} cores",
-                where=raw.where(row, "memory"),
-            )
-            faults.setdefault(row, []).append(error)
+            if gpus[row]:
+                parts = math.gcd(cores[row], gpus[row])
+                column, message = (
+                    "requested_gpus",
+                    (
+                        f"expected room for {parts} x {cores[row] // parts} cores and {gpus[row] // parts} GPUs, each of "
+                        f"these on one node, got a platform with room for {room[row] * parts / cores[row]:g}"
+                    ),
+                )
+            else:
+                column, message = (
+                    "memory",
+                    (
+                        f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
+                        f"which the platform's nodes have for {room[row]:g} cores"
+                    ),
+                )
+            faults.setdefault(row, []).append(WorkloadError(message, where=raw.where(row, column)))
     return dict(sorted(faults.items()))
 
 
-def cores_with_memory(platform: Platform, memory: Floats) -> Floats:
+def cores_with_memory(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
     """How large a job may be on an empty platform.
 
     Args:
         platform: The platform.
         memory: (J,) MB a core.
+        cores: (J,) cores of each job, and
+        gpus: (J,) its GPUs, whose proportion must be the same on each of its nodes.
 
     Returns:
-        (J,) cores that the platform's nodes can give to a job that takes so much memory with each.
+        (J,) cores that the platform's nodes can give to a job that takes so much memory with each, and so many GPUs.
     """
-    nodes = np.stack([np.diff(platform.node_first_core).astype(np.float64), in_bytes(platform.memory)])
+    nodes = np.stack([platform.node_cpu_cores, platform.node_gpus, in_bytes(platform.memory)])
     needed = in_bytes(memory)
+    parts = np.gcd(cores, gpus)
+    cores_of_part, gpus_of_part = cores // parts, gpus // parts
     kinds, counts = np.unique(nodes, axis=1, return_counts=True)
     room = np.zeros(len(memory))
-    with np.errstate(divide="ignore"):
-        for (cores, capacity), count in zip(kinds.T, counts, strict=True):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for (idle, devices, capacity), count in zip(kinds.T, counts, strict=True):
             held = np.where(needed > 0, np.floor(capacity / needed), np.inf)
-            room += count * np.minimum(cores, held)
+            fitting = np.minimum(idle, held) // cores_of_part
+            served = np.where(gpus_of_part > 0, devices // gpus_of_part, np.inf)
+            room += count * np.minimum(fitting, served) * cores_of_part
     return room
 
 
