@@ -202,7 +202,7 @@ def perform(
         seconds = time.perf_counter() - begin
         return Result.of(cluster, config=config, wall_seconds=seconds, interrupted=interrupted)
 
-    with _collecting_later(), _signals() as stop, _bar(cluster, shown=progress) as bar:
+    with _collecting_later(), signals_received() as stop, _bar(cluster, shown=progress) as bar:
         try:
             play(stop, bar)
         except BackendError as error:
@@ -303,7 +303,7 @@ def _collecting_later() -> Iterator[None]:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def signals_received() -> Iterator[list[int]]:
     """Collects the first SIGINT or SIGTERM so that a replay can stop between two instants; a second one kills."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
