@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hdsim.network.fluid import Fluid
+from hdsim.network.fluid import Fluid, Phase
 from hdsim.network.maxmin import MaxMin
+from hdsim.patterns import Messages, make_pattern
 from hdsim.platform import Platform, load_platform
 from hdsim.resources import resolve
 
@@ -73,7 +74,7 @@ def bench_component() -> None:
         def work(nodes: int = nodes, ends: list[list[int]] = ends) -> float:
             solver = MaxMin([1.0] * (2 * nodes))
             for source, target in ends:
-                solver.add(None, (2 * source, 2 * target + 1), (1.0, 1.0))
+                solver.add(None, solver.demand((2 * source, 2 * target + 1), (1.0, 1.0)))
             begin = time.process_time()
             solver.solve()
             return time.process_time() - begin
@@ -82,30 +83,47 @@ def bench_component() -> None:
         print(f"one component of {flows:>5,} flows {seconds * 1e6:18.1f} us {seconds / flows * 1e6:8.2f} us a flow")
 
 
-def bench_phases() -> None:
-    """Rings of tasks on gaia, one after the other: communication phases per second."""
-    gaia = load_platform(resolve("platforms", "gaia"))
-    phases = 2000
-    rng = np.random.default_rng(1)
-    rings = []
-    for _ in range(phases):
-        first, size = int(rng.integers(0, gaia.n_nodes - 8)), int(rng.integers(2, 9))
-        rings.append([(first + i, first + (i + 1) % size, MB) for i in range(size)])
+def superstep_seconds(phases: list[Phase], fluid: Fluid) -> float:
+    """CPU time of a phase from its start to its end, one after the other."""
 
     def work() -> float:
-        fluid, now = Fluid(gaia), 0.0
+        now = 0.0
         begin = time.process_time()
-        for key, ring in enumerate(rings):
-            fluid.start_phase(key, ring, now)
+        for key, phase in enumerate(phases):
+            fluid.start_phase(key, phase, now)
             over = False
             while not over:
                 ((_, seconds),) = fluid.settle(now)
                 now += seconds
                 over = fluid.advance(key, now)
-        return time.process_time() - begin
+        return (time.process_time() - begin) / len(phases)
 
-    seconds = least(work)
-    print(f"rings of 2 to 8 nodes on gaia {phases / seconds:25,.0f} phases/s")
+    return least(work)
+
+
+def bench_phases() -> None:
+    """Communication phases of jobs on gaia that meet nobody: making them ready, and one superstep after the other."""
+    gaia = load_platform(resolve("platforms", "gaia"))
+    rng = np.random.default_rng(1)
+    cores = gaia.processor_node[gaia.core_processor]
+    for name in ("ring", "halo_2d", "h_relation"):
+        fluid, lists = Fluid(gaia), []
+        for _ in range(200):
+            first, tasks = int(rng.integers(0, gaia.n_cores - 96)), int(rng.integers(8, 97))
+            lists.append(make_pattern(name, tasks, MB).between(cores[first : first + tasks]))
+
+        def compile_all(fluid: Fluid = fluid, lists: list[Messages] = lists) -> float:
+            begin = time.process_time()
+            for messages in lists:
+                assert fluid.phase(messages).alone >= 0.0
+            return (time.process_time() - begin) / len(lists)
+
+        phases = [phase for phase in map(fluid.phase, lists) for _ in range(20)]
+        ready, superstep = least(compile_all), superstep_seconds(phases, fluid)
+        print(
+            f"{name:12} of 8 to 96 tasks on gaia {superstep * 1e6:7.1f} us a phase, limit 10;"
+            f" {ready * 1e6:6.1f} us to make ready"
+        )
 
 
 BENCHMARKS = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}

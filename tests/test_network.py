@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import functools
+import gc
 import math
 import sys
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +74,7 @@ def assert_fair(solver, activities):
     users = [[] for _ in solver.capacity]
     used = [0.0] * len(solver.capacity)
     for activity in activities:
-        for resource, usage, slope in zip(activity.resources, activity.usages, activity.slopes, strict=True):
+        for resource, usage, slope in activity.demand.uses:
             used[resource] += usage * activity.rate
             users[resource].append(activity.rate / slope)
     assert all(used[r] <= capacity * (1 + 1e-9) for r, capacity in enumerate(solver.capacity))
@@ -80,7 +83,7 @@ def assert_fair(solver, activities):
         assert activity.rate <= activity.bound * (1 + 1e-9)
         bottlenecks = [
             resource
-            for resource, slope in zip(activity.resources, activity.slopes, strict=True)
+            for resource, _, slope in activity.demand.uses
             if used[resource] >= solver.capacity[resource] * (1 - 1e-6)
             and activity.rate / slope >= max(users[resource]) * (1 - 1e-6)
         ]
@@ -104,10 +107,8 @@ def test_rates_equal_those_of_exact_progressive_filling_after_every_change(capac
     solver = MaxMin(capacities)
     present = []
     for (path, width, slope, bound), leaving, solved in changes:
-        activity = solver.add(
-            None, path, [width] * len(path), claims=[1] * len(path), share=slope,
-            bound=math.inf if bound is None else bound,
-        )  # fmt: skip
+        demand = solver.demand(path, [width] * len(path), claims=[1] * len(path), share=slope)
+        activity = solver.add(None, demand, math.inf if bound is None else bound)
         present.append((activity, (path, width, slope, bound)))
         if leaving < len(present) - 1:
             solver.remove(present.pop(leaving)[0])
@@ -128,7 +129,7 @@ def test_tasks_that_use_resources_unevenly_have_a_bottleneck_each(capacities, ch
         resources, claims, parts = zip(*uses, strict=True)
         usages = [claim * part for claim, part in zip(claims, parts, strict=True)]
         limit = math.inf if bound is None else bound
-        present.append(solver.add(None, resources, usages, claims=claims, bound=limit))
+        present.append(solver.add(None, solver.demand(resources, usages, claims=claims), limit))
         if leaving < len(present) - 1:
             solver.remove(present.pop(leaving))
         if rebound:
@@ -141,14 +142,14 @@ def test_levels_converge_when_no_set_of_bottlenecks_is_confirmed(monkeypatch):
     monkeypatch.setattr(maxmin, "_exact_rates", lambda *_: None)
     solver = MaxMin([7.0, 5.0, 3.0])
     uses = [((0, 1), (1.0, 2.0)), ((1, 2), (1.0, 3.0)), ((0, 2), (4.0, 1.0)), ((0, 1, 2), (1.0, 1.0, 2.0))]
-    activities = [solver.add(None, resources, usages) for resources, usages in uses]
+    activities = [solver.add(None, solver.demand(resources, usages)) for resources, usages in uses]
     solver.solve()
     assert_fair(solver, activities)
 
 
 def test_flows_of_other_components_are_left_alone():
     solver = MaxMin([1.0] * 4)
-    pairs = [[solver.add(None, [r], [1.0]) for _ in range(2)] for r in range(4)]
+    pairs = [[solver.add(None, solver.demand([r], [1.0])) for _ in range(2)] for r in range(4)]
     assert len(solver.solve()) == 8
     solver.remove(pairs[2][0])
     assert solver.solve() == [pairs[2][1]]
@@ -158,9 +159,9 @@ def test_flows_of_other_components_are_left_alone():
 
 def test_a_wide_resource_ties_nobody_together():
     solver = MaxMin([10.0, 1.0, 1.0])
-    first, second = (solver.add(None, [0, r], [1.0, 1.0]) for r in (1, 2))
+    first, second = (solver.add(None, solver.demand([0, r], [1.0, 1.0])) for r in (1, 2))
     solver.solve()
-    third = solver.add(None, [0, 2], [1.0, 1.0])
+    third = solver.add(None, second.demand)
     assert set(solver.solve()) == {second, third}
     assert [first.rate, second.rate, third.rate] == [1.0, 0.5, 0.5]
     assert solver.load == [2.0, 1.0, 1.0]
@@ -179,12 +180,14 @@ def calls_of_an_event(pairs):
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.disable()  # hypothesis counts collections
     sys.setprofile(profile)
     fluid.end((0, 0), 0.5)
     changed = list(fluid.settle(0.5))
     fluid.start((0, 0), 0, 1, GB, 0.5)
     changed += fluid.settle(0.5)
     sys.setprofile(None)
+    gc.enable()
     assert {key for key, _ in changed} == {(0, 0), (0, 1)}
     return count
 
@@ -333,6 +336,126 @@ def test_a_phase_ends_when_the_last_of_its_messages_would_by_themselves(phases, 
         assert ends[p] == pytest.approx(expected, rel=1e-9)
 
 
+# Transfers that are alone on their links take no part in the solving
+
+
+class Solved(Fluid):
+    """Finds the rates of every transfer with the solver, even of those that nobody disturbs."""
+
+    def _claim(self, plan, now):
+        return False
+
+
+NODES = 5
+VOLUMES = st.sampled_from([0, 1e3, 1e8, 3e8, 1e9])
+MESSAGES = st.lists(
+    st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1), VOLUMES, st.integers(1, 3)), max_size=6
+)
+# Dates at which nothing ends by chance.
+DATES = st.integers(0, 40).map(lambda tick: tick * 0.0371)
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["phase", "phase", "again", "task", "pace", "end", "load"]),
+        DATES,
+        st.integers(0, 5),
+        MESSAGES,
+        st.sampled_from([0.0, 0.3, 1.0]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def run(fluid, events):
+    """Dates of ends by key, and the loads on the way."""
+    loads, starts = [], []
+    phases = [fluid.phase(messages) for *_, messages, _ in events]
+
+    def load(now):
+        assert list(fluid.settle(now)) == []
+        loads.append(np.concatenate(list(vars(fluid.link_load()).values())))
+
+    def call(number, kind, chosen, seconds, now):
+        others = sorted(key for key in fluid._transfers if kind != "pace" or key[0] == "task")
+        if kind in ("phase", "again"):
+            fluid.start_phase((kind, number), phases[chosen % len(phases) if kind == "again" else number], now)
+        elif kind == "task":
+            fluid.start_parallel((kind, number), seconds, phases[number], now)
+        elif kind == "load":
+            load(now)
+        elif others:
+            other = others[chosen % len(others)]
+            if kind == "pace":
+                fluid.set_seconds(other, seconds + 0.5)
+            else:
+                fluid.end(other, now)
+                return other
+        return None
+
+    for number, (kind, date, chosen, _, seconds) in enumerate(events):
+        # One event an instant: what a load says depends on whether the others of its instant are over.
+        starts.append((date + number * 0.00043, functools.partial(call, number, kind, chosen, seconds)))
+    return replay(fluid, starts), loads
+
+
+@given(EVENTS, st.sampled_from(["equal", "latency", "rounds"]), st.booleans())
+def test_transfers_end_and_load_links_as_if_all_of_them_were_solved(events, sharing, latency):
+    times = {"local_latency": "10ms", "global_latency": "300ms"} if latency else {}
+    platform = clusters(3, 2, between="700MBps", **times)
+    ends, loads = run(Fluid(platform, sharing), events)
+    expected_ends, expected_loads = run(Solved(platform, sharing), events)
+    assert ends == pytest.approx(expected_ends, rel=1e-9)
+    for load, expected in zip(loads, expected_loads, strict=True):
+        assert load == pytest.approx(expected, rel=1e-9, abs=1e-3)
+
+
+@given(MESSAGES, st.sampled_from(["equal", "latency", "rounds"]), st.booleans(), st.sampled_from([0.0, 0.7]))
+def test_a_phase_knows_how_long_it_takes_alone(messages, sharing, latency, seconds):
+    times = {"local_latency": "10ms", "global_latency": "300ms"} if latency else {}
+    platform = clusters(3, 2, between="700MBps", **times)
+    phase = Fluid(platform, sharing).phase(messages)
+    solved = Solved(platform, sharing)
+    starts = [
+        at(0.0, solved.start_phase, "exchange", messages),
+        at(100.0, solved.start_parallel, "task", 0.0, messages),
+        at(200.0, solved.start_parallel, "slow", seconds, messages),
+    ]
+    ends = replay(solved, starts)
+    assert phase.alone == pytest.approx(ends["exchange"], rel=1e-9)
+    assert phase.beside(0.0) == pytest.approx(ends["task"] - 100.0, rel=1e-9)
+    assert phase.beside(seconds) == pytest.approx(ends["slow"] - 200.0)
+
+
+def test_a_phase_alone_is_announced_once_and_costs_no_solving():
+    fluid = Fluid(clusters(4))
+    phase = fluid.phase([(0, 1, GB, 2), (1, 2, 3 * GB, 1), (2, 3, GB, 1)])
+    for superstep in range(3):
+        now = 10.0 * superstep
+        fluid.start_phase("job", phase, now)
+        assert list(fluid.settle(now)) == [("job", phase.alone)]
+        assert list(fluid.settle(now + 1.0)) == []
+        assert fluid.advance("job", now + phase.alone)
+        assert len(fluid) == 0
+    assert not any(fluid._shared.solver.users)
+
+
+def test_messages_are_counted():
+    fluid = Fluid(clusters(3))
+    several, listed = fluid.phase([(0, 1, GB, 3), (0, 1, GB)]), fluid.phase([(0, 1, GB)] * 4)
+    assert several.alone == listed.alone == 4.0
+    assert several.beside(0.0) == listed.beside(0.0) == 4.0
+
+
+def test_two_gangs_share_a_link():
+    # Both have a task on node 1, whose up and down halves they share.
+    fluid = Fluid(clusters(3))
+    first, second = ([(a, b, GB), (b, a, 2 * GB)] for a, b in ((0, 1), (2, 1)))
+    ends = replay(fluid, [at(0.0, fluid.start_phase, "first", first), at(1.0, fluid.start_phase, "second", second)])
+    # 0 -> 1 ends at 1 s. From then on 1 -> 0, of which 1 GB is left, and 1 -> 2 get half of the link of node 1, until
+    # 3 s; then 1 GB of 1 -> 2 is left.
+    assert ends == {"first": pytest.approx(3.0), "second": pytest.approx(4.0)}
+
+
 # Parallel tasks
 
 
@@ -402,6 +525,7 @@ def test_an_unknown_sharing_is_named_with_those_there_are():
         ("start", ("new", 0, 1, -1.0, 0.0), "volume of 0 bytes or more, got -1.0"),
         ("start", ("new", 0, 1, math.nan, 0.0), "got nan"),
         ("start", ("old", 0, 1, 1.0, 0.0), "expected a new key, got 'old'"),
+        ("start_phase", ("new", [(0, 1, 1.0, 0)], 0.0), "1 message or more, got 0 from 0 to 1"),
         ("start_parallel", ("new", math.inf, [], 0.0), "computation of 0 s or more, got inf"),
         ("set_seconds", ("old", 0.0), "computation of more than 0 s"),
     ],

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from hdsim.network.fluid import LinkLoad
     from hdsim.platform import Platform
+
+
+#: (source node, target node, bytes of each message, number of messages)
+Messages = tuple[int, int, float, int]
+
+
+class Phase(Protocol):
+    """Messages made ready by a network model, to be started as often as one likes."""
+
+    @property
+    def alone(self) -> float:
+        """Seconds that the messages take if nobody else uses their links."""
+
+    def beside(self, seconds: float) -> float:
+        """Seconds that a parallel task takes that sends these messages and computes for `seconds`, if alone as well."""
 
 
 @runtime_checkable
@@ -22,19 +37,20 @@ class Network(Protocol):
 
     def __init__(self, platform: Platform) -> None: ...
 
-    def start(self, key: Hashable, source: int, target: int, volume: float, now: float) -> None:
-        """Starts a message of `volume` bytes from node `source` to node `target`."""
+    def __len__(self) -> int:
+        """Transfers under way."""
 
-    def start_phase(self, key: Hashable, messages: Iterable[tuple[int, int, float]], now: float) -> None:
-        """Starts messages (source, target, bytes) at once as one transfer that ends with the last of them."""
+    def phase(self, messages: Iterable[Messages]) -> Any:
+        """Makes messages ready; what it returns is a :class:`Phase` that only this network can start."""
 
-    def start_parallel(
-        self, key: Hashable, seconds: float, messages: Iterable[tuple[int, int, float]], now: float
-    ) -> None:
-        """Starts a task that computes for `seconds` if alone while it sends its messages, all at one pace."""
+    def start_phase(self, key: Hashable, phase: Any, now: float) -> None:
+        """Starts the messages of a phase at once as one transfer that ends with the last of them."""
+
+    def start_parallel(self, key: Hashable, seconds: float, phase: Any, now: float) -> None:
+        """Starts a task that computes for `seconds` if alone and sends the messages of a phase, all at one pace."""
 
     def set_seconds(self, key: Hashable, seconds: float) -> None:
-        """Changes the time that the whole computation of a parallel task takes if alone."""
+        """Changes, from the next `settle` on, the time that the whole computation of a parallel task takes if alone."""
 
     def advance(self, key: Hashable, now: float) -> bool:
         """Takes a transfer over the date that `settle` gave for it; True when it has ended and is gone."""
@@ -42,8 +58,8 @@ class Network(Protocol):
     def end(self, key: Hashable, now: float) -> None:
         """Removes a transfer before its end."""
 
-    def settle(self, now: float) -> Iterator[tuple[Hashable, float]]:
-        """Yields (transfer, seconds until `advance` is due) for every new transfer and every one whose date moved."""
+    def settle(self, now: float) -> Iterable[tuple[Hashable, float]]:
+        """Gives (transfer, seconds until `advance` is due) for every new transfer and every one whose date moved."""
 
     def link_load(self) -> LinkLoad:
         """Returns the present load of all links."""

@@ -30,33 +30,48 @@ _SAME = 1e-12
 _SWEEPS = 200
 
 
+class Demand:
+    """What an activity takes of each resource; made by :meth:`MaxMin.demand`, and good for any number of activities.
+
+    Attributes:
+        uses: For each resource in use: (resource, usage at rate 1, slope). The slope is the rate per level of the
+            resource: what the claim there gets when a claim of share 1 gets 1.
+        slope: The one slope that holds for each of its resources, 0 where they differ.
+        peak: Rate that the resources allow to an activity alone in the system; inf without resources.
+    """
+
+    __slots__ = ("peak", "slope", "uses")
+
+    def __init__(self, uses: tuple[tuple[int, float, float], ...], peak: float) -> None:
+        self.uses = uses
+        slopes = {slope for _, _, slope in uses}
+        self.slope = slopes.pop() if len(slopes) == 1 else 0.0
+        self.peak = peak
+
+
 class Activity:
     """Something that uses resources at one rate; made by :meth:`MaxMin.add`.
 
     Attributes:
         owner: What the caller attached.
-        resources: Resources in use.
-        usages: Usage of each of them at rate 1.
-        slopes: Rate per level of each of them: what its claim there gets when a claim of share 1 gets 1.
+        demand: What it uses.
         bound: Largest rate, whatever the resources.
         rate: Present rate; 0 until solved.
         limit: Rate that it would have alone.
-        slope: The one slope that holds for each of its resources, 0 where they differ.
     """
 
-    __slots__ = ("bound", "limit", "owner", "rate", "resources", "slope", "slopes", "usages")
+    __slots__ = ("bound", "demand", "limit", "new_rate", "owner", "rate", "slope", "uses")
 
-    def __init__(
-        self, owner: Any, resources: Sequence[int], usages: Sequence[float], slopes: Sequence[float], bound: float
-    ) -> None:
+    def __init__(self, owner: Any, demand: Demand, bound: float) -> None:
         self.owner = owner
-        self.resources = resources
-        self.usages = usages
-        self.slopes = slopes
+        self.demand = demand
+        self.uses = demand.uses
+        self.slope = demand.slope
         self.bound = bound
+        self.limit = min(bound, demand.peak)
         self.rate = 0.0
-        self.limit = 0.0
-        self.slope = slopes[0] if slopes and slopes.count(slopes[0]) == len(slopes) else 0.0
+        #: What the solver has found, below 0 while it searches.
+        self.new_rate = 0.0
 
 
 class MaxMin:
@@ -75,7 +90,8 @@ class MaxMin:
         count = len(self.capacity)
         #: Amount of each resource in use.
         self.load = [0.0] * count
-        self._users: list[dict[Activity, float]] = [{} for _ in range(count)]
+        #: Usage by the activities on each resource.
+        self.users: list[dict[Activity, float]] = [{} for _ in range(count)]
         # What the users of a resource would take if each were alone in the system. Where that fits, the resource
         # slows nobody down and does not tie its users together.
         self._wanted = [0.0] * count
@@ -84,43 +100,54 @@ class MaxMin:
         self._touched: dict[int, None] = {}
         self._new: dict[Activity, None] = {}
 
-    def add(
+    def demand(
         self,
-        owner: Any,
         resources: Sequence[int],
         usages: Sequence[float],
         *,
         claims: Sequence[float] | None = None,
         share: float = 1.0,
-        bound: float = math.inf,
-    ) -> Activity:
-        """Adds an activity; :meth:`solve` gives it a rate.
+    ) -> Demand:
+        """Makes a demand.
 
         Args:
-            owner: Anything, kept with the activity.
             resources: Resources in use, each once.
             usages: Usage of each of them at rate 1, above 0.
             claims: Largest part of each usage that competes as one, by default the whole usage.
             share: Weight in the division of a resource: a claim of share 2 gets twice what one of share 1 gets.
+        """
+        slopes = [share / claim for claim in (usages if claims is None else claims)]
+        uses = tuple(zip(resources, usages, slopes, strict=True))
+        peak = min([self.capacity[resource] / usage for resource, usage, _ in uses], default=math.inf)
+        return Demand(uses, peak)
+
+    def add(self, owner: Any, demand: Demand, bound: float = math.inf) -> Activity:
+        """Adds an activity; :meth:`solve` gives it a rate.
+
+        Args:
+            owner: Anything, kept with the activity.
+            demand: What it uses.
             bound: Largest rate.
         """
-        slopes = tuple(share / claim for claim in (usages if claims is None else claims))
-        activity = Activity(owner, resources, usages, slopes, bound)
-        for resource, usage in zip(resources, usages, strict=True):
-            self._users[resource][activity] = usage
-            self._touched[resource] = None
-        self._set_limit(activity, bound)
+        activity = Activity(owner, demand, bound)
+        limit, touched, wanted, users = activity.limit, self._touched, self._wanted, self.users
+        for resource, usage, _ in activity.uses:
+            users[resource][activity] = usage
+            wanted[resource] += usage * limit
+            touched[resource] = None
+        self._new[activity] = None
         return activity
 
     def remove(self, activity: Activity) -> None:
         """Removes an activity."""
-        for resource, usage in zip(activity.resources, activity.usages, strict=True):
-            users = self._users[resource]
+        limit, rate = activity.limit, activity.rate
+        for resource, usage, _ in activity.uses:
+            users = self.users[resource]
             del users[activity]
             self._touched[resource] = None
             if users:
-                self._wanted[resource] -= usage * activity.limit
-                self.load[resource] -= usage * activity.rate
+                self._wanted[resource] -= usage * limit
+                self.load[resource] -= usage * rate
             else:
                 # What adding and subtracting has left over ends here.
                 self._wanted[resource] = self.load[resource] = 0.0
@@ -128,62 +155,58 @@ class MaxMin:
 
     def set_bound(self, activity: Activity, bound: float) -> None:
         """Changes the largest rate of an activity."""
-        for resource in activity.resources:
+        limit = min(bound, activity.demand.peak)
+        for resource, usage, _ in activity.uses:
             self._touched[resource] = None
-        self._set_limit(activity, bound)
+            self._wanted[resource] += usage * (limit - activity.limit)
+        activity.bound, activity.limit = bound, limit
+        self._new[activity] = None
 
     def solve(self) -> list[Activity]:
         """Brings all rates up to date; returns the activities whose rate has changed, in a fixed order.
 
         Only activities tied to a changed one by a chain of resources that slow somebody down are looked at.
         """
-        seeds = list(self._new)
-        tight = self._tight
+        changed: list[Activity] = []
+        seeds = self._new
+        tight, wanted, capacity = self._tight, self._wanted, self.capacity
         for resource in self._touched:
-            now = self._rounds or self._wanted[resource] > self.capacity[resource] * (1.0 + _SLACK)
+            now = self._rounds or wanted[resource] > capacity[resource] * (1.0 + _SLACK)
             if now or tight[resource]:
                 tight[resource] = now
-                seeds.extend(self._users[resource])
+                seeds.update(dict.fromkeys(self.users[resource]))
         self._touched.clear()
-        self._new.clear()
-        changed: list[Activity] = []
+        self._new = {}
         seen: set[Activity] = set()
         for seed in seeds:
             if seed in seen:
                 continue
+            resources = [use[0] for use in seed.uses if tight[use[0]]]
+            if not resources:
+                if seed.rate != seed.limit:
+                    self._set_rate(seed, seed.limit, changed)
+                continue
             seen.add(seed)
-            resources = [resource for resource in seed.resources if tight[resource]]
-            if resources:
-                activities = self._component(seed, resources, seen)
-                if self._rounds:
-                    rates = self._climb(activities, resources)
-                elif all(activity.slope for activity in activities):
-                    rates = self._fill(activities, resources)
-                else:
-                    rates = self._balance(activities, resources)
-                for activity, rate in zip(activities, rates, strict=True):
-                    self._set_rate(activity, rate, changed)
+            activities = self._component(seed, resources, seen)
+            if self._rounds:
+                rates = self._climb(activities, resources)
+            elif all(activity.slope for activity in activities):
+                rates = self._fill(activities, resources)
             else:
-                self._set_rate(seed, seed.limit, changed)
+                rates = self._balance(activities, resources)
+            for activity, rate in zip(activities, rates, strict=True):
+                if rate != activity.rate:
+                    self._set_rate(activity, rate, changed)
         return changed
-
-    def _set_limit(self, activity: Activity, bound: float) -> None:
-        before, limit = activity.limit, bound
-        for resource, usage in zip(activity.resources, activity.usages, strict=True):
-            limit = min(limit, self.capacity[resource] / usage)
-        activity.bound, activity.limit = bound, limit
-        for resource, usage in zip(activity.resources, activity.usages, strict=True):
-            self._wanted[resource] += usage * (limit - before)
-        self._new[activity] = None
 
     def _set_rate(self, activity: Activity, rate: float, changed: list[Activity]) -> None:
         before = activity.rate
-        if rate == before or abs(rate - before) <= _SAME * before:
+        if abs(rate - before) <= _SAME * before:
             return
         activity.rate = rate
-        load = self.load
-        for resource, usage in zip(activity.resources, activity.usages, strict=True):
-            load[resource] += usage * (rate - before)
+        load, more = self.load, rate - before
+        for resource, usage, _ in activity.uses:
+            load[resource] += usage * more
         changed.append(activity)
 
     def _component(self, seed: Activity, resources: list[int], seen: set[Activity]) -> list[Activity]:
@@ -191,11 +214,11 @@ class MaxMin:
         tight, found = self._tight, [seed]
         known = set(resources)
         for resource in resources:  # grows on the way
-            for activity in self._users[resource]:
+            for activity in self.users[resource]:
                 if activity not in seen:
                     seen.add(activity)
                     found.append(activity)
-                    for other in activity.resources:
+                    for other, _, _ in activity.uses:
                         if tight[other] and other not in known:
                             known.add(other)
                             resources.append(other)
@@ -203,22 +226,25 @@ class MaxMin:
 
     def _fill(self, activities: list[Activity], resources: list[int]) -> list[float]:
         """Progressive filling: raise the level of all activities together, stop those whose resource is used up."""
-        position = {activity: i for i, activity in enumerate(activities)}
-        rates = [-1.0] * len(activities)
         left = {resource: self.capacity[resource] for resource in resources}
-        climbing = {resource: len(self._users[resource]) for resource in resources}
-        weight = {
-            resource: math.fsum(usage * user.slope for user, usage in self._users[resource].items())
-            for resource in resources
-        }
-        levels = [(left[resource] / weight[resource], resource) for resource in resources]
+        climbing: dict[int, int] = {}
+        weight: dict[int, float] = {}
+        levels: list[tuple[float, int]] = []
+        for resource in resources:
+            users = self.users[resource]
+            climbing[resource] = len(users)
+            weight[resource] = width = math.fsum([usage * user.slope for user, usage in users.items()])
+            levels.append((left[resource] / width, resource))
         heapify(levels)
-        limits = sorted((activity.limit / activity.slope, i) for i, activity in enumerate(activities))
-        next_limit = 0
-        while next_limit < len(limits):
-            limit, i = limits[next_limit]
-            if rates[i] >= 0.0:
-                next_limit += 1
+        for activity in activities:
+            activity.new_rate = -1.0
+        limits = [(activity.limit / activity.slope, i) for i, activity in enumerate(activities)]
+        heapify(limits)
+        waiting = len(activities)
+        while waiting:
+            limit, i = limits[0]
+            if activities[i].new_rate >= 0.0:
+                heappop(limits)
                 continue
             # A stored level is at most the true one: a resource gains room when one of its users stops elsewhere.
             while levels and levels[0][0] < limit:
@@ -232,18 +258,19 @@ class MaxMin:
                 heapreplace(levels, (true, resource))
             if levels and levels[0][0] < limit:
                 level, resource = heappop(levels)
-                stopping = [user for user in self._users[resource] if rates[position[user]] < 0.0]
+                stopping = [user for user in self.users[resource] if user.new_rate < 0.0]
             else:
                 level, stopping = limit, [activities[i]]
+            waiting -= len(stopping)
             for activity in stopping:
-                rate = min(level * activity.slope, activity.limit)
-                rates[position[activity]] = rate
-                for used, usage in zip(activity.resources, activity.usages, strict=True):
+                slope = activity.slope
+                activity.new_rate = rate = min(level * slope, activity.limit)
+                for used, usage, _ in activity.uses:
                     if used in left:
                         left[used] = max(left[used] - usage * rate, 0.0)
-                        weight[used] -= usage * activity.slope
+                        weight[used] -= usage * slope
                         climbing[used] -= 1
-        return rates
+        return [activity.new_rate for activity in activities]
 
     def _climb(self, activities: list[Activity], resources: list[int]) -> list[float]:
         """SimGrid's default rule for parallel tasks, ``fairbottleneck``.
@@ -257,26 +284,23 @@ class MaxMin:
         climbing = dict.fromkeys(activities)
         left = {resource: self.capacity[resource] for resource in resources}
         while climbing:
-            offers: dict[int, float] = {}
-            for resource in list(left):
-                width = 0.0
-                for activity, usage in self._users[resource].items():
-                    if activity in climbing:
-                        width += usage * activity.slopes[activity.resources.index(resource)]
-                if width:
-                    offers[resource] = left[resource] / width
-                else:
-                    del left[resource]
+            widths = dict.fromkeys(left, 0.0)
+            for activity in climbing:
+                for resource, usage, slope in activity.uses:
+                    if resource in left:
+                        widths[resource] += usage * slope
+            left = {resource: room for resource, room in left.items() if widths[resource]}
+            offers = {resource: room / widths[resource] for resource, room in left.items()}
             stopped = []
             for activity in climbing:
                 room = activity.bound - rates[activity]
-                step = min(offers[r] * slope for r, slope in zip(activity.resources, activity.slopes, strict=True))
+                step = min(offers[resource] * slope for resource, _, slope in activity.uses)
                 steps[activity] = step = min(step, room)
                 rates[activity] += step
                 if step >= room * (1.0 - _SAME):
                     stopped.append(activity)
             for resource in list(left):
-                users = self._users[resource]
+                users = self.users[resource]
                 left[resource] -= sum(usage * steps[activity] for activity, usage in users.items())
                 if left[resource] <= _SAME * self.capacity[resource]:
                     del left[resource]
@@ -296,7 +320,7 @@ class MaxMin:
         usage = np.zeros((len(activities), len(resources)))
         slope = np.full(usage.shape, math.inf)  # stays inf where a resource is not used
         for i, activity in enumerate(activities):
-            for resource, amount, ratio in zip(activity.resources, activity.usages, activity.slopes, strict=True):
+            for resource, amount, ratio in activity.uses:
                 if resource in column:
                     usage[i, column[resource]] = amount
                     slope[i, column[resource]] = ratio
