@@ -162,6 +162,12 @@ class Cluster:
         """Idle cores of the whole platform."""
         return int(self.cores.n_idle)
 
+    @property
+    def n_idle_gpus(self) -> int:
+        """Idle GPUs of the whole platform; all of them where no job asks for any."""
+        gpus = getattr(self.cores, "gpus", None)
+        return self.platform.n_gpus if gpus is None else int(gpus.node_idle.sum())
+
     # What a scheduler calls
 
     def start(self, job: int, placement: Any = None) -> None:

@@ -486,20 +486,16 @@ def _impossible(raw: RawJobs, platform: Platform | None) -> dict[int, list[Workl
         for row in np.flatnonzero(fits & (room < cores)).tolist():
             if gpus[row]:
                 parts = math.gcd(cores[row], gpus[row])
-                column, message = (
-                    "requested_gpus",
-                    (
-                        f"expected room for {parts} x {cores[row] // parts} cores and {gpus[row] // parts} GPUs, each of "
-                        f"these on one node, got a platform with room for {room[row] * parts / cores[row]:g}"
-                    ),
+                column = "requested_gpus"
+                message = (
+                    f"expected room for {parts} x {cores[row] // parts} cores and {gpus[row] // parts} GPUs, each of "
+                    f"these on one node, got a platform with room for {room[row] * parts / cores[row]:g}"
                 )
             else:
-                column, message = (
-                    "memory",
-                    (
-                        f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
-                        f"which the platform's nodes have for {room[row]:g} cores"
-                    ),
+                column = "memory"
+                message = (
+                    f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
+                    f"which the platform's nodes have for {room[row]:g} cores"
                 )
             faults.setdefault(row, []).append(WorkloadError(message, where=raw.where(row, column)))
     return dict(sorted(faults.items()))

@@ -1,8 +1,9 @@
 """Backfilling: which jobs may overtake the head of the queue.
 
-Estimates are made at the speed of the cores a job would be given; where memory limits a job, reservations count the
-cores and the memory of every node, otherwise cores alone. On a homogeneous platform without memory limits these are the
-textbook algorithms: EASY (Lifka 1995; Mu'alem and Feitelson 2001) and conservative backfilling.
+Estimates are made at the speed of the cores a job would be given; where memory limits a job or a job asks for GPUs,
+reservations count the cores, the memory and the GPUs of every node, otherwise cores alone. On a homogeneous platform
+without memory limits these are the textbook algorithms: EASY (Lifka 1995; Mu'alem and Feitelson 2001) and
+conservative backfilling.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hdsim.cores import STATIC_KEYS, Floats, Ints, capacity
+from hdsim.cores import STATIC_KEYS, Floats, FreeNodes, Ints, Slot
 from hdsim.policies.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class Easy:
     def __init__(self, cluster: Cluster) -> None:
         self._ends = ExpectedEnds()
         platform = cluster.platform
-        self._fastest = 1.0 if cluster.uniform_speed else float(platform.gflops.max() / platform.reference_gflops)
+        fastest = platform.gflops[~platform.is_gpu].max()
+        self._fastest = 1.0 if cluster.uniform_speed else float(fastest / platform.reference_gflops)
         self._head = -1
         self._room: _SpareCores | _SpareNodes | None = None
 
@@ -174,38 +176,37 @@ class _SpareCores:
 
 
 class _SpareNodes:
-    """Reservation of the head where memory of nodes matters; what is free at the shadow time is kept by node."""
+    """Reservation of the head where memory or GPUs of nodes matter.
+
+    What is free at the shadow time is kept by node, the head's reservation in its slots.
+    """
 
     def __init__(self, cluster: Cluster, ends: ExpectedEnds, head: int) -> None:
-        cores = cluster.cores
-        self._idle = cores.node_idle.copy()
-        self._memory = cores.node_memory.copy()
-        self._head_memory = cluster.demands.memory[head]
+        self._free: FreeNodes = cluster.cores.free_nodes()
+        self._slot = cluster.demands.slot(head)
         self.shadow = math.inf
-        room = capacity(self._idle, self._memory, self._head_memory).astype(np.float64)
-        self._spare = float(room.sum()) - cluster.size[head]
+        self._spare = float(self._free.room(self._slot).sum()) - self._slot.number
         for end, job in ends.order:
             date = max(end, cluster.now)
             if self._spare >= 0 and date > self.shadow:
                 break
             held = cluster.running[job]
-            self._spare += self._change(held.nodes, held.node_counts, cluster.demands.memory[job])
+            self._spare += self._change(held.nodes, held.node_counts, cluster.demands.slot(job))
             self.shadow = date
         self.extra = math.inf  # how many cores are left over depends on where they are
 
-    def _change(self, nodes: Any, counts: Any, memory: float) -> float:
-        """Adds cores and memory to nodes; returns by how many cores the head's room has grown."""
-        before = capacity(self._idle[nodes], self._memory[nodes], self._head_memory).sum()
-        self._idle[nodes] += counts
-        self._memory[nodes] += counts * memory
-        return float(capacity(self._idle[nodes], self._memory[nodes], self._head_memory).sum() - before)
+    def _change(self, nodes: Ints, counts: Ints, slot: Slot) -> float:
+        """Gives nodes back what a job has there; returns by how many slots the head's room has grown."""
+        before = self._free.room(self._slot, nodes).sum()
+        self._free.add(nodes, counts, slot)
+        return float(self._free.room(self._slot, nodes).sum() - before)
 
     def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
-        memory = cluster.demands.memory[job]
-        change = self._change(placement.nodes, -placement.node_counts, memory)
+        slot = cluster.demands.slot(job)
+        change = self._change(placement.nodes, -placement.node_counts, slot)
         if self._spare + change < 0:
-            self._change(placement.nodes, placement.node_counts, memory)
+            self._free.add(placement.nodes, placement.node_counts, slot)
             return False
         self._spare += change
         return True
@@ -322,62 +323,58 @@ class _CorePlan:
 
 
 class _NodePlan:
-    """Idle cores and free memory of every node over time; cores of a reservation are chosen node by node."""
+    """What is free on every node over time; cores of a reservation are chosen node by node."""
 
     def __init__(self, cluster: Cluster, ends: ExpectedEnds) -> None:
-        platform, cores = cluster.platform, cluster.cores
+        platform = cluster.platform
         self._times = [cluster.now]
-        self._idle: list[Floats] = [cores.node_idle.astype(np.float64)]
-        self._memory: list[Floats] = [cores.node_memory.copy()]
-        speed = platform.gflops / platform.reference_gflops
-        self._node_speed = np.minimum.reduceat(speed, platform.node_first_processor[:-1])
-        preference = STATIC_KEYS["high_gflops"](platform)
-        self._preferred = np.argsort(
-            -np.maximum.reduceat(preference, platform.node_first_processor[:-1]), kind="stable"
-        )
+        self._free: list[FreeNodes] = [cluster.cores.free_nodes()]
+        first = platform.node_first_processor[:-1]
+        speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
+        self._node_speed = np.minimum.reduceat(speed, first)
+        preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
+        self._preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
         for end, job in ends.order:
             held = cluster.running[job]
             i = self._split(_later(end, cluster.now))
-            self._add(i, len(self._times), held.nodes, held.node_counts, cluster.demands.memory[job])
+            self._add(i, len(self._times), held.nodes, held.node_counts, cluster.demands.slot(job))
 
     def _split(self, time: float) -> int:
         """Index of the step that begins at `time`, made if there is none."""
         i = bisect_left(self._times, time)
         if i == len(self._times) or self._times[i] != time:
             self._times.insert(i, time)
-            self._idle.insert(i, self._idle[i - 1].copy())
-            self._memory.insert(i, self._memory[i - 1].copy())
+            self._free.insert(i, self._free[i - 1].copy())
         return i
 
-    def _add(self, first: int, last: int, nodes: Any, counts: Any, memory: float) -> None:
-        for i in range(first, last):
-            self._idle[i][nodes] += counts
-            self._memory[i][nodes] += counts * memory
+    def _add(self, first: int, last: int, nodes: Ints, counts: Ints, slot: Slot) -> None:
+        for free in self._free[first:last]:
+            free.add(nodes, counts, slot)
 
     def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
-        """Finds the earliest start of a job and keeps cores and memory of nodes for it; see `_CorePlan.reserve`."""
-        n, memory = cluster.size[job], cluster.demands.memory[job]
+        """Finds the earliest start of a job and keeps its part of the nodes for it; see `_CorePlan.reserve`."""
+        slot = cluster.demands.slot(job)
         for i, start in enumerate(self._times):
-            choice = self._choose(cluster, job, i, n, memory)
+            choice = self._choose(cluster, job, i, slot)
             if choice is None:
                 continue
             nodes, counts, duration, placement = choice
             last = self._split(_later(start + duration, start))
-            self._add(i, last, nodes, -counts, memory)
+            self._add(i, last, nodes, -counts, slot)
             return start, placement
         raise AssertionError(f"job {job} does not fit on the empty platform")
 
-    def _choose(self, cluster: Cluster, job: int, i: int, n: int, memory: float) -> tuple[Any, Any, float, Any] | None:
+    def _choose(self, cluster: Cluster, job: int, i: int, slot: Slot) -> tuple[Ints, Ints, float, Any] | None:
         """Nodes, cores on each, duration and (for a start now) placement of a job at the start of step `i`."""
         start = self._times[i]
         duration = 0.0
-        room = capacity(self._idle[i], self._memory[i], memory)
+        room = self._free[i].room(slot)
         j = i + 1
         while True:
             while j < len(self._times) and self._times[j] < _later(start + duration, start):
-                room = np.minimum(room, capacity(self._idle[j], self._memory[j], memory))
+                room = np.minimum(room, self._free[j].room(slot))
                 j += 1
-            if room.sum() < n:
+            if room.sum() < slot.number:
                 return None
             placement = None
             if start <= cluster.now:
@@ -387,7 +384,7 @@ class _NodePlan:
                 nodes, counts = placement.nodes, placement.node_counts
                 needed = cluster.estimate(job, placement)
             else:
-                nodes, counts = self._first_nodes(room, n)
+                nodes, counts = self._first_nodes(room, slot)
                 needed = cluster.requested_time[job]
                 if not cluster.workload.fixed_duration[job]:
                     needed /= float(self._node_speed[nodes].min())
@@ -395,15 +392,15 @@ class _NodePlan:
                 return nodes, counts, needed, placement
             duration = needed
 
-    def _first_nodes(self, room: Floats | Ints, n: int) -> tuple[Any, Any]:
+    def _first_nodes(self, room: Floats | Ints, slot: Slot) -> tuple[Ints, Ints]:
         """The fastest nodes with room, and the cores to take of each."""
         offered = room[self._preferred]
         before = np.cumsum(offered) - offered
-        taken = np.clip(n - before, 0, offered)
+        taken = np.clip(slot.number - before, 0, offered)
         used = taken > 0
         nodes = self._preferred[used]
         order = np.argsort(nodes)
-        return nodes[order], taken[used][order].astype(np.int64)
+        return nodes[order], taken[used][order].astype(np.int64) * slot.cores
 
 
 class RLScheduler:

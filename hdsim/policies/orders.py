@@ -7,6 +7,7 @@ after every job started). Equal scores are served in order of submission.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -201,7 +202,7 @@ def tetris(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
 
     Each resource d counts as free_d demand_d, both as shares of the platform's capacity; the remaining work of a job is
     its requested time times its summed demand, weighted so that both terms have the same mean over the queue. Jobs with
-    more cores than are idle come after those that may fit.
+    more cores or GPUs than are idle come after those that may fit.
     """
     demand, free = _demand_and_free(jobs, queued, cluster)
     alignment = demand @ free
@@ -209,6 +210,8 @@ def tetris(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
     mean_work = float(work.mean())
     weight = float(alignment.mean()) / mean_work if mean_work > 0 else 0.0
     fits = jobs.requested_cores[queued] <= cluster.n_idle
+    if jobs.asks_for_gpus:
+        fits &= jobs.requested_gpus[queued] <= cluster.n_idle_gpus
     return np.where(fits, weight * work - alignment, np.inf)
 
 
@@ -230,15 +233,21 @@ def random(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
 
 
 def _demand(jobs: Workload, which: Jobs) -> Scores:
-    """(Q, 3) total cores, memory in MB and bandwidth in GB/s that jobs ask for."""
+    """(Q, 3) total cores, memory in MB and bandwidth in GB/s that jobs ask for; where any asks for GPUs, also these."""
     cores = jobs.requested_cores[which].astype(float)
-    return np.stack([cores, cores * jobs.memory[which], cores * jobs.memory_bandwidth[which]], axis=1)
+    demand = [cores, cores * jobs.memory[which], cores * jobs.memory_bandwidth[which]]
+    if jobs.asks_for_gpus:
+        demand.append(jobs.requested_gpus[which].astype(float))
+    return np.stack(demand, axis=1)
 
 
 def _capacity(cluster: Cluster) -> Scores:
-    """(3,) cores, memory and bandwidth of the platform; an unlimited resource has infinite capacity."""
+    """Capacity of the platform in each column of `_demand`; an unlimited resource has infinite capacity."""
     platform = cluster.platform
-    return np.array([platform.n_cores, platform.memory.sum(), platform.mem_bw.sum()])
+    capacity = [platform.n_cpu_cores, platform.memory.sum(), platform.mem_bw[~platform.is_gpu].sum()]
+    if cluster.workload.asks_for_gpus:
+        capacity.append(platform.n_gpus or math.inf)
+    return np.array(capacity)
 
 
 def _demand_and_free(jobs: Workload, queued: Jobs, cluster: Cluster) -> tuple[Scores, Scores]:

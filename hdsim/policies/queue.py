@@ -27,19 +27,23 @@ def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
 class FixedQueue:
     """Queued jobs under an order that never changes, kept as a sorted list of ranks.
 
+    Attributes:
+        ranks: Ranks of the queued jobs, ascending.
+        job_of_rank: The job of every rank of the workload.
+
     Args:
         cluster: The cluster whose workload is ranked.
         order: A fixed order.
     """
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
-        self._rank, self._job_of_rank = ranking(cluster.workload, order)
-        self._size_of_rank = [cluster.size[job] for job in self._job_of_rank]
-        self._ranks: list[int] = []
+        self._rank, self.job_of_rank = ranking(cluster.workload, order)
+        self._size_of_rank = [cluster.size[job] for job in self.job_of_rank]
+        self.ranks: list[int] = []
 
     def add(self, jobs: Iterable[int]) -> None:
         """Puts newly submitted jobs where they belong."""
-        ranks, rank = self._ranks, self._rank
+        ranks, rank = self.ranks, self._rank
         for job in jobs:
             insort(ranks, rank[job])
 
@@ -48,20 +52,16 @@ class FixedQueue:
 
     def head(self) -> int | None:
         """The job to serve first."""
-        return self._job_of_rank[self._ranks[0]] if self._ranks else None
-
-    def at(self, place: int) -> int:
-        """The job at a place of the order, 0 for the head."""
-        return self._job_of_rank[self._ranks[place]]
+        return self.job_of_rank[self.ranks[0]] if self.ranks else None
 
     def remove(self, job: int) -> None:
         """Takes a job out."""
-        del self._ranks[bisect_left(self._ranks, self._rank[job])]
+        del self.ranks[bisect_left(self.ranks, self._rank[job])]
 
     def jobs(self, most: float = math.inf) -> list[int]:
         """Queued jobs of at most so many cores, in order."""
-        job_of_rank, size = self._job_of_rank, self._size_of_rank
-        return [job_of_rank[rank] for rank in self._ranks if size[rank] <= most]
+        job_of_rank, size = self.job_of_rank, self._size_of_rank
+        return [job_of_rank[rank] for rank in self.ranks if size[rank] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Some queued jobs in order."""

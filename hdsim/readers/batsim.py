@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from hdsim.workload import Workload
 
 #: Job fields with a meaning of their own; all others are kept verbatim.
-_JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime")
+_JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "gpus", "nvidia.com/gpu")
+#: Where the GPUs of a whole job may stand: hdsim's name, and that of the resource in Kubernetes.
+_GPU_FIELDS = _JOB_FIELDS[-2:]
 #: Of the file's object; all other fields are its header.
 _PARTS = ("jobs", "profiles")
 _IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
@@ -113,6 +115,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         seen.add(str(identity))
         submitted = _number(job, "subtime", where, errors)
         cores = _whole(job, "res", where, errors)
+        gpus = _gpus(job, where, errors)
         walltime = _walltime(job, where, errors)
         name = job.get("profile")
         demand = None
@@ -134,7 +137,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         requested = demand.requested_time
         if math.isnan(requested):
             requested = walltime if walltime < math.inf else demand.runtime
-        rows.append((identity, submitted, cores, walltime, name, extra or None, requested, demand))
+        rows.append((identity, submitted, cores, walltime, name, extra or None, requested, gpus, demand))
         places.append(index)
     return RawJobs(
         _columns(rows),
@@ -168,6 +171,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
         "profile": _objects([row[4] for row in rows]),
         "extra": _objects([row[5] for row in rows]),
         "requested_time": np.array([row[6] for row in rows], np.float64),
+        "requested_gpus": np.array([row[7] for row in rows], np.int64),
     }
     if all(isinstance(row[0], int) for row in rows):
         columns["job_id"] = np.array([row[0] for row in rows], np.int64)
@@ -189,7 +193,8 @@ def _objects(values: list[Any]) -> np.ndarray:
 
 
 def _place_of(column: str) -> str:
-    return {"submission_time": "subtime", "requested_cores": "res"}.get(column, f"profile ({column})")
+    own = {"submission_time": "subtime", "requested_cores": "res", "requested_gpus": "gpus"}
+    return own.get(column, f"profile ({column})")
 
 
 def _demand(
@@ -251,6 +256,29 @@ def _whole(
         errors.append(WorkloadError(f"expected a whole number, got {_show(value)}", where=f"{where}.{key}"))
         return 0
     return value
+
+
+def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
+    """GPUs of the whole job; Kubernetes' name may come with Kubernetes' quantities, which are texts."""
+    counts = {}
+    for key in _GPU_FIELDS:
+        if key not in job:
+            continue
+        value = job[key]
+        found = len(errors)
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        counts[key] = _whole({key: number}, key, where, errors)
+        if counts[key] < 0 and len(errors) == found:
+            errors.append(WorkloadError(f"expected at least 0 GPUs, got {_show(value)}", where=f"{where}.{key}"))
+    if len(set(counts.values())) > 1:
+        errors.append(
+            WorkloadError(
+                f"expected the GPUs of the job under one name, got {' and '.join(map(str, counts.values()))} under "
+                f"{' and '.join(counts)}",
+                where=where,
+            )
+        )
+    return max(counts.values(), default=0)
 
 
 def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> float:
@@ -324,12 +352,20 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     made: dict[tuple[Any, ...], str] = {}
     jobs = []
     demands = [getattr(workload, key).tolist() for key in _DEMAND]
-    others = (workload.trace_time, workload.requested_cores, workload.walltime, workload.requested_time)
+    others = (
+        workload.trace_time,
+        workload.requested_cores,
+        workload.requested_gpus,
+        workload.walltime,
+        workload.requested_time,
+    )
     rows = zip(zip(*demands, strict=True), *(column.tolist() for column in others), strict=True)
     identities = list(zip(*(getattr(workload, key).tolist() for key in _IDENTITIES), strict=True))
-    for row, (demand, submitted, cores, walltime, requested) in enumerate(rows):
+    for row, (demand, submitted, cores, gpus, walltime, requested) in enumerate(rows):
         extra = workload.extra[row]
         job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
+        if gpus:
+            job["gpus"] = gpus
         if walltime < math.inf:
             job["walltime"] = plain(walltime)
         if extra is not None:
