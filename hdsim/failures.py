@@ -56,10 +56,24 @@ class Outages:
         node, down, up = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(np.array(node, np.int64), np.array(down, np.float64), np.array(up, np.float64))
 
-    def until(self, end: float) -> Outages:
-        """The part of the outages before a time in s."""
-        begun = self.down < end
-        return Outages(self.node[begun], self.down[begun], np.minimum(self.up[begun], end))
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def begun_before(self, time: float) -> Outages:
+        """The outages that began before a time in s."""
+        begun = self.down < time
+        return Outages(self.node[begun], self.down[begun], self.up[begun])
+
+    def seconds(self, nodes: int, end: float) -> NDArray[np.float64]:
+        """(N,) s for which each node was down before a time in s."""
+        seconds = np.minimum(self.up, end) - np.minimum(self.down, end)
+        return np.bincount(self.node, seconds, nodes).astype(np.float64)
+
+
+def kept(work: float, interval: float) -> float:
+    """The part of the work done that the last checkpoint holds, where one is taken after every `interval`."""
+    # A checkpoint at the very end counts, whatever the rounding of the work.
+    return math.floor(work / interval + 1e-9) * interval if interval < math.inf else 0.0
 
 
 class Failures(ABC):

@@ -25,3 +25,29 @@ def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
         raise ValueError("an interval ends before it begins")
     offsets = np.cumsum(lengths) - lengths
     return (np.repeat(begins - offsets, lengths) + np.arange(lengths.sum())).astype(np.int32)
+
+
+def interval_sets(cores: NDArray[np.int32], sizes: NDArray[np.int64]) -> list[str]:
+    """Texts of sets of cores.
+
+    Args:
+        cores: (sum of sizes,) the members of each set in turn, ascending within a set.
+        sizes: (S,) members of each set.
+    """
+    if not len(cores):
+        return [""] * len(sizes)
+    ends = np.cumsum(sizes)
+    first = np.empty(len(cores), bool)
+    first[0] = True
+    np.not_equal(cores[1:], cores[:-1] + 1, out=first[1:])
+    first[ends - sizes] = True
+    begins = np.flatnonzero(first)
+    low = cores[begins].tolist()
+    high = cores[np.append(begins[1:], len(cores)) - 1].tolist()
+    spans = [f"{a}-{b}" if a != b else str(a) for a, b in zip(low, high, strict=True)]
+    until = np.searchsorted(begins, ends).tolist()
+    joined, start = [], 0
+    for end in until:
+        joined.append(spans[start] if end == start + 1 else " ".join(spans[start:end]))
+        start = end
+    return joined

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hdsim.state import FinalState
 
 if TYPE_CHECKING:
+    from hdsim.attempts import Attempts
     from hdsim.results import Result
 
 Floats = NDArray[np.float64]
@@ -33,6 +34,7 @@ UNITS: dict[str, str] = {
     "ed2p": "J s^2",
     "peak_power_watts": "W",
     "throughput": "jobs/h",
+    "lost_work": "core s",
     "jobs_per_second": "jobs/s of wall time",
 }
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
@@ -81,14 +83,15 @@ def summary(result: Result) -> dict[str, float]:
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
         slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
-        and ``jobs_per_second`` of wall time.
+        what :func:`reliability` adds where nodes fail, and ``jobs_per_second`` of wall time.
     """
     ended = ~np.isnan(result.finish_time)
     start, finish = result.starting_time[ended], result.finish_time[ended]
     submission = result.workload.submission_time[ended]
     turnaround, execution = finish - submission, finish - start
     makespan = float(finish.max(initial=0.0))
-    core_seconds = float(result.workload.requested_cores[ended] @ execution)
+    earlier = result.interrupted_attempts
+    core_seconds = float(result.workload.requested_cores[ended] @ execution) + _held(earlier, 0.0, makespan)
     energy = result.energy_joules
     counts = np.bincount(result.state, minlength=len(FinalState))
     killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
@@ -107,7 +110,29 @@ def summary(result: Result) -> dict[str, float]:
         "jobs_killed": float(killed),
         "jobs_rejected": float(counts[FinalState.REJECTED]),
         "jobs_unfinished": float(counts[[FinalState.NOT_SUBMITTED, FinalState.QUEUED, FinalState.RUNNING]].sum()),
+        **({} if result.outages is None else reliability(result)),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
+    }
+
+
+def reliability(result: Result) -> dict[str, float]:
+    """What failures did.
+
+    Returns:
+        ``availability`` (node-seconds up over all, until the last finish), ``failures`` of nodes, ``restarts`` of jobs,
+        ``lost_work`` (s x cores of running that failures have undone), ``goodput`` (share of the s x cores that jobs
+        held that was not lost).
+    """
+    outages, ran = result.outages, result.attempts
+    assert outages is not None
+    nodes, end = result.platform.n_nodes, result.end_time
+    used, lost = float(ran.core_seconds.sum()), float(ran.lost_core_seconds.sum())
+    return {
+        "availability": 1 - float(outages.seconds(nodes, end).sum()) / (nodes * end) if end > 0 else 1.0,
+        "failures": float(len(outages)),
+        "restarts": float(ran.restarts(len(result.workload)).sum()),
+        "lost_work": lost,
+        "goodput": 1 - lost / used if used > 0 else 1.0,
     }
 
 
@@ -145,7 +170,13 @@ def steady_utilization(result: Result, cut: float = STEADY_CUT) -> float:
     ended = ~np.isnan(result.finish_time)
     inside = np.clip(result.finish_time[ended], low, high) - np.clip(result.starting_time[ended], low, high)
     span = result.platform.n_cores * (high - low)
-    return float(result.workload.requested_cores[ended] @ inside / span) if span > 0 else 0.0
+    held = float(result.workload.requested_cores[ended] @ inside) + _held(result.interrupted_attempts, low, high)
+    return held / span if span > 0 else 0.0
+
+
+def _held(attempts: Attempts, low: float, high: float) -> float:
+    """S x cores that jobs held between two times."""
+    return float(attempts.sizes @ (np.clip(attempts.end, low, high) - np.clip(attempts.start, low, high)))
 
 
 def exploitation(result: Result) -> float:
@@ -164,9 +195,9 @@ def loss_of_capacity(result: Result) -> float:
     """
     from hdsim import series
 
-    busy, queued = series.busy_cores(result), series.queued_cores(result)
-    times = np.union1d(busy.times, queued.times)
-    lost = np.minimum(result.platform.n_cores - busy.at(times), queued.at(times))
+    busy, queued, down = series.busy_cores(result), series.queued_cores(result), series.down_cores(result)
+    times = np.union1d(np.union1d(busy.times, queued.times), down.times)
+    lost = np.minimum(result.platform.n_cores - busy.at(times) - down.at(times), queued.at(times))
     capacity = result.platform.n_cores * result.end_time
     return float(lost @ np.diff(times, append=result.end_time) / capacity) if capacity > 0 else 0.0
 

@@ -40,32 +40,31 @@ PSTATES: tuple[PState, ...] = (
 )
 COMPUTING, OVERSUBSCRIBED, IDLE, ASLEEP = range(4)
 
-_JOBS_PER_SLICE = 8192
+_STARTS_PER_SLICE = 8192
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Which processors every started job occupied, one row a (job, processor) pair, in order of the jobs' starts.
+    """Which processors every start of a job occupied, one row a (start, processor) pair, in order of the starts.
 
     Attributes:
-        job: (R,) job index.
+        attempt: (R,) index of the start, see :class:`hdsim.attempts.Attempts`.
         processor: (R,) processor index.
-        cores: (R,) cores of the processor that the job holds.
+        cores: (R,) cores of the processor that are held.
     """
 
-    job: NDArray[np.int64]
+    attempt: NDArray[np.int64]
     processor: NDArray[np.int32]
     cores: NDArray[np.int64]
 
 
-def usage(platform: Platform, jobs: NDArray[np.int64], sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
-    """Counts the cores of each processor that each job holds.
+def usage(platform: Platform, sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
+    """Counts the cores of each processor that each start of a job holds.
 
     Args:
         platform: The platform the cores belong to.
-        jobs: (S,) job indices in order of their starts.
-        sizes: (S,) cores of each of them.
-        cores: (sum of sizes,) core ids, ascending within a job.
+        sizes: (A,) cores of each start, in order of the starts.
+        cores: (sum of sizes,) core ids, ascending within a start.
     """
     if not len(cores):
         none = np.zeros(0, np.int64)
@@ -79,26 +78,24 @@ def usage(platform: Platform, jobs: NDArray[np.int64], sizes: NDArray[np.int64],
     first = np.flatnonzero(row_starts)
     counts = np.diff(first, append=len(cores))
     rows_per_job = np.diff(np.searchsorted(first, job_ends), prepend=0)
-    return Usage(np.repeat(jobs, rows_per_job), processor[first], counts)
+    return Usage(np.repeat(np.arange(len(sizes)), rows_per_job), processor[first], counts)
 
 
 def busy_seconds(
     platform: Platform,
-    jobs: NDArray[np.int64],
     sizes: NDArray[np.int64],
     cores: NDArray[np.int32],
-    starting_time: NDArray[np.float64],
-    finish_time: NDArray[np.float64],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
 
     Args:
         platform: The platform.
-        jobs: (S,) job indices in order of their starts.
-        sizes: (S,) cores of each of them.
-        cores: (sum of sizes,) core ids, ascending within a job.
-        starting_time: (J,) s.
-        finish_time: (J,) s.
+        sizes: (A,) cores of each start of a job.
+        cores: (sum of sizes,) core ids, ascending within a start.
+        start: (A,) s, ascending.
+        end: (A,) s.
 
     Returns:
         Two (P,) arrays in s.
@@ -106,37 +103,42 @@ def busy_seconds(
     n = platform.n_processors
     core_seconds, active_seconds = np.zeros(n), np.zeros(n)
     covered = np.full(n, -np.inf)  # until when each processor is known to be busy
-    order = np.argsort(finish_time, kind="stable")
+    order = np.argsort(end, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     last = np.concatenate([[0], np.cumsum(sizes)])
     # In slices that stay in the processor's cache.
-    for i in range(0, len(jobs), _JOBS_PER_SLICE):
-        j = min(i + _JOBS_PER_SLICE, len(jobs))
-        held = usage(platform, jobs[i:j], sizes[i:j], cores[last[i] : last[j]])
-        seconds = finish_time[held.job] - starting_time[held.job]
+    for i in range(0, len(sizes), _STARTS_PER_SLICE):
+        j = min(i + _STARTS_PER_SLICE, len(sizes))
+        held = usage(platform, sizes[i:j], cores[last[i] : last[j]])
+        attempts = i + held.attempt
+        seconds = end[attempts] - start[attempts]
         core_seconds += np.bincount(held.processor, seconds * held.cores, n)
         if platform.n_cores == n:
             continue
-        # The union of a processor's jobs: in order of starts, a job adds what lies after the latest finish before it.
-        # Finishes are compared by rank, so that one running maximum serves all processors without losing digits.
+        # The union of a processor's jobs: in order of starts, a job adds what lies after the latest end before it.
+        # Ends are compared by rank, so that one running maximum serves all processors without losing digits.
         by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
         processor = held.processor[by_processor].astype(np.int64)
-        job = held.job[by_processor]
-        latest = np.maximum.accumulate(rank[job] + processor * len(order)) - processor * len(order)
-        latest_finish = np.maximum(finish_time[order[latest]], covered[processor])
+        attempt = attempts[by_processor]
+        latest = np.maximum.accumulate(rank[attempt] + processor * len(order)) - processor * len(order)
+        latest_end = np.maximum(end[order[latest]], covered[processor])
         until = covered[processor]
         same = np.flatnonzero(processor[1:] == processor[:-1])
-        until[same + 1] = latest_finish[same]
-        added = np.maximum(latest_finish - np.maximum(starting_time[job], until), 0.0)
+        until[same + 1] = latest_end[same]
+        added = np.maximum(latest_end - np.maximum(start[attempt], until), 0.0)
         active_seconds += np.bincount(processor, added, n)
         ends = np.append(np.flatnonzero(processor[1:] != processor[:-1]), len(processor) - 1)
-        covered[processor[ends]] = latest_finish[ends]
+        covered[processor[ends]] = latest_end[ends]
     return core_seconds, core_seconds if platform.n_cores == n else active_seconds
 
 
 def total_energy(
-    platform: Platform, core_seconds: NDArray[np.float64], active_seconds: NDArray[np.float64], duration: float
+    platform: Platform,
+    core_seconds: NDArray[np.float64],
+    active_seconds: NDArray[np.float64],
+    duration: float,
+    down_seconds: NDArray[np.float64] | float = 0.0,
 ) -> float:
     """Energy in J of the whole platform over `duration` seconds, by the P-state rule of :data:`PSTATES`.
 
@@ -145,11 +147,12 @@ def total_energy(
         core_seconds: (P,) busy core-seconds of each processor.
         active_seconds: (P,) seconds in which at least one core of the processor was busy.
         duration: Length of the run in s.
+        down_seconds: (P,) seconds in which the node of the processor was down, and drew nothing.
     """
     cores = platform.cores_per_processor
     computing = PSTATES[COMPUTING].power * core_seconds
     idle = PSTATES[IDLE].power * (cores * active_seconds - core_seconds)
-    asleep = PSTATES[ASLEEP].power * cores * (duration - active_seconds)
+    asleep = PSTATES[ASLEEP].power * cores * (duration - active_seconds - down_seconds)
     return float(np.sum(platform.power * (computing + idle + asleep)))
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim import power
+from hdsim.attempts import Attempts
+from hdsim.failures import Outages
+from hdsim.intervals import interval_sets
 from hdsim.metrics import slowdown
 from hdsim.state import FinalState
 
@@ -55,6 +58,8 @@ class Result:
         started: (S,) jobs that ever started, in order of their starts.
         sizes: (S,) cores of each of them.
         cores: (sum of sizes,) core ids of each of them in turn, ascending within a job.
+        interrupted_attempts: Earlier starts of jobs, cut short by failures.
+        outages: When nodes were down, None where they do not fail.
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
@@ -71,6 +76,8 @@ class Result:
         started: NDArray[np.int64],
         cores: NDArray[np.int32],
         end_time: float,
+        interrupted_attempts: Attempts | None = None,
+        outages: Outages | None = None,
         config: Mapping[str, Any] | None = None,
         wall_seconds: float = 0.0,
         interrupted: bool = False,
@@ -82,8 +89,10 @@ class Result:
         self.finish_time = finish_time
         self.state = state
         self.started = started
-        self.sizes: NDArray[np.int64] = workload.requested_cores[started]
+        self.sizes: NDArray[np.int64] = workload.requested_resources[started]
         self.cores = cores
+        self.interrupted_attempts = interrupted_attempts or Attempts.none()
+        self.outages = outages
         self.end_time = end_time
         self.wall_seconds = wall_seconds
         self.interrupted = interrupted
@@ -96,7 +105,9 @@ class Result:
         cluster.compact()
         started, cores = (np.concatenate(portions) for portions in zip(*cluster.compacted, strict=True))
         finish = np.array(cluster.finish_time)
-        ended = finish[~np.isnan(finish)]
+        cut_short = _cut_short(cluster)
+        last = max(float(finish[~np.isnan(finish)].max(initial=0.0)), float(cut_short.end.max(initial=0.0)))
+        end = cluster.now if interrupted else last
         return cls(
             cluster.platform,
             cluster.workload,
@@ -105,7 +116,9 @@ class Result:
             state=np.array(cluster.state, np.int8),
             started=started,
             cores=cores,
-            end_time=cluster.now if interrupted else float(ended.max(initial=0.0)),
+            end_time=end,
+            interrupted_attempts=cut_short,
+            outages=Outages.of(cluster.outages).begun_before(end) if cluster.nodes_fail else None,
             config=config,
             wall_seconds=wall_seconds,
             interrupted=interrupted,
@@ -113,14 +126,18 @@ class Result:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Columns by name: Batsim's job columns, in the order of the workload."""
+        """Columns by name: Batsim's job columns, then hdsim's own, in the order of the workload.
+
+        `restarts` and `lost_core_seconds` tell how often a job was started again after a failure, and the s x cores of
+        running that failures have undone.
+        """
         workload, start, finish = self.workload, self.starting_time, self.finish_time
         submission = workload.submission_time
         return Jobs(
             {
                 "job_id": workload.job_id.copy,
                 "submission_time": submission.copy,
-                "requested_number_of_resources": workload.requested_cores.copy,
+                "requested_number_of_resources": workload.requested_resources.copy,
                 "requested_time": workload.requested_time.copy,
                 "success": lambda: (self.state == FinalState.COMPLETED_SUCCESSFULLY).astype(np.int8),
                 "final_state": lambda: np.array([state.name for state in FinalState], object)[self.state],
@@ -132,6 +149,8 @@ class Result:
                 "stretch": lambda: slowdown(finish - submission, finish - start),
                 "allocated_resources": self._interval_sets,
                 "consumed_energy": self._consumed_energy,
+                "restarts": lambda: self.attempts.restarts(len(workload)),
+                "lost_core_seconds": lambda: self.attempts.lost_by_job(len(workload)),
             }
         )
 
@@ -143,9 +162,16 @@ class Result:
         return summary(self)
 
     @cached_property
+    def attempts(self) -> Attempts:
+        """Every start of a job, those cut short by failures among them."""
+        job = self.started
+        lasting = Attempts.lasting(job, self.starting_time[job], self.busy_until[job], self.sizes, self.cores)
+        return lasting.joined(self.interrupted_attempts)
+
+    @cached_property
     def usage(self) -> power.Usage:
-        """Which processors every started job occupied."""
-        return power.usage(self.platform, self.started, self.sizes, self.cores)
+        """Which processors every start of a job occupied."""
+        return power.usage(self.platform, self.attempts.sizes, self.attempts.cores)
 
     @cached_property
     def busy_until(self) -> NDArray[np.float64]:
@@ -155,10 +181,13 @@ class Result:
     @cached_property
     def energy_joules(self) -> float:
         """Energy of the platform from the first submission to `end_time`, J."""
-        core_seconds, active = power.busy_seconds(
-            self.platform, self.started, self.sizes, self.cores, self.starting_time, self.busy_until
-        )
-        return power.total_energy(self.platform, core_seconds, active, self.end_time)
+        ran = self.attempts
+        core_seconds, active = power.busy_seconds(self.platform, ran.sizes, ran.cores, ran.start, ran.end)
+        platform, end = self.platform, self.end_time
+        if self.outages is None:
+            return power.total_energy(platform, core_seconds, active, end)
+        down = self.outages.seconds(platform.n_nodes, end)[platform.processor_node]
+        return power.total_energy(platform, core_seconds, active, end, down)
 
     @cached_property
     def alloc_offsets(self) -> NDArray[np.int64]:
@@ -179,11 +208,11 @@ class Result:
     @cached_property
     def oversubscribed(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
         """Spans in which the demands on a processor exceeded its memory bandwidth: processors, starts and ends in s."""
-        held = self.usage
-        demand = held.cores * self.workload.memory_bandwidth[held.job]
+        held, ran = self.usage, self.attempts
+        demand = held.cores * self.workload.memory_bandwidth[ran.job[held.attempt]]
         used = np.flatnonzero((demand > 0) & np.isfinite(self.platform.mem_bw[held.processor]))
-        processor, demand, job = held.processor[used], demand[used], held.job[used]
-        time = np.concatenate([self.starting_time[job], self.busy_until[job]])
+        processor, demand, attempt = held.processor[used], demand[used], held.attempt[used]
+        time = np.concatenate([ran.start[attempt], ran.end[attempt]])
         change = np.concatenate([demand, -demand])
         processor = np.concatenate([processor, processor])
         order = np.lexsort((time, processor))
@@ -202,35 +231,30 @@ class Result:
 
     def _interval_sets(self) -> Column:
         texts = np.full(len(self.workload), "", object)
-        cores, sizes = self.cores, self.sizes
-        if len(cores):
-            ends = np.cumsum(sizes)
-            first = np.empty(len(cores), bool)
-            first[0] = True
-            np.not_equal(cores[1:], cores[:-1] + 1, out=first[1:])
-            first[ends - sizes] = True
-            begins = np.flatnonzero(first)
-            low = cores[begins].tolist()
-            high = cores[np.append(begins[1:], len(cores)) - 1].tolist()
-            spans = [f"{a}-{b}" if a != b else str(a) for a, b in zip(low, high, strict=True)]
-            until = np.searchsorted(begins, ends).tolist()
-            joined, start = [], 0
-            for end in until:
-                joined.append(spans[start] if end == start + 1 else " ".join(spans[start:end]))
-                start = end
-            texts[self.started] = joined
+        texts[self.started] = interval_sets(self.cores, self.sizes)
         return texts
 
     def _consumed_energy(self) -> Column:
         """Energy of a job's own cores while it ran, J; cores that idle beside it are nobody's."""
         energy = np.full(len(self.workload), np.nan)
-        watts = self.platform.power
+        ran, watts = self.attempts, self.platform.power
         if len(watts) and (watts == watts[0]).all():
-            total = self.sizes * watts[0]
+            total = ran.sizes * watts[0]
         else:
             # Every started job has at least one core, so no group is empty.
-            per_core = watts[self.platform.core_processor[self.cores]]
-            total = np.add.reduceat(per_core, np.cumsum(self.sizes) - self.sizes) if len(per_core) else np.zeros(0)
-        seconds = self.finish_time[self.started] - self.starting_time[self.started]
-        energy[self.started] = total * seconds * power.PSTATES[power.COMPUTING].power
+            per_core = watts[self.platform.core_processor[ran.cores]]
+            total = np.add.reduceat(per_core, np.cumsum(ran.sizes) - ran.sizes) if len(per_core) else np.zeros(0)
+        joules = total * (ran.end - ran.start) * power.PSTATES[power.COMPUTING].power
+        ended = ~np.isnan(self.finish_time)
+        energy[ended] = np.bincount(ran.job, joules, len(energy))[ended]
         return energy
+
+
+def _cut_short(cluster: Cluster) -> Attempts:
+    """The starts that failures have cut short."""
+    if not cluster.interruptions:
+        return Attempts.none()
+    job, placements, start, end, lost = zip(*cluster.interruptions, strict=True)
+    sizes = np.array([len(placement.cores) for placement in placements], np.int64)
+    cores = cluster.cores.cores_of(placements, sizes)
+    return Attempts(np.array(job, np.int64), np.array(start), np.array(end), sizes, cores, np.array(lost))

@@ -26,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim import __version__, power, series
+from hdsim.attempts import Attempts
 from hdsim.errors import BackendError, ConfigError, HdsimError
+from hdsim.failures import Outages
 from hdsim.files import replacing
-from hdsim.intervals import parse_interval_sets
+from hdsim.intervals import interval_sets, parse_interval_sets
 from hdsim.platform import Platform
 from hdsim.state import FinalState
 
@@ -62,9 +64,11 @@ _DIGESTED = (
     "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
     "fixed_duration", "return_code",
 )  # fmt: skip
+_INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "allocated_resources")
 _MANIFEST = "manifest.json"
 _OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
+    "outages.csv", "interruptions.csv",
 )  # fmt: skip
 
 
@@ -115,7 +119,7 @@ class RunDirectory:
             "config": _plain(config),
             "inputs": list(_inputs(config, platform, workload)),
             "platform": platform and {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes},
-            "workload": workload and {"name": workload.name, "jobs": len(workload), "sha256": _digest(workload)},
+            "workload": workload and {"name": workload.name, "jobs": len(workload), "sha256": digest(workload)},
             "git_commit": _git_commit(),
             "command": sys.argv,
         }
@@ -189,6 +193,9 @@ class RunDirectory:
                 file.write("processor,start,end\n")
                 rows = zip(processors.tolist(), starts.tolist(), ends.tolist(), strict=True)
                 file.writelines(f"{processor},{start:.6f},{end:.6f}\n" for processor, start, end in rows)
+        if result.outages is not None:
+            _write_outages(self.path / "outages.csv", result.outages)
+            _write_interruptions(self.path / "interruptions.csv", result)
         _write_json(self.path / "platform.json", result.platform.to_dict())
         _write_json(self.path / "metrics.json", full(result))
 
@@ -215,6 +222,8 @@ class Run:
         platform: The platform.
         jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist.
         oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
+        interrupted_attempts: Starts of these jobs that failures have cut short.
+        outages: When nodes were down, None where they do not fail.
     """
 
     path: Path
@@ -223,6 +232,8 @@ class Run:
     platform: Platform
     jobs: Mapping[str, NDArray[Any]]
     oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
+    interrupted_attempts: Attempts
+    outages: Outages | None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -274,9 +285,16 @@ class Run:
         return parse_interval_sets(self.jobs["allocated_resources"][self.started].tolist())
 
     @cached_property
+    def attempts(self) -> Attempts:
+        """Every start of a job, those cut short by failures among them."""
+        job = self.started
+        lasting = Attempts.lasting(job, self.starting_time[job], self.busy_until[job], self.sizes, self.cores)
+        return lasting.joined(self.interrupted_attempts)
+
+    @cached_property
     def usage(self) -> power.Usage:
-        """Which processors every started job occupied."""
-        return power.usage(self.platform, self.started, self.sizes, self.cores)
+        """Which processors every start of a job occupied."""
+        return power.usage(self.platform, self.attempts.sizes, self.attempts.cores)
 
 
 def read(path: str | Path) -> Run:
@@ -296,7 +314,11 @@ def read(path: str | Path) -> Run:
         raise ConfigError(f"expected a finished run, got one that is {status}{reason}", where=str(path))
     jobs = _read_jobs(path / "jobs.csv")
     platform = Platform.from_dict(_read_json(path / "platform.json"), str(path / "platform.json"))
-    run = Run(path, manifest, _read_metrics(path), platform, jobs, _read_spans(path / "oversubscription.csv"))
+    cut_short, outages = _read_interruptions(path / "interruptions.csv", jobs), _read_outages(path / "outages.csv")
+    count = len(jobs["job_id"])
+    jobs |= {"restarts": np.bincount(cut_short.job, minlength=count), "lost_core_seconds": cut_short.lost_by_job(count)}
+    spans = _read_spans(path / "oversubscription.csv")
+    run = Run(path, manifest, _read_metrics(path), platform, jobs, spans, cut_short, outages)
     try:
         held = run.cores
     except ValueError as error:
@@ -360,7 +382,8 @@ def _write_schedule(path: Path, result: Result) -> None:
     ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
     success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
     submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
-    computing = float(result.sizes @ (result.busy_until - result.starting_time)[result.started])
+    computing = float(result.attempts.sizes @ (result.attempts.end - result.attempts.start))
+    unavailable = series.down_cores(result).integral()
     row = {
         "batsim_version": f"hdsim-{__version__}",
         "consumed_joules": result.energy_joules,
@@ -382,11 +405,11 @@ def _write_schedule(path: Path, result: Result) -> None:
         "simulation_time": result.wall_seconds,
         "success_rate": success / submitted if submitted else 0.0,
         "time_computing": computing,
-        "time_idle": result.platform.n_cores * result.end_time - computing,
+        "time_idle": result.platform.n_cores * result.end_time - computing - unavailable,
         "time_sleeping": 0.0,
         "time_switching_off": 0.0,
         "time_switching_on": 0.0,
-        "time_unavailable": 0.0,
+        "time_unavailable": unavailable,
     }
     with replacing(path) as file:
         file.write(",".join(row) + "\n")
@@ -400,12 +423,37 @@ def _cell(value: float | str | None) -> str:
 
 
 def _write_machine_states(path: Path, result: Result) -> None:
-    """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off."""
-    busy, cores = series.busy_cores(result), result.platform.n_cores
+    """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off.
+
+    Cores of nodes that are down are in none of the states.
+    """
+    busy, down = series.busy_cores(result), series.down_cores(result)
+    times = np.union1d(busy.times, down.times)
+    computing = busy.at(times).astype(np.int64)
+    idle = result.platform.n_cores - computing - down.at(times).astype(np.int64)
     with replacing(path) as file:
         file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
-        rows = zip(busy.times.tolist(), busy.values.astype(np.int64).tolist(), strict=True)
-        file.writelines(f"{time:.6f},0,0,0,{cores - computing},{computing}\n" for time, computing in rows)
+        rows = zip(times.tolist(), idle.tolist(), computing.tolist(), strict=True)
+        file.writelines(f"{time:.6f},0,0,0,{waiting},{serving}\n" for time, waiting, serving in rows)
+
+
+def _write_outages(path: Path, outages: Outages) -> None:
+    """Writes outages.csv, which `failures=trace` takes; `up` is empty for a node that stays down."""
+    with replacing(path) as file:
+        file.write("node,down,up\n")
+        rows = zip(outages.node.tolist(), outages.down.tolist(), outages.up.tolist(), strict=True)
+        file.writelines(f"{node},{down!r},{up!r}\n".replace("inf", "") for node, down, up in rows)
+
+
+def _write_interruptions(path: Path, result: Result) -> None:
+    """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
+    cut = result.interrupted_attempts
+    ids = _quoted(result.workload.job_id[cut.job].tolist())
+    cores = interval_sets(cut.cores, cut.sizes)
+    with replacing(path) as file:
+        file.write(",".join(_INTERRUPTION_COLUMNS) + "\n")
+        rows = zip(ids, cut.start.tolist(), cut.end.tolist(), cut.lost.tolist(), cores, strict=True)
+        file.writelines(f"{job},{start:.6f},{end:.6f},{lost:.6f},{on}\n" for job, start, end, lost, on in rows)
 
 
 def _read_jobs(path: Path) -> dict[str, NDArray[Any]]:
@@ -437,6 +485,34 @@ def _read_spans(path: Path) -> tuple[NDArray[np.int32], Floats, Floats]:
     if header != ["processor", "start", "end"] or not columns:
         raise ConfigError("expected rows of processor,start,end", where=str(path))
     return columns[0].astype(np.int32), columns[1], columns[2]
+
+
+def _read_outages(path: Path) -> Outages | None:
+    if not path.exists():
+        return None
+    header, rows = _read_csv(path)
+    if header != ["node", "down", "up"]:
+        raise ConfigError("expected rows of node,down,up", where=str(path))
+    node, down, up = (_numbers(path, name, [row[i] for row in rows]) for i, name in enumerate(header))
+    return Outages(node.astype(np.int64), down, np.where(np.isnan(up), math.inf, up))
+
+
+def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]]) -> Attempts:
+    """Reads the interrupted starts of the given jobs; those of others are left out."""
+    if not path.exists():
+        return Attempts.none()
+    header, rows = _read_csv(path)
+    if header != list(_INTERRUPTION_COLUMNS):
+        raise ConfigError(f"expected rows of {','.join(_INTERRUPTION_COLUMNS)}", where=str(path))
+    row_of_job = {job: row for row, job in enumerate(jobs["job_id"].tolist())}
+    rows = [row for row in rows if row[0] in row_of_job]
+    job = np.array([row_of_job[row[0]] for row in rows], np.int64)
+    start, end, lost = (_numbers(path, header[i], [row[i] for row in rows]) for i in (1, 2, 3))
+    try:
+        cores = parse_interval_sets(row[4] for row in rows)
+    except ValueError as error:
+        raise ConfigError(f"allocated_resources: expected interval sets: {error}", where=str(path)) from None
+    return Attempts(job, start, end, jobs["requested_number_of_resources"][job], cores, lost)
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -521,7 +597,7 @@ def _inputs(
         yield {"kind": "agent", "path": str(own), "sha256": hashlib.sha256(Path(own).read_bytes()).hexdigest()}
 
 
-def _digest(workload: Workload) -> str:
+def digest(workload: Workload) -> str:
     """sha256 of what is replayed: equal for equal jobs, wherever they came from."""
     digest = hashlib.sha256()
     for name in _DIGESTED:

@@ -109,10 +109,8 @@ def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) 
 
 def busy_cores(result: Replay) -> Steps:
     """Cores that serve a job."""
-    started = result.started
-    return _between(
-        result.starting_time[started], result.busy_until[started], result.sizes.astype(np.float64), result.end_time
-    )
+    ran = result.attempts
+    return _between(ran.start, ran.end, ran.sizes.astype(np.float64), result.end_time)
 
 
 def utilization(result: Replay) -> Steps:
@@ -123,8 +121,25 @@ def utilization(result: Replay) -> Steps:
 
 def running_jobs(result: Replay) -> Steps:
     """Jobs that run."""
-    started = result.started
-    return _between(result.starting_time[started], result.busy_until[started], 1.0, result.end_time)
+    return _between(result.attempts.start, result.attempts.end, 1.0, result.end_time)
+
+
+def down_nodes(result: Replay) -> Steps:
+    """Nodes that are down."""
+    return _down(result, np.ones(result.platform.n_nodes))
+
+
+def down_cores(result: Replay) -> Steps:
+    """Cores of nodes that are down."""
+    return _down(result, np.diff(result.platform.node_first_core).astype(np.float64))
+
+
+def _down(result: Replay, amounts: Floats) -> Steps:
+    """Sum of an amount a node over the nodes that are down."""
+    outages = result.outages
+    if outages is None:
+        return accumulate(np.zeros(0), np.zeros(0), result.end_time)
+    return _between(outages.down, outages.up, amounts[outages.node], result.end_time)
 
 
 def queue_length(result: Replay) -> Steps:
@@ -139,8 +154,12 @@ def queued_cores(result: Replay) -> Steps:
 
 def _waiting(result: Replay, amounts: Floats) -> Steps:
     queued = result.state != FinalState.REJECTED
-    start = np.where(np.isnan(result.starting_time), np.inf, result.starting_time)
-    return _between(result.jobs["submission_time"][queued], start[queued], amounts[queued], result.end_time)
+    ran = result.attempts
+    # A job that a failure interrupts waits again.
+    back = ~np.isnan(ran.lost)
+    times = np.concatenate([result.jobs["submission_time"][queued], ran.end[back], ran.start])
+    changes = np.concatenate([amounts[queued], amounts[ran.job[back]], -amounts[ran.job]])
+    return accumulate(times, changes, result.end_time)
 
 
 def submitted_jobs(result: Replay) -> Steps:
@@ -165,8 +184,8 @@ def power(result: Replay) -> Steps:
 
     Its integral is the energy of the replay.
     """
-    platform, held = result.platform, result.usage
-    time = np.concatenate([result.starting_time[held.job], result.busy_until[held.job]])
+    platform, held, ran = result.platform, result.usage, result.attempts
+    time = np.concatenate([ran.start[held.attempt], ran.end[held.attempt]])
     processor = np.concatenate([held.processor, held.processor])
     change = np.concatenate([held.cores, -held.cores])
     order = np.argsort(time, kind="stable")
@@ -187,7 +206,13 @@ def power(result: Replay) -> Steps:
     before = np.append(0.0, after[:-1])[: len(after)]
     first_of_processor = np.append(True, processor[1:] != processor[:-1])[: len(after)]
     before[first_of_processor] = asleep[processor[first_of_processor]]
-    return accumulate(time, after - before, result.end_time, initial=float(asleep.sum()))
+    change = after - before
+    if result.outages is not None:
+        # A node that is down, and idle, draws nothing.
+        out = np.add.reduceat(asleep, platform.node_first_processor[:-1])[result.outages.node]
+        time = np.concatenate([time, result.outages.down, result.outages.up])
+        change = np.concatenate([change, -out, out])
+    return accumulate(time, change, result.end_time, initial=float(asleep.sum()))
 
 
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
@@ -201,11 +226,11 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
     Returns:
         First node of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
     """
-    platform, held = result.platform, result.usage
+    platform, held, ran = result.platform, result.usage, result.attempts
     first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
     group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
     group = group_of_node[platform.processor_node[held.processor]]
-    begins, ends = result.starting_time[held.job], result.busy_until[held.job]
+    begins, ends = ran.start[held.attempt], ran.end[held.attempt]
     used = _binned(group, begins, ends, held.cores, len(first_node), bounds)
     cores = np.add.reduceat(np.diff(platform.node_first_core), first_node)
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)

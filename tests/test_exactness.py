@@ -120,9 +120,8 @@ def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
 def _reported_by_batsim(result: Result) -> float:
     """Energy in the watts of the platform's XML, which has three decimals, plus the artefact term."""
     platform, held = result.platform, result.usage
-    computing, active = power.busy_seconds(
-        platform, result.started, result.sizes, result.cores, result.starting_time, result.finish_time
-    )
+    ran = result.attempts
+    computing, active = power.busy_seconds(platform, ran.sizes, ran.cores, ran.start, ran.end)
     cores = platform.cores_per_processor
     seconds = {
         power.COMPUTING: computing,
@@ -131,7 +130,7 @@ def _reported_by_batsim(result: Result) -> float:
     }
     energy = sum(float(np.round(platform.power * power.PSTATES[p].power, 3) @ seconds[p]) for p in seconds)
     first_start = np.full(platform.n_processors, np.inf)
-    np.minimum.at(first_start, held.processor, result.starting_time[held.job])
+    np.minimum.at(first_start, held.processor, ran.start[held.attempt])
     instants = np.concatenate([result.workload.submission_time, result.finish_time])
     first_query = float(instants[instants > 0].min())
     return energy + power.batsim_artefact(platform, first_start[platform.core_processor], first_query)
