@@ -257,6 +257,10 @@ class Gpus:
         within = _running_count(self._node[idle])
         return self._ids[idle[within < np.repeat(counts, self.node_idle[nodes])]]
 
+    def busy(self) -> Ints:
+        """Ids of the GPUs that serve jobs, ascending."""
+        return self._ids[~self._idle]
+
     def take(self, gpus: Ints) -> None:
         """Makes GPUs busy.
 
@@ -315,7 +319,8 @@ class NodeCores:
         self._speed = platform.gflops / platform.reference_gflops
         self.gpus = None if asked is None else Gpus(platform)
         self.idle = ~platform.is_gpu[platform.core_processor]
-        self.processor_idle = np.where(platform.is_gpu, 0, platform.cores_per_processor).astype(np.int64)
+        self._usable_cores = np.where(platform.is_gpu, 0, platform.cores_per_processor).astype(np.int64)
+        self.processor_idle = self._usable_cores.copy()
         # One array under both names where a node is a processor.
         self.node_idle = self.processor_idle if self._one_processor_a_node else platform.node_cpu_cores.copy()
         self.node_memory = in_bytes(platform.memory)
@@ -378,6 +383,13 @@ class NodeCores:
         placement = Placement(np.sort(ranked[place < slots[nodes] * slot.cores]), self._platform)
         placement.gpus = gpus.pick(placement.nodes, placement.node_counts // slot.cores * slot.gpus)
         return placement
+
+    def processor_busy(self) -> Ints:
+        """(P,) cores, or GPUs, of each processor that serve jobs."""
+        busy = self._usable_cores - self.processor_idle
+        if self.gpus is not None:
+            busy += np.bincount(self._core_processor[self.gpus.busy()], minlength=len(busy))
+        return busy
 
     def free_nodes(self) -> FreeNodes:
         """What every node can give now."""

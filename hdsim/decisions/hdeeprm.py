@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.decisions.parts import Array, Observation, Observer
-from hdsim.errors import ConfigError
+from hdsim.cores import Floats, Ints, members
+from hdsim.decisions.parts import Array, Observation, Observer, oversubscribed, share_of_capacity
+from hdsim.errors import ConfigError, nearest
+from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.decisions.waiting import Waiting
@@ -23,8 +26,9 @@ ORDER_OF = {
     "memory": "low_mem",
     "memory_bandwidth": "low_mem_bw",
 }
-QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-QUEUE_NUMBERS = len(ORDER_OF) * len(QUANTILES) + 1
+QUARTILES = 4
+_NOBODY = -1
+QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
 
 class Minimal(Observer):
@@ -42,6 +46,12 @@ class Minimal(Observer):
     def __init__(self, queue_sensitivity: float = 1.0, scales: Mapping[str, float] | None = None) -> None:
         if not queue_sensitivity > 0:
             raise ConfigError(f"expected a number > 0, got {queue_sensitivity}", where="env.queue_sensitivity")
+        for name in scales or {}:
+            if name not in ORDER_OF:
+                raise ConfigError(
+                    f"expected the keys {', '.join(ORDER_OF)}, got '{name}'{nearest(name, ORDER_OF)}",
+                    where="env.scales",
+                )
         self._sensitivity = float(queue_sensitivity)
         self._scales = scales
 
@@ -52,47 +62,186 @@ class Minimal(Observer):
     def begin(self, cluster: Cluster, waiting: Waiting) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._waiting = cluster, waiting
-        scales = queue_scales(cluster.workload) if self._scales is None else self._scales
-        self._attributes = [
-            (waiting.by(order), _shares(getattr(cluster.workload, name), scales[name]))
-            for name, order in ORDER_OF.items()
-        ]
+        scales = {**queue_scales(cluster.workload), **(self._scales or {})}
+        self._attributes = []
+        for name, order in ORDER_OF.items():
+            queue, scale = waiting.by(order), scales[name]
+            values = getattr(cluster.workload, name)[queue.job_of_rank]
+            share = np.minimum(values / scale, 1.0) if scale > 0 else np.zeros(len(values))
+            self._attributes.append((queue, share.tolist()))
         self._last_length = 0
+        self._version = -1
+        self._shares: list[float] = []
 
     def acting(self) -> None:
         """See :meth:`Observer.acting`."""
-        self._last_length = len(self._cluster.queue)
+        self._last_length = len(self._waiting.ranks)
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
-        return np.array(self.queue_numbers(), np.float32)
+        return np.array(self._queue_numbers(), np.float32)
 
-    def queue_numbers(self) -> list[float]:
+    def _queue_numbers(self) -> list[float]:
         """The 21 numbers."""
-        length = len(self._cluster.queue)
+        length = len(self._waiting.ranks)
         if not length:
             return [0.0] * QUEUE_NUMBERS
-        numbers: list[float] = []
-        last = length - 1
-        places = [(int(q * last), q * last - int(q * last)) for q in QUANTILES]
-        for queue, share in self._attributes:
-            for place, beyond in places:
-                low = share[queue.at(place)]
-                numbers.append(low + beyond * (share[queue.at(place + 1)] - low) if beyond else low)
+        if self._version != self._waiting.version:
+            self._version = self._waiting.version
+            self._shares = self._quartiles(length - 1)
         before = self._last_length
         if not before:
-            numbers.append(1.0)
-        else:
-            variation = (length - before) / min(length, before)
-            numbers.append(min(max((variation + self._sensitivity) / (2 * self._sensitivity), 0.0), 1.0))
+            return [*self._shares, 1.0]
+        variation = (length - before) / min(length, before)
+        q = self._sensitivity
+        return [*self._shares, min(max((variation + q) / (2 * q), 0.0), 1.0)]
+
+    def _quartiles(self, last: int) -> list[float]:
+        """Quartiles of each attribute, between two jobs on a line; `last` is the place of the last job."""
+        places = [
+            (place, place + 1, rest / QUARTILES) for place, rest in (divmod(k * last, QUARTILES) for k in (1, 2, 3))
+        ]
+        numbers: list[float] = []
+        for queue, share in self._attributes:
+            ranks = queue.ranks
+            numbers.append(share[ranks[0]])
+            for low, high, beyond in places:
+                value = share[ranks[low]]
+                numbers.append(value + beyond * (share[ranks[high]] - value) if beyond else value)
+            numbers.append(share[ranks[-1]])
         return numbers
 
 
-def queue_scales(workload: Workload) -> dict[str, float]:
-    """99th percentile of each attribute of the queue over a workload."""
-    return {name: float(np.percentile(getattr(workload, name), 99)) for name in ORDER_OF}
+def queue_scales(*workloads: Workload) -> dict[str, float]:
+    """99th percentile of each attribute of the queue over the jobs of workloads."""
+    return {
+        name: float(np.percentile(np.concatenate([getattr(workload, name) for workload in workloads]), 99))
+        for name in ORDER_OF
+    }
 
 
-def _shares(values: np.ndarray, scale: float) -> list[float]:
-    shares: list[float] = np.minimum(values / scale, 1.0).tolist() if scale > 0 else np.zeros(len(values)).tolist()
-    return shares
+class Small(Minimal):
+    """(N + P + 21,): free memory of nodes and free bandwidth of processors as shares, then those of `Minimal`.
+
+    A node or a processor without limit counts as 1, an oversubscribed processor as 0.
+    """
+
+    sees_cores = True
+
+    def arrays(self, platform: Platform) -> Array:
+        """See :meth:`Observer.arrays`."""
+        return Array((platform.n_nodes + platform.n_processors + QUEUE_NUMBERS,))
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Observer.begin`."""
+        super().begin(cluster, waiting)
+        platform = cluster.platform
+        self._memory, self._bandwidth = in_bytes(platform.memory), platform.mem_bw
+        self._length = self.arrays(platform).shape[0]
+
+    def observe(self) -> Observation:
+        """See :meth:`Observer.observe`."""
+        cores = self._cluster.cores
+        seen = np.empty(self._length, np.float32)
+        nodes = len(self._memory)
+        share_of_capacity(cores.node_memory, self._memory, seen[:nodes])
+        share_of_capacity(cores.free_bandwidth, self._bandwidth, seen[nodes : nodes + len(self._bandwidth)])
+        seen[-QUEUE_NUMBERS:] = self._queue_numbers()
+        return seen
+
+
+class Normal(Small):
+    """(N + P + 3 C + 21,): as `Small`, with speed, power and rest of its job of every core between both parts.
+
+    Speed and power are shares of the core's peak by the P-states of :mod:`hdsim.power`: a core computes at 75 % while
+    the bandwidth of its processor is oversubscribed, whatever contention model the jobs feel. The rest of a job is the
+    fraction of the operations it asked for that is not done yet at such speeds; 0 for an idle core and for a job that
+    has used up its requested time.
+    """
+
+    def arrays(self, platform: Platform) -> Array:
+        """See :meth:`Observer.arrays`."""
+        return Array((super().arrays(platform).shape[0] + 3 * platform.n_cores,))
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Observer.begin`."""
+        super().begin(cluster, waiting)
+        platform = cluster.platform
+        self._speed = platform.gflops / platform.reference_gflops
+        self._fixed: list[bool] = cluster.workload.fixed_duration.tolist()
+        self._over = np.zeros(platform.n_processors, bool)
+        self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._held: dict[int, tuple[Ints, Ints]] = {}
+        self._rest: Floats = np.zeros(platform.n_cores)
+        self._rate: Floats = np.zeros(platform.n_cores)
+        self._core_speed = np.zeros(platform.n_cores, np.float32)
+        self._core_power = np.full(platform.n_cores, PSTATES[ASLEEP].power, np.float32)
+        self._since = 0.0
+        self._known = 0
+
+    def news(self) -> None:
+        """See :meth:`Observer.news`."""
+        cluster = self._cluster
+        if cluster.now > self._since:
+            self._rest -= self._rate * (cluster.now - self._since)
+            self._since = cluster.now
+        self._known = 0
+        if cluster.ended:
+            left = [self._held.pop(job) for job in cluster.ended]
+            for ids, _ in left:
+                self._job_of_core[ids] = _NOBODY
+                self._rest[ids] = self._rate[ids] = 0.0
+            self._refresh([processors for _, processors in left], [])
+
+    def acted(self) -> None:
+        """See :meth:`Observer.acted`."""
+        started = self._cluster.started[self._known :]
+        if started:
+            self._known += len(started)
+            for job in started:
+                ids = self._cluster.running[job].ids
+                self._held[job] = ids, np.unique(self._cluster.platform.core_processor[ids])
+                self._job_of_core[ids] = job
+                self._rest[ids] = 1.0 if self._cluster.requested_time[job] > 0 else 0.0
+            self._refresh([self._held[job][1] for job in started], started)
+
+    def observe(self) -> Observation:
+        """See :meth:`Observer.observe`."""
+        seen = super().observe()
+        assert isinstance(seen, np.ndarray)
+        n = len(self._rest)
+        first = len(self._memory) + len(self._bandwidth)
+        seen[first : first + n] = self._core_speed
+        seen[first + n : first + 2 * n] = self._core_power
+        np.maximum(self._rest, 0.0, out=seen[first + 2 * n : first + 3 * n], casting="same_kind")
+        return seen
+
+    def _refresh(self, touched: list[Ints], started: list[int]) -> None:
+        """Brings cores up to date after starts and ends on processors, and the speeds of the jobs this changes."""
+        cluster, platform = self._cluster, self._cluster.platform
+        over = oversubscribed(cluster)
+        flipped = (over != self._over).nonzero()[0]
+        self._over = over
+        cores = members(platform.processor_first_core, np.concatenate([*touched, flipped]))
+        owner = platform.core_processor[cores]
+        busy = self._job_of_core[cores] != _NOBODY
+        self._core_speed[cores] = np.where(over[owner], PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed) * busy
+        beside = cluster.cores.processor_busy()[owner] > 0
+        idle = np.where(beside, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
+        self._core_power[cores] = np.where(busy, PSTATES[COMPUTING].power, idle)
+        affected = dict.fromkeys(started)
+        if len(flipped):
+            residents = self._job_of_core[members(platform.processor_first_core, flipped)]
+            affected.update(dict.fromkeys(residents[residents != _NOBODY].tolist()))
+        for job in affected:
+            requested = cluster.requested_time[job]
+            if requested > 0:
+                self._rate[self._held[job][0]] = self._speed_of(job) / requested
+
+    def _speed_of(self, job: int) -> float:
+        """Speed of a job by the P-states of its cores, relative to the reference."""
+        if self._fixed[job]:
+            return 1.0
+        processors = self._cluster.running[job].processors
+        share = np.where(self._over[processors], PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+        return float((self._speed[processors] * share).min())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.cores import CORE_POLICIES
-from hdsim.decisions.parts import Action, Mask
+from hdsim.decisions.parts import Action, Mask, goes_on
 from hdsim.errors import ConfigError, nearest
 from hdsim.policies.backfill import BACKFILLS, make_backfill
 
@@ -73,15 +73,15 @@ class PickJob(Action):
         self._backfill = make_backfill(self._backfill_name, cluster)
         self._committed: int | None = None
         self._left = False
-        self._to_come = len(cluster.workload)
+        self._mask: Mask | None = None
 
     def news(self) -> None:
         """Starts the job that is waited for, if it fits now; otherwise lets others overtake it."""
-        cluster, job = self._cluster, self._committed
+        job = self._committed
         self._left = False
-        self._to_come -= len(cluster.submitted) + len(cluster.rejected)
+        self._mask = None
         if self._backfill is not None:
-            self._backfill.ended(cluster)
+            self._backfill.ended(self._cluster)
         if job is not None:
             self._committed = None
             self._serve(job)
@@ -92,23 +92,25 @@ class PickJob(Action):
             return False
         if self._commit:
             return self._committed is None
-        return self._cluster.n_idle > 0 and bool(self._waiting.look(self._queue_size)[1].any())
+        return self._waiting.any_fits(self._queue_size)
 
     def mask(self) -> Mask:
         """See :meth:`Action.mask`."""
-        mask = np.zeros(self._queue_size + self._void, bool)
-        jobs, fits = self._waiting.look(self._queue_size)
-        mask[: len(jobs)] = True if self._commit else fits
-        if self._void:
-            mask[-1] = bool(self._cluster.running) or self._to_come > 0
-        return mask
+        if self._mask is None:
+            self._mask = np.zeros(self._queue_size + self._void, bool)
+            jobs, fits = self._waiting.look(self._queue_size)
+            self._mask[: len(jobs)] = True if self._commit else fits
+            if self._void:
+                self._mask[-1] = goes_on(self._cluster)
+        return self._mask
 
     def act(self, action: int) -> None:
         """See :meth:`Action.act`."""
+        self._mask = None
         if action == self._queue_size:
             self._left = True
         else:
-            self._serve(int(self._waiting.look(self._queue_size)[0][action]))
+            self._serve(self._waiting.ranks[action])
 
     def _serve(self, job: int) -> None:
         cluster, waiting, backfill = self._cluster, self._waiting, self._backfill

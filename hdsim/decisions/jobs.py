@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.decisions.parts import Array, Observation, Observer
 from hdsim.errors import ConfigError
@@ -48,7 +49,7 @@ class Jobs(Observer):
         cores = jobs.requested_cores
         table = np.zeros((len(jobs), len(FEATURES)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
-        table[:, 2] = np.minimum(cores / platform.n_cores, 1.0)
+        table[:, 2] = np.minimum(cores / platform.n_cpu_cores, 1.0)
         table[:, 3] = np.minimum(cores * jobs.memory / platform.memory.sum(), 1.0)
         table[:, 4] = np.minimum(cores * jobs.memory_bandwidth / platform.mem_bw.sum(), 1.0)
         table[:, 7] = 1.0
@@ -57,17 +58,21 @@ class Jobs(Observer):
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
-        cluster = self._cluster
         seen = np.zeros((self._queue_size, len(FEATURES)), np.float32)
+        self.fill(seen)
+        return seen
+
+    def fill(self, seen: NDArray[np.float32]) -> None:
+        """Writes the rows of the queued jobs into an array of zeros."""
+        cluster = self._cluster
         jobs, fits = self._waiting.look(self._queue_size)
         n = len(jobs)
         if n:
             rows = seen[:n]
-            self._table.take(jobs, axis=0, out=rows)
+            self._table.take(jobs, axis=0, out=rows, mode="clip")
             rows[:, _WAITED] = scaled_time(cluster.now - self._submission[jobs])
-            rows[:, _IDLE] = cluster.n_idle / cluster.platform.n_cores
+            rows[:, _IDLE] = cluster.n_idle / cluster.platform.n_cpu_cores
             rows[:, _FITS] = fits
-        return seen
 
 
 def scaled_time(seconds: np.ndarray) -> np.ndarray:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cores import Floats
+from hdsim.state import FinalState
+
 if TYPE_CHECKING:
     from hdsim.decisions.waiting import Waiting
     from hdsim.platform import Platform
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.bool_]
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
+
+
+_NOT_SUBMITTED = int(FinalState.NOT_SUBMITTED)
 
 
 class Array(NamedTuple):
@@ -83,11 +89,34 @@ class Observer:
         raise NotImplementedError
 
     def news(self) -> None:
-        """Called once an instant, after the queue has taken in what arrived."""
+        """Called once an instant, after the queue has taken in what arrived and before anything is decided."""
 
     def acting(self) -> None:
         """Called right before the decision that followed the latest observation is carried out."""
 
+    def acted(self) -> None:
+        """Called after jobs may have been started, which are in ``cluster.started``."""
+
     def observe(self) -> Observation:
         """The state now, in arrays of its own."""
         raise NotImplementedError
+
+
+def share_of_capacity(free: Floats, capacity: Floats, out: NDArray[np.float32]) -> None:
+    """Writes what is free as a share of 0..1; what has no limit is all free."""
+    limited = np.isfinite(capacity)
+    out[:] = 1.0
+    np.divide(free, capacity, out=out, where=limited, casting="same_kind")
+    np.maximum(out, 0.0, out=out)
+
+
+def oversubscribed(cluster: Cluster) -> NDArray[np.bool_]:
+    """(P,) whether the jobs on a processor ask for more memory bandwidth than it has."""
+    free, limit = cluster.cores.free_bandwidth, cluster.platform.mem_bw
+    over: NDArray[np.bool_] = free < np.where(np.isfinite(limit), -1e-12 * limit, 0.0)
+    return over
+
+
+def goes_on(cluster: Cluster) -> bool:
+    """Whether time will bring news even if nothing is started now."""
+    return bool(cluster.running or cluster.down) or cluster.state[-1] == _NOT_SUBMITTED

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.agent import parse_name
-from hdsim.decisions.parts import Action, Mask
+from hdsim.decisions.parts import Action, Mask, goes_on
 from hdsim.errors import ConfigError
 from hdsim.policies.orders import job_order
 from hdsim.policies.queue import FixedQueue, MovingQueue
@@ -60,12 +60,10 @@ class PolicyPair(Action):
             self._queues[name] = MovingQueue(cluster, order) if order.moving else waiting.by(name)
         self._after_start = {name for name in self._queues if job_order(name).after_start}
         self._mask = np.ones(len(self.names), bool)
-        self._to_come = len(cluster.workload)
         self._passed = False
 
     def news(self) -> None:
         """See :meth:`Action.news`."""
-        self._to_come -= len(self._cluster.submitted) + len(self._cluster.rejected)
         self._passed = False
 
     def pending(self) -> bool:
@@ -79,8 +77,7 @@ class PolicyPair(Action):
     def mask(self) -> Mask:
         """Every pair may always be played; void only while something is going to happen by itself."""
         if self._void:
-            cluster = self._cluster
-            self._mask[-1] = bool(cluster.running) or self._to_come > 0 or not cluster.queue
+            self._mask[-1] = not self._cluster.queue or goes_on(self._cluster)
         return self._mask
 
     def act(self, action: int) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hdsim.decisions.hdeeprm import Minimal
+from hdsim.decisions.hdeeprm import Minimal, Normal, Small
 from hdsim.decisions.job import PickJob
 from hdsim.decisions.jobs import Jobs
 from hdsim.decisions.parts import Action, Array, Mask, Observation, Observer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hdsim.state import Cluster
 
 ACTIONS: dict[str, type[Action]] = {"policy_pair": PolicyPair, "job": PickJob}
-OBSERVATIONS: dict[str, type[Observer]] = {"minimal": Minimal, "jobs": Jobs}
+OBSERVATIONS: dict[str, type[Observer]] = {"normal": Normal, "small": Small, "minimal": Minimal, "jobs": Jobs}
 
 
 class Task:
@@ -89,8 +89,9 @@ class Task:
         if not self._at_instant:
             self._at_instant = True
             self._waiting.news()
-            self.action.news()
             self.observer.news()
+            self.action.news()
+            self.observer.acted()
         self._at_instant = self.action.pending()
         return self._at_instant
 
@@ -114,6 +115,7 @@ class Task:
             raise DecisionError(f"expected an action that the mask allows, one of {allowed}, got {action}")
         self.observer.acting()
         self.action.act(int(action))
+        self.observer.acted()
 
 
 def _kind(group: str, name: str, kinds: Mapping[str, type[Any]]) -> type[Any]:

@@ -1,4 +1,4 @@
-"""The queue in several orders at once, for actions and observers to share."""
+"""The queue as actions and observers share it: in several orders at once, and the job that is being placed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import Ints, capacity
+from hdsim.cores import Ints
 from hdsim.policies.orders import job_order
 from hdsim.policies.queue import FixedQueue
 
@@ -18,58 +18,119 @@ if TYPE_CHECKING:
 class Waiting(FixedQueue):
     """Queued jobs in order of submission and, on demand, in further fixed orders that are kept sorted with it.
 
+    Attributes:
+        version: Another number whenever the queue is another one.
+        placing: The job whose nodes are being chosen one by one, if there is one.
+
     Args:
         cluster: The cluster before its first event.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, job_order("first"))
+        self.version = 0
+        self.placing: Placing | None = None
         self._cluster = cluster
-        self._others: dict[str, FixedQueue] = {}
+        self._by_name: dict[str, FixedQueue] = {}
+        self._others: list[FixedQueue] = []
         self._sizes = cluster.workload.requested_cores
-        self._memory = np.asarray(cluster.demands.memory)
+        self._smallest = self.by("smallest")
         self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
-
-    def __len__(self) -> int:
-        return len(self._ranks)
 
     def by(self, name: str) -> FixedQueue:
         """The queue in another fixed order; ask before the first event."""
-        if name not in self._others:
-            self._others[name] = FixedQueue(self._cluster, job_order(name))
-        return self._others[name]
+        if name not in self._by_name:
+            queue = FixedQueue(self._cluster, job_order(name))
+            if queue.job_of_rank == self.job_of_rank:
+                queue = self
+            else:
+                self._others.append(queue)
+            self._by_name[name] = queue
+        return self._by_name[name]
 
     def news(self) -> None:
         """Takes in the jobs that arrived at this instant; cores may have become idle too."""
         self._seen = None
         submitted = self._cluster.submitted
         if submitted:
+            self.version += 1
             self.add(submitted)
-            for queue in self._others.values():
+            for queue in self._others:
                 queue.add(submitted)
 
     def remove(self, job: int) -> None:
         """Takes a started job out of every order."""
         self._seen = None
+        self.version += 1
         super().remove(job)
-        for queue in self._others.values():
+        for queue in self._others:
             queue.remove(job)
+
+    def any_fits(self, most: int) -> bool:
+        """Whether any of the first queued jobs, at most so many, would fit now."""
+        cluster, head = self._cluster, self._smallest.head()
+        if head is None or cluster.size[head] > cluster.n_idle:
+            return False
+        if cluster.only_counts and len(self.ranks) <= most:
+            return True
+        return bool(self.look(most)[1].any())
 
     def look(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
         """The first queued jobs in order of submission, at most so many, and whether each would fit now."""
         if self._seen is None or self._seen[0] != most:
             # Jobs of a workload are in order of submission: their ranks are their indices.
-            jobs = np.array(self._ranks[:most], np.int64)
+            jobs = np.array(self.ranks[:most], np.int64)
             self._seen = most, jobs, self._fitting(jobs)
         return self._seen[1:]
+
+    def next_job(self) -> Placing | None:
+        """The job to be placed next: the one that is being placed, else the head in order of submission."""
+        if self.placing is None and self.ranks:
+            return Placing(self._cluster, self.ranks[0])
+        return self.placing
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
         cluster = self._cluster
         fits: NDArray[np.bool_] = self._sizes[jobs] <= cluster.n_idle
         if not cluster.only_counts:
-            candidates = jobs[fits]
-            memory, kind = np.unique(self._memory[candidates], return_inverse=True)
-            cores = cluster.cores
-            room = np.array([capacity(cores.node_idle, cores.node_memory, amount).sum() for amount in memory])
-            fits[fits] = self._sizes[candidates] <= room[kind]
+            free, slots = cluster.cores.free_nodes(), [cluster.demands.slot(job) for job in jobs[fits].tolist()]
+            # Jobs differ in few kinds of slots, and the room for one is a pass over all nodes.
+            room = {kind: float(free.room(kind).sum()) for kind in {slot._replace(number=1) for slot in slots}}
+            fits[fits] = [room[slot._replace(number=1)] >= slot.number for slot in slots]
         return fits
+
+
+class Placing:
+    """A job whose nodes are chosen.
+
+    Attributes:
+        job: The job.
+        slots: How many equal parts of it still need a node (see :class:`hdsim.cores.Slot`).
+        total: How many it has.
+        room: (N,) how many each node could take now.
+        chosen: (N,) how many each node has been given.
+
+    Args:
+        cluster: The cluster; it must know where its idle cores are.
+        job: A queued job.
+    """
+
+    def __init__(self, cluster: Cluster, job: int) -> None:
+        slot = cluster.demands.slot(job)
+        self.job = job
+        self.total = self.slots = slot.number
+        self.cores_of_slot = slot.cores
+        self.room: Ints = cluster.cores.free_nodes().room(slot).astype(np.int64)
+        self.chosen: Ints = np.zeros(len(self.room), np.int64)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the nodes together have room for what is left of the job."""
+        return int(self.room.sum()) >= self.slots
+
+    def choose(self, node: int) -> None:
+        """Gives as much of the job to a node as it can take."""
+        slots = min(self.slots, int(self.room[node]))
+        self.chosen[node] += slots
+        self.room[node] = 0
+        self.slots -= slots
