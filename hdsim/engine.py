@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 import simpy
-from simpy.events import NORMAL
+from simpy.events import NORMAL, EventPriority
 
 from hdsim.execution import Execution
 from hdsim.progress import make_progress
@@ -43,7 +43,7 @@ class Alarm(simpy.Event):
         date: float,
         callback: Callable[[Any], None],
         value: Any = None,
-        priority: int = NORMAL,
+        priority: EventPriority = NORMAL,
     ) -> None:
         self.env = env
         self.callbacks = [callback]
@@ -63,6 +63,16 @@ class Executor(Protocol):
 
     def end(self, job: int, now: float) -> None:
         """Removes a job before its end."""
+
+    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
+        """Removes a job that will start again, with what its last checkpoint holds.
+
+        A job with steps has a checkpoint after each of them, another one after every `interval` s of its run time at
+        the reference speed; no job has any where that is None.
+
+        Returns:
+            s that are lost of those since `begin`, when it was started.
+        """
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
         """Yields (job, date at which `advance` is due) for every new job and every one whose date has moved."""
@@ -149,16 +159,18 @@ class SimBackend(simpy.Environment):
             elif now == math.inf:
                 return False
             self._now = cluster.now = now
+            happened = False
             while queue and queue[0][0] == now:
                 event = heappop(queue)[3]
                 callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
                 for callback in callbacks:
                     callback(event)
+                    happened = True
             if arrival == now:
                 arrival = self._arrive(now)
             if submitted or ended or self._called:
                 return True
-            if self._executor is not None:
+            if happened and self._executor is not None:
                 self._settle(self._executor)
 
     def _advance_by_one(self) -> bool:

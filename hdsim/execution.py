@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.cores import Placement
 from hdsim.errors import ConfigError
+from hdsim.failures import kept
 from hdsim.programs import Kind, Program, Step
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _DELAY, _PARALLEL, _SUPERSTEP = map(int, Kind)
 class _Part:
     """Tasks of a job on one processor that have the same work to do in a step."""
 
-    __slots__ = ("course", "date", "demand", "left", "lost", "processor", "rate", "since", "tasks", "work")
+    __slots__ = ("course", "date", "demand", "left", "lost", "processor", "rate", "since", "speed", "tasks", "work")
 
     def __init__(self, course: _Course, processor: int, tasks: int, work: float, demand: float) -> None:
         self.course = course
@@ -65,6 +66,8 @@ class _Part:
         self.since = 0.0
         #: When nothing is left at the present rate.
         self.date = math.inf
+        #: Share of peak speed with the processor to itself; 0 until it is known.
+        self.speed = 0.0
         #: Cores' worth of speed that contention takes from it.
         self.lost = 0.0
 
@@ -73,8 +76,8 @@ class _Course:
     """A running job on its way through its program."""
 
     __slots__ = (
-        "announced", "begun", "date", "exchanges", "index", "job", "kind", "left", "nodes", "parts", "phase", "placement",
-        "rate", "seconds", "since", "step", "steps", "tasks", "work_parts",
+        "announced", "begun", "date", "entered", "exchanges", "index", "job", "kind", "left", "nodes", "parts", "phase",
+        "placement", "rate", "seconds", "since", "step", "steps", "tasks", "work_parts",
     )  # fmt: skip
 
     def __init__(self, job: int, placement: Placement, steps: tuple[Step, ...], index: int) -> None:
@@ -87,8 +90,8 @@ class _Course:
         self.step = steps[0]
         self.kind = _PARALLEL
         self.phase = _OVER
-        #: When the present phase began.
-        self.begun = 0.0
+        #: When the present phase, and the present step, began.
+        self.begun = self.entered = 0.0
         #: Due date of the next call of `advance`, and the one last told to the engine.
         self.date = math.inf
         self.announced = math.nan
@@ -114,7 +117,8 @@ class Accounts:
         waiting: s that a task has waited on average for slower ones.
         supersteps: Supersteps done.
         uncontended: s that the steps done take with cores at peak speed and links without other jobs.
-        lost: Changes of (time in s, cores' worth of speed lost to contention, tasks exchanging messages).
+        changes: Three numbers a change, in no order: date in s, change of the cores' worth of speed that contention
+            takes, change of the number of tasks that exchange messages.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -123,7 +127,14 @@ class Accounts:
         self.waiting = [0.0] * jobs
         self.supersteps = [0] * jobs
         self.uncontended = [0.0] * jobs
-        self.lost = array("d")
+        self.changes = array("d")
+
+
+    def forget(self, job: int) -> None:
+        """Starts anew for a job that will be started again: the numbers tell of its last start."""
+        for numbers in (self.computation, self.communication, self.waiting, self.uncontended):
+            numbers[job] = 0.0
+        self.supersteps[job] = 0
 
 
 class Execution:
@@ -147,6 +158,8 @@ class Execution:
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
         self._peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
         self._courses: dict[int, _Course] = {}
+        #: Steps of interrupted jobs that need not be done again.
+        self._done: dict[int, int] = {}
         self._network = network
         self._model = _Speeds(platform, contention) if contention is not None else None
         self._residents: list[dict[_Part, None]] = [{} for _ in range(platform.n_processors)]
@@ -154,21 +167,18 @@ class Execution:
         self._slow = [False] * platform.n_processors
         self._touched: dict[int, None] = {}
         self._news: dict[_Course, None] = {}
-        self._lost = 0.0
-        self._exchanging = 0
-        self._changed = False
 
     # What the engine calls
 
-    def start(self, job: int, placement: Placement, now: float, step: int = 0) -> None:
-        """Starts a job, at the first of its steps or a later one; `settle` will tell its first date."""
+    def start(self, job: int, placement: Placement, now: float) -> None:
+        """Starts a job, or goes on with one that was interrupted; `settle` will tell its first date."""
         program = self._program[job]
         if program is None:
             kind = Kind.DELAY if self._fixed[job] else Kind.TOGETHER
             steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
         else:
             steps = program.steps
-        course = self._courses[job] = _Course(job, placement, steps, step)
+        course = self._courses[job] = _Course(job, placement, steps, self._done.get(job, 0))
         self._begin(course, now)
 
     def advance(self, job: int, now: float) -> bool:
@@ -176,8 +186,11 @@ class Execution:
         course = self._courses[job]
         course.announced = math.nan
         phase = course.phase
+        if phase == _COMPUTING and course.date > now:
+            self._news[course] = None
+            return False
         if phase == _COMPUTING:
-            if not self._finish(course, max(now, course.date)):
+            if not self._finish(course, now):
                 self._news[course] = None
                 return False
             self._computed(course, now)
@@ -189,7 +202,7 @@ class Execution:
             if phase == _EXCHANGING:
                 self._at_barrier(course, now)
             else:
-                self._leave_processors(course)
+                self._leave_processors(course, now)
                 self._end_parallel(course, now)
         if course.phase != _OVER:
             return False
@@ -205,16 +218,28 @@ class Execution:
         if course.phase in (_EXCHANGING, _WAITING):
             accounts.communication[job] += seconds
             if course.phase == _EXCHANGING:
-                self._count_exchanging(-course.tasks)
+                accounts.changes.extend((now, 0.0, -course.tasks))
         elif course.phase != _OVER:
             accounts.computation[job] += seconds
         if self._network is not None and course.phase in (_EXCHANGING, _TOGETHER):
             self._network.end(job, now)
-        self._leave_processors(course)
+        self._leave_processors(course, now)
 
-    def completed(self, job: int) -> int:
-        """Steps that a running job has done."""
-        return self._courses[job].index
+    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
+        """Removes a job that will start again; see :meth:`hdsim.engine.Executor.interrupt`."""
+        course = self._courses[job]
+        lost = now - begin
+        if interval is not None and self._program[job] is not None:
+            self._done[job] = course.index
+            lost = now - course.entered
+        elif interval is not None:
+            done = course.step.longest - course.left + course.rate * (now - course.since)
+            saved = kept(done, interval)
+            self._runtime[job] -= saved
+            lost *= 1 - saved / done if saved else 1.0
+        self.end(job, now)
+        self.accounts.forget(job)
+        return lost
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
         """Brings speeds up to date after starts, advances and ends of the instant `now`.
@@ -232,15 +257,13 @@ class Execution:
                 elif course.phase == _TOGETHER:
                     self._set_pace(course)
                     continue
-                if course.date != course.announced:
+                # A call that comes too early finds nothing to do; most dates that move later move again before it.
+                if not course.date >= course.announced:
                     course.announced = course.date
                     yield course.job, max(course.date, now)
         if self._network is not None:
             for key, seconds in self._network.settle(now):
                 yield key, now + seconds  # type: ignore[misc]
-        if self._changed:
-            self._changed = False
-            self.accounts.lost.extend((now, self._lost, self._exchanging))
 
     # Steps
 
@@ -248,7 +271,7 @@ class Execution:
         """Begins the next step, and those after it as long as they take no time."""
         while course.index < len(course.steps):
             step = course.step = course.steps[course.index]
-            course.begun = now
+            course.begun = course.entered = now
             course.kind = int(step.kind)
             if step.longest:
                 self._compute(course, step, now)
@@ -278,14 +301,26 @@ class Execution:
         model = self._model
         for part in course.parts:
             # The tasks of a parallel task have no date of their own.
-            part.left = math.inf if together else part.work
-            part.rate, part.since, part.date = 0.0, now, math.inf
-            if model is not None:
-                self._residents[part.processor][part] = None
-                self._touched[part.processor] = None
-            else:
-                part.rate = self._peak[part.processor]
-                part.date = now + part.left / part.rate
+            part.left = left = math.inf if together else part.work
+            part.since = now
+            processor = part.processor
+            if model is None:
+                part.rate = rate = self._peak[processor]
+                part.date = now + left / rate
+                continue
+            residents = self._residents[processor]
+            if residents:
+                part.rate, part.date = 0.0, math.inf
+                self._touched[processor] = None
+                residents[part] = None
+                continue
+            residents[part] = None
+            if not part.speed:
+                part.speed = model.of(processor, residents)[part.demand]
+            part.rate = rate = self._peak[processor] * part.speed
+            part.date = now + left / rate
+            self._slow[processor] = part.speed < 1.0
+            self._count_lost(part, part.tasks * (1.0 - part.speed), now)
         if together:
             course.left, course.rate, course.since = step.longest, 0.0, now
             if step.pattern is not None and self._network is not None:
@@ -293,17 +328,18 @@ class Execution:
                 self._network.start_parallel(course.job, step.longest, self._messages(course, step), now)
         self._news[course] = None
 
-    def _finish(self, course: _Course, date: float) -> bool:
-        """Lets the tasks go that have done their work at `date`; True when none is left."""
+    def _finish(self, course: _Course, now: float) -> bool:
+        """Lets the tasks go that have done their work; True when none is left."""
+        date = max(now, course.date)
         if course.kind != _SUPERSTEP:
-            self._leave_processors(course)
+            self._leave_processors(course, now)
             return True
         done = True
         for part in course.parts:
             if part.date > date:
                 done = False
             elif self._model is not None and part in self._residents[part.processor]:
-                self._leave(part)
+                self._leave(part, now)
         return done
 
     def _computed(self, course: _Course, now: float) -> None:
@@ -341,12 +377,12 @@ class Execution:
             if messages.alone > 0:
                 self._network.start_phase(course.job, messages, now)
                 course.phase = _EXCHANGING
-                self._count_exchanging(course.tasks)
+                self.accounts.changes.extend((now, 0.0, course.tasks))
                 return
         self._wait(course, now, (pattern.h * step.gap if pattern is not None and self._network is None else 0.0))
 
     def _at_barrier(self, course: _Course, now: float) -> None:
-        self._count_exchanging(-course.tasks)
+        self.accounts.changes.extend((now, 0.0, -course.tasks))
         self._wait(course, now, 0.0)
         if course.phase == _OVER:
             self._begin(course, now)
@@ -408,19 +444,21 @@ class Execution:
             found = course.exchanges[step.pattern] = self._network.phase(step.pattern.between(course.nodes))
         return found
 
-    def _leave_processors(self, course: _Course) -> None:
+    def _leave_processors(self, course: _Course, now: float) -> None:
         if self._model is not None:
             for part in course.parts:
                 if part in self._residents[part.processor]:
-                    self._leave(part)
+                    self._leave(part, now)
 
-    def _leave(self, part: _Part) -> None:
+    def _leave(self, part: _Part, now: float) -> None:
         processor = part.processor
-        del self._residents[processor][part]
+        residents = self._residents[processor]
+        del residents[part]
         # Where nobody was slowed down, one less changes nothing.
         if self._slow[processor]:
-            self._touched[processor] = None
-            self._count_lost(part, 0.0)
+            if residents:
+                self._touched[processor] = None
+            self._count_lost(part, 0.0, min(part.date, now))
 
     def _share_processors(self, now: float) -> None:
         """Gives the tasks on processors their speeds where tasks have come or gone."""
@@ -432,6 +470,7 @@ class Execution:
             # Tasks that ended while they disturbed nobody are still here.
             for part in [part for part in residents if part.date <= now]:
                 del residents[part]
+                self._count_lost(part, 0.0, part.date)
             if not residents:
                 self._slow[processor] = False
                 continue
@@ -443,7 +482,7 @@ class Execution:
                 slow = slow or speed < 1.0
                 rate = peak * speed
                 if rate != part.rate:
-                    self._count_lost(part, part.tasks * (1.0 - speed))
+                    self._count_lost(part, part.tasks * (1.0 - speed), now)
                     part.left = max(part.left - part.rate * (now - part.since), 0.0)
                     part.since, part.rate = now, rate
                     part.date = now + part.left / rate
@@ -453,15 +492,17 @@ class Execution:
     def _next_date(self, course: _Course, now: float) -> None:
         """Finds when a computing job needs attention next."""
         if course.kind == _SUPERSTEP:
-            # A task that ends before the others matters at once only where tasks slow each other down.
+            # A task that ends before the others matters at once only where it slows tasks of others down.
             last, first = now, math.inf
+            slow, residents = self._slow, self._residents
             for part in course.parts:
                 date = part.date
                 if date > now:
-                    last = max(last, date)
-                    if self._slow[part.processor]:
-                        first = min(first, date)
-            course.date = min(first, last)
+                    if date > last:
+                        last = date
+                    if date < first and slow[part.processor] and len(residents[part.processor]) > 1:
+                        first = date
+            course.date = first if first < last else last
             return
         pace = 1.0 if course.kind == _DELAY else self._pace(course)
         if pace != course.rate:
@@ -486,17 +527,10 @@ class Execution:
             if part.work
         )
 
-    # Accounts
-
-    def _count_lost(self, part: _Part, lost: float) -> None:
+    def _count_lost(self, part: _Part, lost: float, date: float) -> None:
         if lost != part.lost:
-            self._lost += lost - part.lost
+            self.accounts.changes.extend((date, lost - part.lost, 0.0))
             part.lost = lost
-            self._changed = True
-
-    def _count_exchanging(self, tasks: int) -> None:
-        self._exchanging += tasks
-        self._changed = True
 
 
 class _Speeds:
