@@ -251,6 +251,15 @@ class LearningAgent(Agent):
         used = {field.name for field in fields(LearningAgent)} - {"num_envs"}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in used}
 
+    def n_parameters(self) -> int:
+        """Numbers that are learned."""
+        return sum(
+            parameter.numel()
+            for name in self.weights
+            if hasattr(getattr(self, name), "parameters")
+            for parameter in getattr(self, name).parameters()
+        )
+
     def trained(self) -> dict[str, Any]:
         """All that a replay needs, as a tree for :mod:`hdsim.checkpoint`."""
         observation = self.shapes.observation

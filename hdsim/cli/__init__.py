@@ -19,6 +19,7 @@ from hdsim.errors import BackendError, HdsimError, nearest
 # One line each: `hdsim --help` must not import what the subcommands need. A command a-b is a_b in module hdsim.cli.a_b.
 SUBCOMMANDS = {
     "run": "Replay a workload on a platform with an agent; -m runs a sweep.",
+    "train": "Train a learning agent, then evaluate it.",
     "compare": "Compare runs or sweeps in one table and one figure.",
     "report": "Write report.html, or static figures, of a run.",
     "platform": "Show, validate or convert a platform file.",

@@ -83,6 +83,10 @@ _TEXTS = Rule(
     "a list of texts such as [--quiet]",
     lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
 )
+_WHOLES = Rule(
+    "a list of whole numbers such as [0, 1024]",
+    lambda value: isinstance(value, list) and len(value) > 0 and all(_whole(0).accepts(number) for number in value),
+)
 
 # The keys hdsim itself reads. The open groups are not among them: their further keys belong to the class they name.
 RULES: dict[str, Rule | dict[str, Rule]] = {
@@ -112,6 +116,23 @@ RULES: dict[str, Rule | dict[str, Rule]] = {
     },
 }
 OPEN_GROUPS = ("agent", "contention", "network")
+# What `hdsim train` reads besides; the keys of `env` belong to the environment and its task.
+TRAINING_RULES: dict[str, Rule | dict[str, Rule]] = {
+    "train": {
+        "steps": _whole(1),
+        "traces": _TEXTS | _NULL,
+        "window_jobs": _whole(1) | _NULL,
+        "validation": _whole(0) | _WHOLES,
+        "test": _whole(1) | _WHOLES,
+        "metric": _TEXT | _NULL,
+        "baselines": _TEXTS | _NULL,
+        "scale_rewards": _FLAG,
+        "log_every": _whole(1),
+        "evaluate_every": _whole(1),
+        "checkpoint_every": _whole(1),
+        "tensorboard": _FLAG,
+    },
+}
 # Which of the backend's keys each backend takes.
 KEYS_OF_BACKEND = {
     "sim": ("name", "kill_at_walltime", "batch_events"),
@@ -133,13 +154,14 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     faults: list[ConfigError] = []
     checked: dict[str, Any] = {}
-    top_level = (*RULES, *OPEN_GROUPS)
+    rules = RULES | (TRAINING_RULES if "train" in config else {})
+    top_level = (*rules, *OPEN_GROUPS, "env")
     for key in config:
         if key not in top_level:
             faults.append(_unknown_key(str(key), top_level))
     for key in top_level:
         value = config.get(key)
-        rule = RULES.get(key)
+        rule = rules.get(key)
         if isinstance(rule, Rule):
             checked[key] = _check_value(key, value, rule, faults)
         elif not isinstance(value, Mapping):
@@ -225,6 +247,10 @@ class Composer:
         with _explained("hydra.run.dir"):
             Path(composed.hydra.run.dir)
         return plain(composed)
+
+    def run_directory(self, overrides: Sequence[str]) -> Path:
+        """Returns the directory of a run."""
+        return Path(self._compose(overrides, RunMode.RUN).hydra.run.dir)
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration asks for a sweep by itself (``hydra.mode``), as an experiment may."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -37,30 +37,35 @@ def _options() -> str:
     return "\n\n".join(["Groups and their options:", *lines])
 
 
-@click.command(epilog=_options())
-@click.option("-m", "--multirun", is_flag=True, help="Run a sweep: every combination of KEY=VALUE,VALUE,...")
-@click.option("-c", "--cfg", type=click.Choice(["job", "hydra", "all"]), help="Print the configuration and stop.")
-@click.option("--resolve", "resolved", is_flag=True, help="With --cfg: print values instead of ${references}.")
-@click.option("-p", "--package", help="With --cfg: print this part only.")
-@click.option(
-    "-i",
-    "--info",
-    type=click.Choice(["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]),
-    help="Print where the configuration comes from and stop.",
-)
-@click.option("-cd", "--config-dir", help="A folder laid out like conf/ with options of your own.")
-@click.option("-cn", "--config-name", default="config", help="Another primary configuration than config.yaml.")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-def run(
-    overrides: tuple[str, ...],
-    multirun: bool,
-    cfg: str | None,
-    resolved: bool,
-    package: str | None,
-    info: str | None,
-    config_dir: str | None,
-    config_name: str,
-) -> None:
+def configured(command: Callable[..., None]) -> click.Command:
+    """Makes a command of a function that takes Hydra's options and overrides."""
+    for decorate in (
+        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]..."),
+        click.option(
+            "-cn", "--config-name", default=None, help="Another primary configuration than the command's own."
+        ),
+        click.option("-cd", "--config-dir", help="A folder laid out like conf/ with options of your own."),
+        click.option(
+            "-i",
+            "--info",
+            type=click.Choice(["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]),
+            help="Print where the configuration comes from and stop.",
+        ),
+        click.option("-p", "--package", help="With --cfg: print this part only."),
+        click.option("--resolve", "resolved", is_flag=True, help="With --cfg: print values instead of ${references}."),
+        click.option(
+            "-c", "--cfg", type=click.Choice(["job", "hydra", "all"]), help="Print the configuration and stop."
+        ),
+        click.option("-m", "--multirun", is_flag=True, help="Run a sweep: every combination of KEY=VALUE,VALUE,..."),
+        click.command(epilog=_options()),
+    ):
+        command = decorate(command)
+    assert isinstance(command, click.Command)
+    return command
+
+
+@configured
+def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
     """Replays a workload on a platform with an agent and writes a run directory.
 
     \b
@@ -72,6 +77,34 @@ def run(
     An agent goes by a short name (fcfs, sjf, saf, f1, wfp3, easy, conservative, easy-sjf, shortest-high_gflops, ...),
     by agent.path=FILE.py or by agent._target_=package.Class. All keys are in docs/configuration.md.
     """  # noqa: D301 - click reads the backspace character
+    launch(REPLAY, overrides, config_name=config_name or "config", **options)
+
+
+def launch(
+    work: Work,
+    overrides: Sequence[str],
+    *,
+    config_name: str,
+    config_dir: str | None,
+    multirun: bool,
+    cfg: str | None,
+    resolved: bool,
+    package: str | None,
+    info: str | None,
+) -> None:
+    """Does a command's work on one configuration or a sweep of them, or prints the configuration.
+
+    Args:
+        work: What to do.
+        overrides: The user's.
+        config_name: Primary configuration.
+        config_dir: See `configured` for this one and the others.
+        multirun: A sweep.
+        cfg: Print that part of the configuration.
+        resolved: With `cfg`.
+        package: With `cfg`.
+        info: Print that about the configuration.
+    """
     from hdsim.cli.config import Composer
 
     composer = Composer(config_dir, config_name)
@@ -81,9 +114,9 @@ def run(
     elif info:
         composer.info(given, info)
     elif multirun or composer.is_sweep(given):
-        _sweep(composer, given)
+        _sweep(work, composer, given)
     else:
-        _single(composer, given)
+        _single(work, composer, given)
 
 
 @dataclass(frozen=True)
@@ -112,6 +145,23 @@ class Outcome:
     skipped: bool = False
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a command does with a configuration.
+
+    Attributes:
+        prepare: Reads and makes everything it names, among it a `platform` and a `workload`.
+        perform: Does it in a run directory; returns the replay to keep there and what its manifest is to tell.
+        conclude: Tells the user how it went.
+        resumes: What there is of an earlier run in the directory is to be used.
+    """
+
+    prepare: Callable[[Mapping[str, Any]], Any]
+    perform: Callable[[Mapping[str, Any], Any, Path], tuple[Result, dict[str, Any]]]
+    conclude: Callable[[Any, Outcome], None]
+    resumes: bool = False
+
+
 def prepare(config: Mapping[str, Any]) -> Inputs:
     """Reads and makes everything a configuration names, so that a mistake in it is found before anything is written.
 
@@ -121,19 +171,36 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
     from hdsim.agent import make_agent
     from hdsim.replay import make_contention, make_network
 
-    platform_key = _platform_key(config)
-    platform = _platform(*platform_key)
+    platform = read_platform(config)
     agent = make_agent(config["agent"])
     make_contention(config["contention"], platform)
     make_network(config["network"], platform)
-    options = {key: value for key, value in config["workload"].items() if key != "path"}
-    path = resolve("workloads", config["workload"]["path"], where="workload.path")
-    workload = _workload(path, platform_key, (*options.items(), ("seed", config["seed"])))
+    workload = read_workload(config, config["workload"]["path"])
     if config["backend"]["name"] == "batsim":
         from hdsim.batsim.backend import Settings, check
 
         check(Settings.of(config["backend"]), platform, workload, config["contention"])
     return Inputs(platform, workload, agent)
+
+
+def read_platform(config: Mapping[str, Any]) -> Platform:
+    """Reads the platform of a configuration.
+
+    Raises:
+        HdsimError: There is none, or it cannot be used.
+    """
+    return _platform(*_platform_key(config))
+
+
+def read_workload(config: Mapping[str, Any], name: str, where: str = "workload.path") -> Workload:
+    """Reads a trace as a configuration says.
+
+    Raises:
+        HdsimError: There is none, or it cannot be used.
+    """
+    options = {key: value for key, value in config["workload"].items() if key != "path"}
+    path = resolve("workloads", name, where=where)
+    return _workload(path, _platform_key(config), (*options.items(), ("seed", config["seed"])))
 
 
 def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
@@ -155,8 +222,8 @@ def _workload(path: Path, platform_key: tuple[Path, str | None], options: tuple[
     return load_workload(path, _platform(*platform_key), **dict(options))
 
 
-def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outcome:
-    """Replays in a run directory; a failure is kept there and returned.
+def execute(work: Work, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
+    """Works in a run directory; a failure is kept there and returned.
 
     Raises:
         KeyboardInterrupt: A signal came; the jobs finished so far are in the directory.
@@ -167,11 +234,11 @@ def execute(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Outco
     run = RunDirectory(directory)
     run.start(config, inputs.platform, inputs.workload)
     try:
-        result, facts = _replay(config, inputs, directory)
+        result, facts = work.perform(config, inputs, directory)
         run.finish(result, **facts)
     except Interrupted as stopped:
         run.interrupt(stopped.result, stopped.signal)
-        stopped.args = (f"{stopped}; the jobs finished by then are in {_shown(directory)}",)
+        stopped.args = (f"{stopped}; the jobs finished by then are in {shown(directory)}",)
         raise
     except KeyboardInterrupt as error:
         run.fail(error)
@@ -204,33 +271,51 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
     return simulate(inputs.platform, inputs.workload, inputs.agent, **options), {}
 
 
-def _single(composer: Composer, given: Sequence[str]) -> None:
-    config = composer.compose(given)
-    inputs = prepare(config)
-
-    def task(_: DictConfig) -> Outcome:
-        return execute(config, inputs, _directory())
-
-    with _stoppable():
-        outcome: Outcome = composer.run(given, task)
-    if outcome.error:
-        raise outcome.error
+def _conclude(inputs: Inputs, outcome: Outcome) -> None:
     workload, platform = inputs.workload, inputs.platform
     click.echo(
         f"{len(workload):,} jobs of {Path(workload.source).name} on {platform.name}, {platform.n_cores:,} cores\n"
     )
     click.echo(_metrics_table(outcome.metrics))
-    click.echo(f"\nrun directory  {_shown(outcome.directory)}")
-    click.echo(f"report         hdsim report {_shown(outcome.directory)}")
+    click.echo(f"\nrun directory  {shown(outcome.directory)}")
+    click.echo(f"report         hdsim report {shown(outcome.directory)}")
 
 
-def _sweep(composer: Composer, given: Sequence[str]) -> None:
+REPLAY = Work(prepare, _replay, _conclude)
+
+
+def _single(work: Work, composer: Composer, given: Sequence[str]) -> None:
+    config = composer.compose(given)
+    inputs = work.prepare(config)
+
+    def task(_: DictConfig) -> Outcome:
+        return _finished_before(work, config, _directory()) or execute(work, config, inputs, _directory())
+
+    with _stoppable():
+        outcome: Outcome = composer.run(given, task)
+    if outcome.error:
+        raise outcome.error
+    work.conclude(inputs, outcome)
+
+
+def _finished_before(work: Work, config: Mapping[str, Any], directory: Path) -> Outcome | None:
+    """The outcome of an earlier run of the same configuration in the directory, where that is to be used."""
+    from hdsim.rundir import RunDirectory
+
+    run = RunDirectory(directory)
+    if not (work.resumes and run.finished_with(config)):
+        return None
+    click.echo(f"{shown(directory)}: finished before")
+    return Outcome(directory, run.metrics())
+
+
+def _sweep(work: Work, composer: Composer, given: Sequence[str]) -> None:
     directory, runs = composer.sweep(given)
     configs = [composer.compose(overrides) for overrides in runs]
-    _check_all(configs)
+    _check_all(work, configs)
     click.echo(f"{len(runs)} runs in {directory}")
     with _stoppable(f"; the same command with hydra.sweep.dir={directory} goes on where it stopped"):
-        outcomes: list[Outcome] = composer.multirun(given, partial(_sweep_task, total=len(runs)))
+        outcomes: list[Outcome] = composer.multirun(given, partial(_sweep_task, work=work, total=len(runs)))
     click.echo(_sweep_table([outcome for outcome in outcomes if not outcome.error], directory))
     click.echo(f"\ncompare        hdsim compare {directory}")
     failed = [outcome for outcome in outcomes if outcome.error]
@@ -241,7 +326,7 @@ def _sweep(composer: Composer, given: Sequence[str]) -> None:
         raise click.exceptions.Exit(2 if all(isinstance(run.error, HdsimError) for run in failed) else 1)
 
 
-def _check_all(configs: Sequence[Mapping[str, Any]]) -> None:
+def _check_all(work: Work, configs: Sequence[Mapping[str, Any]]) -> None:
     """Finds what can be found wrong with the runs of a sweep without reading every file.
 
     Raises:
@@ -249,14 +334,14 @@ def _check_all(configs: Sequence[Mapping[str, Any]]) -> None:
     """
     from hdsim.agent import make_agent
 
-    prepare(configs[0])
+    work.prepare(configs[0])
     for config in configs[1:]:
         resolve("platforms", config["platform"]["path"], where="platform.path")
         resolve("workloads", config["workload"]["path"], where="workload.path")
         make_agent(config["agent"])
 
 
-def _sweep_task(composed: DictConfig, total: int) -> Outcome:
+def _sweep_task(composed: DictConfig, work: Work, total: int) -> Outcome:
     """One run of a sweep; whatever happens to it, the others go on."""
     from hydra.core.hydra_config import HydraConfig
 
@@ -271,12 +356,12 @@ def _sweep_task(composed: DictConfig, total: int) -> Outcome:
         return Outcome(directory, run.metrics())
     click.echo(label)
     try:
-        inputs = prepare(config)
+        inputs = work.prepare(config)
     except Exception as error:
         run.start(config)
         run.fail(error)
         return Outcome(directory, {}, error)
-    return execute(config, inputs, directory)
+    return execute(work, config, inputs, directory)
 
 
 def _directory() -> Path:
@@ -352,5 +437,6 @@ def _name(directory: Path, parent: Path) -> str:
     return str(directory.relative_to(parent.absolute()))
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
+    """A path as users see it: relative to where they are, if it lies below."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
