@@ -79,12 +79,17 @@ def kept(work: float, interval: float) -> float:
 class Failures(ABC):
     """What every model of failures has in common: how jobs recover.
 
+    Attributes:
+        platform: The platform.
+        checkpoint_interval: s of run time at the reference speed between two checkpoints of a job without steps,
+            infinite where only jobs with steps have any; None: no job has any.
+
     Args:
         platform: The platform of the replay. The settings of the model's file in ``conf/failures`` follow as keyword
             arguments.
         recovery: ``resubmit``: an interrupted job runs again from its start; ``checkpoint``: from its last checkpoint.
         checkpoint_interval: Time between two checkpoints of a job, in s of its run time at the reference speed or with
-            a unit (``1h``); None: such a job has none. BSP jobs have one at the end of every superstep instead.
+            a unit (``1h``); None: such a job has none. Jobs with steps have one after every superstep instead.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -101,10 +106,11 @@ class Failures(ABC):
         if checkpoint_interval is not None and recovery != "checkpoint":
             raise ConfigError("only failures.recovery=checkpoint has checkpoints", where="failures.checkpoint_interval")
         self.platform = platform
-        self.checkpoints = recovery == "checkpoint"
-        self.checkpoint_interval = (
-            math.inf if checkpoint_interval is None else _duration("checkpoint_interval", checkpoint_interval)
-        )
+        self.checkpoint_interval: float | None = None
+        if checkpoint_interval is not None:
+            self.checkpoint_interval = _duration("checkpoint_interval", checkpoint_interval)
+        elif recovery == "checkpoint":
+            self.checkpoint_interval = math.inf
 
     @abstractmethod
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:

@@ -84,16 +84,19 @@ class Progress(ABC):
         del self._left[job], self._rate[job], self._since[job]
         self._new.pop(job, None)
 
-    def interrupt(self, job: int, now: float, begin: float, interval: float) -> float:
-        """Removes a job, running since `begin`, that will start again at its last checkpoint; returns the s lost.
+    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
+        """Removes a job that will start again; see :meth:`hdsim.engine.Executor.interrupt`.
 
         Where its speed has changed, the work lost is taken to have cost as much time as the rest.
         """
-        done = self._runtime[job] - self._left[job] + self._rate[job] * (now - self._since[job])
-        saved = kept(done, interval)
-        self._runtime[job] -= saved
+        lost = now - begin
+        if interval is not None:
+            done = self._runtime[job] - self._left[job] + self._rate[job] * (now - self._since[job])
+            saved = kept(done, interval)
+            self._runtime[job] -= saved
+            lost *= 1 - saved / done if saved else 1.0
         self.end(job, now)
-        return (now - begin) * (1 - saved / done) if saved else now - begin
+        return lost
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
         """Brings speeds up to date after starts and ends at time `now`.

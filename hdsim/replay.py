@@ -20,6 +20,8 @@ from hdsim.contention import Contention
 from hdsim.cores import OrderedCores
 from hdsim.engine import SimBackend
 from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
+from hdsim.failing import FailingBackend
+from hdsim.failures import Failures
 from hdsim.network import Network
 from hdsim.plugins import Kind
 from hdsim.resources import folder
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Which of the streams of random numbers of a seed the outages of nodes have.
+_OUTAGES = 1
 #: Instants between two looks at the progress bar's clock.
 _INSTANTS_PER_LOOK = 512
 
@@ -69,6 +73,7 @@ def simulate(
     *,
     contention: str | Mapping[str, Any] = "none",
     network: str | Mapping[str, Any] = "none",
+    failures: str | Mapping[str, Any] = "none",
     seed: int = 0,
     kill_at_walltime: bool = False,
     batch_events: bool = True,
@@ -84,6 +89,7 @@ def simulate(
         agent: An agent object, a name or settings; see :func:`hdsim.agent.make_agent`.
         contention: Name of a file in ``conf/contention``, or its content as a mapping.
         network: Name of a file in ``conf/network``, or its content as a mapping.
+        failures: Name of a file in ``conf/failures``, or its content as a mapping.
         seed: Seed of everything random in the replay.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
@@ -95,12 +101,12 @@ def simulate(
         The result.
 
     Raises:
-        ConfigError: An unknown agent, policy, contention or network model.
+        ConfigError: An unknown agent, policy, contention, network or failure model.
         DecisionError: The agent asked for something impossible.
         WorkloadError: There is no job.
         Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
     """
-    stage = set_stage(platform, workload, agent, contention=contention, network=network, seed=seed)
+    stage = set_stage(platform, workload, agent, contention=contention, network=network, failures=failures, seed=seed)
     cluster, order = stage.cluster, stage.agent.strict_order
 
     def play(stop: list[int], bar: ReplayBar) -> None:
@@ -113,16 +119,7 @@ def simulate(
 
             replay_in_order(cluster, cluster.cores, order, durations, finals, stage.impossible, look)
         else:
-            backend = SimBackend(
-                platform,
-                workload,
-                cluster,
-                contention=stage.contention,
-                network=stage.network,
-                kill_at_walltime=kill_at_walltime,
-                batch_events=batch_events,
-                impossible=stage.impossible.tolist(),
-            )
+            backend = stage.backend(kill_at_walltime=kill_at_walltime, batch_events=batch_events)
             replay(backend, cluster, stage.agent, stop, bar, check=check)
 
     return perform(play, cluster, progress=progress, config=config)
@@ -137,14 +134,34 @@ class Stage:
         cluster: The state before the first event.
         contention: Contention model; None also where there is nothing to contend for.
         network: Network model; None also where nobody sends a message.
+        failures: Failure model, None where no node fails.
         impossible: Jobs that do not fit on the empty platform.
+        seed: Seed of the replay.
     """
 
     agent: Agent
     cluster: Cluster
     contention: Contention | None
     network: Network | None
+    failures: Failures | None
     impossible: NDArray[np.int64]
+    seed: int
+
+    def backend(self, *, kill_at_walltime: bool, batch_events: bool) -> SimBackend:
+        """Makes the simulating backend; see :func:`simulate` for the arguments."""
+        cluster = self.cluster
+        options: dict[str, Any] = {
+            "contention": self.contention,
+            "network": self.network,
+            "kill_at_walltime": kill_at_walltime,
+            "batch_events": batch_events,
+            "impossible": self.impossible.tolist(),
+        }
+        if self.failures is None:
+            return SimBackend(cluster.platform, cluster.workload, cluster, **options)
+        # Outages have random numbers of their own, whatever the scheduler draws.
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,)))
+        return FailingBackend(cluster.platform, cluster.workload, cluster, failures=self.failures, rng=rng, **options)
 
 
 def set_stage(
@@ -154,6 +171,7 @@ def set_stage(
     *,
     contention: str | Mapping[str, Any],
     network: str | Mapping[str, Any] = "none",
+    failures: str | Mapping[str, Any] = "none",
     seed: int,
 ) -> Stage:
     """Makes agent, models and cluster; see :func:`simulate` for the arguments and the errors."""
@@ -166,19 +184,21 @@ def set_stage(
     links = make_network(network, platform)
     if not workload.has_programs:
         links = None
+    breakdowns = make_failures(failures, platform)
     cluster = Cluster(
         platform,
         workload,
         core_policy=agent.core_policy,
         fixed_policy=agent.fixed_policy,
         needs_processors=model is not None or workload.has_programs,
+        nodes_fail=breakdowns is not None,
         rng=np.random.default_rng(seed),
     )
     possible = cores_with_memory(platform, workload.memory, workload.requested_cores, workload.requested_gpus)
     impossible = np.flatnonzero(workload.requested_cores > possible)
     if len(impossible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
-    return Stage(agent, cluster, model, links, impossible)
+    return Stage(agent, cluster, model, links, breakdowns, impossible, seed)
 
 
 def perform(
@@ -211,7 +231,7 @@ def perform(
         done = result(interrupted=bool(stop))
     if stop:
         raise Interrupted(done, stop[0])
-    if cluster.queue:
+    if cluster.queue and not cluster.down:
         log.warning("%d jobs were never started by the agent", len(cluster.queue))
     return done
 
@@ -272,6 +292,16 @@ def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network |
         ConfigError: There is no such model.
     """
     made: Network | None = _make_model(Kind("network", Network, "hdsim.network.Network"), spec, platform)
+    return made
+
+
+def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures | None:
+    """Makes a failure model from the name of its file in ``conf/failures`` or from that file's content.
+
+    Raises:
+        ConfigError: There is no such model.
+    """
+    made: Failures | None = _make_model(Kind("failures", Failures, "hdsim.failures.Failures"), spec, platform)
     return made
 
 

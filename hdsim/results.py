@@ -255,6 +255,6 @@ def _cut_short(cluster: Cluster) -> Attempts:
     if not cluster.interruptions:
         return Attempts.none()
     job, placements, start, end, lost = zip(*cluster.interruptions, strict=True)
-    sizes = np.array([len(placement.cores) for placement in placements], np.int64)
+    sizes = np.array([len(placement.ids) for placement in placements], np.int64)
     cores = cluster.cores.cores_of(placements, sizes)
     return Attempts(np.array(job, np.int64), np.array(start), np.array(end), sizes, cores, np.array(lost))

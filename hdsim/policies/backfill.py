@@ -4,6 +4,9 @@ Estimates are made at the speed of the cores a job would be given; where memory 
 reservations count the cores, the memory and the GPUs of every node, otherwise cores alone. On a homogeneous platform
 without memory limits these are the textbook algorithms: EASY (Lifka 1995; Mu'alem and Feitelson 2001) and
 conservative backfilling.
+
+Nobody knows when a node that is down will be repaired: reservations are made on the nodes that are up, and made anew
+when a node fails or is repaired. A job that does not fit on the nodes that are up has no reservation until then.
 """
 
 from __future__ import annotations
@@ -110,6 +113,8 @@ class Easy:
             self._head = -1
             for job in ended:
                 self._ends.remove(job)
+        if cluster.node_changes:
+            self._head = -1
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts what does not delay the head.
@@ -151,7 +156,7 @@ class _SpareCores:
     """Reservation of the head where only the number of cores matters.
 
     Attributes:
-        shadow: When the head can start, s.
+        shadow: When the head can start, s; infinite if nobody knows.
         extra: Cores left over at that time.
     """
 
@@ -165,6 +170,8 @@ class _SpareCores:
                 break
             missing -= cluster.size[job]
             self.shadow = date
+        if missing > 0:
+            self.shadow = math.inf
         self.extra = -missing
 
     def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
@@ -193,6 +200,8 @@ class _SpareNodes:
             held = cluster.running[job]
             self._spare += self._change(held.nodes, held.node_counts, cluster.demands.slot(job))
             self.shadow = date
+        if self._spare < 0:
+            self.shadow = math.inf
         self.extra = math.inf  # how many cores are left over depends on where they are
 
     def _change(self, nodes: Ints, counts: Ints, slot: Slot) -> float:
@@ -233,6 +242,8 @@ class Conservative:
     def ended(self, cluster: Cluster) -> None:
         """Forgets the jobs that have ended; an unexpected end outdates the plan."""
         now = cluster.now
+        if cluster.node_changes:
+            self._plan = None
         for job in cluster.ended:
             # A job of no time is planned to end a moment after its start, and has ended sooner.
             if self._ends.remove(job) != now or cluster.starting_time[job] == now:
@@ -298,10 +309,12 @@ class _CorePlan:
         """Finds the earliest start of a job and keeps its cores for it.
 
         Returns:
-            Start in s, and a placement if it is now.
+            Start in s, infinite if nobody knows, and a placement if it is now.
         """
         times, free = self.times, self.free
         n, duration = cluster.size[job], cluster.requested_time[job]
+        if free[-1] < n:
+            return math.inf, None
         i = 0
         while True:
             while free[i] < n:
@@ -362,7 +375,7 @@ class _NodePlan:
             last = self._split(_later(start + duration, start))
             self._add(i, last, nodes, -counts, slot)
             return start, placement
-        raise AssertionError(f"job {job} does not fit on the empty platform")
+        return math.inf, None
 
     def _choose(self, cluster: Cluster, job: int, i: int, slot: Slot) -> tuple[Ints, Ints, float, Any] | None:
         """Nodes, cores on each, duration and (for a start now) placement of a job at the start of step `i`."""
@@ -425,6 +438,8 @@ class RLScheduler:
         """Forgets the jobs that have ended."""
         for job in cluster.ended:
             self._ends.remove(job)
+        if cluster.node_changes:
+            self._head = -1
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts, in order of submission, what ends before the head's first reservation."""
