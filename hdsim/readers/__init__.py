@@ -7,7 +7,7 @@ import hashlib
 import os
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,3 +113,12 @@ def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int
 def plain(value: float) -> int | float:
     """The number as an int where it is whole, so that files say 5 rather than 5.0."""
     return int(value) if float(value).is_integer() else float(value)
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """The name, with a number behind it if it is taken."""
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate = f"{name}_{number}"
+        number += 1
+    return candidate

@@ -15,7 +15,7 @@ import numpy as np
 
 from hdsim.errors import WorkloadError
 from hdsim.programs import Compiler, Program
-from hdsim.readers import RawJobs, plain, read_bytes, write_bytes
+from hdsim.readers import RawJobs, plain, read_bytes, unused, write_bytes
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -380,7 +380,7 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
             name = made.get((*demand, requested))
             if name is None:
                 name, profiles_entry = _profile(demand, requested, reference)
-                name = _unused(name, profiles)
+                name = unused(name, profiles)
                 profiles[name] = profiles_entry
                 made[(*demand, requested)] = name
         job["profile"] = name
@@ -421,12 +421,3 @@ def _profile(demand: tuple[Any, ...], requested: float, reference: float | None)
         profile["ret"] = code
         words.append(code)
     return "_".join(["delay" if fixed else "job", *map(str, words)]), profile
-
-
-def _unused(name: str, taken: dict[str, Any]) -> str:
-    """The name, with a number behind it if a profile of the file has it already."""
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate = f"{name}_{number}"
-        number += 1
-    return candidate
