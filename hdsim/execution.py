@@ -316,7 +316,7 @@ class Execution:
                 continue
             residents[part] = None
             if not part.speed:
-                part.speed = model.of(processor, residents)[part.demand]
+                part.speed = model.of(processor, {part.demand: part.tasks})[part.demand]
             part.rate = rate = self._peak[processor] * part.speed
             part.date = now + left / rate
             self._slow[processor] = part.speed < 1.0
@@ -463,31 +463,41 @@ class Execution:
     def _share_processors(self, now: float) -> None:
         """Gives the tasks on processors their speeds where tasks have come or gone."""
         touched, self._touched = self._touched, {}
-        model, news = self._model, self._news
+        model, news, slow, changes = self._model, self._news, self._slow, self.accounts.changes
         assert model is not None
         for processor in touched:
             residents = self._residents[processor]
-            # Tasks that ended while they disturbed nobody are still here.
-            for part in [part for part in residents if part.date <= now]:
+            tasks: dict[float, int] = {}
+            over = []
+            for part in residents:
+                if part.date > now:
+                    tasks[part.demand] = tasks.get(part.demand, 0) + part.tasks
+                else:
+                    over.append(part)
+            # Tasks that ended while they disturbed nobody were still there.
+            for part in over:
                 del residents[part]
                 self._count_lost(part, 0.0, part.date)
-            if not residents:
-                self._slow[processor] = False
+            slow[processor] = False
+            if not tasks:
                 continue
-            speeds = model.of(processor, residents)
+            speeds = model.of(processor, tasks)
             peak = self._peak[processor]
-            slow = False
             for part in residents:
                 speed = speeds[part.demand]
-                slow = slow or speed < 1.0
+                if speed < 1.0:
+                    slow[processor] = True
                 rate = peak * speed
-                if rate != part.rate:
-                    self._count_lost(part, part.tasks * (1.0 - speed), now)
-                    part.left = max(part.left - part.rate * (now - part.since), 0.0)
+                before = part.rate
+                if rate != before:
+                    part.left = left = max(part.left - before * (now - part.since), 0.0)
                     part.since, part.rate = now, rate
-                    part.date = now + part.left / rate
+                    part.date = now + left / rate
                     news[part.course] = None
-            self._slow[processor] = slow
+                    lost = part.tasks * (1.0 - speed)
+                    if lost != part.lost:
+                        changes.extend((now, lost - part.lost, 0.0))
+                        part.lost = lost
 
     def _next_date(self, course: _Course, now: float) -> None:
         """Finds when a computing job needs attention next."""
@@ -549,26 +559,28 @@ class _Speeds:
         self._alike: list[int] = model.alike().tolist()
         self._known: dict[tuple[Any, ...], dict[float, float]] = {}
 
-    def of(self, processor: int, residents: dict[_Part, None]) -> dict[float, float]:
-        """Share of peak speed on a processor, by the demand of a task.
+    def of(self, processor: int, tasks: dict[float, int]) -> dict[float, float]:
+        """Share of peak speed of the tasks on a processor.
+
+        Args:
+            processor: The processor.
+            tasks: How many of its tasks ask for so many GB/s.
+
+        Returns:
+            Speeds by GB/s.
 
         Raises:
             ConfigError: The model gave a speed that is not above 0.
         """
-        tasks: dict[float, int] = {}
-        for part in residents:
-            demand = part.demand
-            tasks[demand] = tasks.get(demand, 0) + part.tasks
-        mixture = tuple(tasks.items()) if len(tasks) == 1 else tuple(sorted(tasks.items()))
-        key = (self._alike[processor], *mixture)
+        key = (self._alike[processor], *(tasks.items() if len(tasks) == 1 else sorted(tasks.items())))
         speeds = self._known.get(key)
         if speeds is None:
             if len(self._known) >= self._MOST:
                 self._known.clear()
-            speeds = self._known[key] = self._ask(processor, mixture)
+            speeds = self._known[key] = self._ask(processor, sorted(tasks.items()))
         return speeds
 
-    def _ask(self, processor: int, mixture: tuple[tuple[float, int], ...]) -> dict[float, float]:
+    def _ask(self, processor: int, mixture: list[tuple[float, int]]) -> dict[float, float]:
         model, at = self._model, np.array([processor], np.int32)
         demands = np.array([demand for demand, _ in mixture])
         counts = np.array([tasks for _, tasks in mixture])
