@@ -27,12 +27,14 @@ from hypothesis import strategies as st
 import hdsim
 from hdsim.batsim.hosts import hosts_of, load_hosts, read_xml
 from hdsim.batsim.protocol import FROM_BATSIM, format_hosts, parse_hosts, parse_message
+from hdsim.batsim.record import JobRow, Outcome
 from hdsim.batsim.server import JobFile, Options, Server, converse, read_events, read_jobs
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
 from hdsim.generators import lublin
 from hdsim.readers.batsim import jobs_of, write_batsim
 from hdsim.replay import make_contention
 from hdsim.simgrid import to_xml
+from hdsim.state import FinalState
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEDULERS = Path(__file__).resolve().parent / "batsim_schedulers"
@@ -361,13 +363,13 @@ def test_energy_follows_the_rule_of_pstates_until_they_are_set(contention: str) 
     workload = workload.replaced(original_submission_time=workload.submission_time)
     result = hdsim.simulate(platform, workload, agent="fcfs", contention=contention)
     server = replayed(platform, result, contention, Options(energy=True))
-    assert [row.finish for row in finished(server)] == pytest.approx(sorted(result.finish_time), rel=1e-9)
+    assert [outcome.finish for outcome in server.record.jobs] == pytest.approx(sorted(result.finish_time), rel=1e-9)
     joules = server._meter.read(result.end_time)  # type: ignore[union-attr]
     assert joules == pytest.approx(result.energy_joules, rel=1e-9)
 
 
-def finished(server: Server) -> list[Any]:
-    return [row for _, row in server.record._jobs]
+def finished(server: Server) -> list[tuple[JobRow, Outcome]]:
+    return [(server._describe(outcome.job), outcome) for outcome in server.record.jobs]
 
 
 def replayed(platform: hdsim.Platform, result: Any, contention: str, options: Options | None = None) -> Server:
@@ -414,10 +416,10 @@ def test_contended_runs_of_batsim(shared_data: Path, run: str) -> None:
     file = read_jobs(folder / "workload.json.gz", platform)
     server = Server(hosts_of(platform), [file], contention=make_contention("threshold", platform))
     talk(server, follow(plan))
-    assert server.record.done == len(recorded) == 1000
-    for row in finished(server):
-        assert row.start == pytest.approx(float(recorded[row.job_id]["starting_time"]), abs=3e-6)
-        assert row.finish == pytest.approx(float(recorded[row.job_id]["finish_time"]), abs=3e-6)
+    assert len(server.record.jobs) == len(recorded) == 1000
+    for row, outcome in finished(server):
+        assert outcome.start == pytest.approx(float(recorded[row.job_id]["starting_time"]), abs=3e-6)
+        assert outcome.finish == pytest.approx(float(recorded[row.job_id]["finish_time"]), abs=3e-6)
 
 
 # Platforms
@@ -765,19 +767,20 @@ def test_contract(seed: int, file: JobFile, energy: bool, one_event: bool) -> No
     assert scheduler.notes == ["no_more_static_job_to_submit"]
     ended = finished(server)
     assert len(ended) == len(file.jobs.columns["runtime"])
-    for row in ended:
-        if row.state.name == "REJECTED":
-            assert math.isnan(row.start)
+    for row, outcome in ended:
+        if outcome.state == FinalState.REJECTED:
+            assert math.isnan(outcome.start)
             continue
         profile = file.content["profiles"][row.profile]
         length = profile["delay"] if profile["type"] == "delay" else profile["cpu"] / 1e9
-        lasted = row.finish - row.start
+        lasted = outcome.finish - outcome.start
         assert lasted <= min(row.walltime, 2 * length) + 1e-9
-        if row.state.name in ("COMPLETED_SUCCESSFULLY", "COMPLETED_FAILED"):
-            assert (row.state.name == "COMPLETED_FAILED") == bool(profile["ret"])
+        state = FinalState(outcome.state).name
+        if state in ("COMPLETED_SUCCESSFULLY", "COMPLETED_FAILED"):
+            assert (state == "COMPLETED_FAILED") == bool(profile["ret"])
             if profile["type"] == "delay" or not energy:
                 assert lasted == pytest.approx(length, abs=1e-9)
-        elif row.state.name == "COMPLETED_WALLTIME_REACHED":
+        elif state == "COMPLETED_WALLTIME_REACHED":
             assert lasted == pytest.approx(row.walltime)
         else:
             assert f"w0!{row.job_id}" in scheduler.killed

@@ -56,7 +56,7 @@ class Meter:
             self._update(np.arange(len(self._joules)))
         return float(self._joules.sum())
 
-    def joules(self, hosts: Sequence[int] | NDArray[np.int64], now: float) -> float:
+    def joules(self, hosts: Sequence[int], now: float) -> float:
         """Joules of some hosts until `now`."""
         self._advance(now)
         return float(self._joules[hosts].sum())
@@ -74,7 +74,7 @@ class Meter:
         self._ruled[chosen] = self._unseen[chosen] = False
         self._update(chosen)
 
-    def set_load(self, hosts: NDArray[np.int64], loads: Floats | float, now: float, *, busy: bool) -> None:
+    def set_load(self, hosts: Sequence[int], loads: Floats | float, now: float, *, busy: bool) -> None:
         """Tells what runs on hosts.
 
         Args:
@@ -84,11 +84,12 @@ class Meter:
             busy: A job is on them.
         """
         self._advance(now)
-        self._load[hosts] = loads
-        self._busy[hosts] = busy
+        chosen = np.asarray(hosts)
+        self._load[chosen] = loads
+        self._busy[chosen] = busy
         if np.any(loads):
-            self._unseen[hosts] = False
-        self._update(self._neighbours(hosts) if self._ruled.any() else hosts)
+            self._unseen[chosen] = False
+        self._update(self._neighbours(chosen) if self._ruled.any() else chosen)
 
     def _neighbours(self, hosts: NDArray[np.int64]) -> NDArray[np.int64]:
         """All cores of the processors that hosts are on."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
+from hdsim.cores import Placement
 from hdsim.engine import SimBackend
+from hdsim.errors import DecisionError
 from hdsim.progress import CoreProgress, ProcessorProgress, Progress
 from hdsim.state import Cluster, FinalState
 
@@ -22,22 +24,70 @@ if TYPE_CHECKING:
 _NOBODY = -1
 
 
-class GrowingCluster(Cluster):
-    """A cluster to which jobs are added while it runs; they follow those of the workload."""
+class HostCores:
+    """Idle hosts where a scheduler names those that it wants; a placement is the ascending list of them.
 
-    def __init__(self, platform: Platform, workload: Workload, **settings: Any) -> None:
-        super().__init__(platform, workload, **settings)
+    Args:
+        speed: (H,) speed of each host relative to the reference.
+    """
+
+    def __init__(self, speed: NDArray[np.float64]) -> None:
+        self._speed: list[float] = speed.tolist()
+        self._idle = set(range(len(speed)))
+
+    @property
+    def n_idle(self) -> int:
+        """Idle hosts."""
+        return len(self._idle)
+
+    def placement_of(self, hosts: Sequence[int]) -> list[int]:
+        """The hosts, ascending."""
+        return sorted(hosts)
+
+    def take(self, job: int, hosts: list[int]) -> None:
+        """Makes hosts busy.
+
+        Raises:
+            DecisionError: One is already.
+        """
+        if not self._idle.issuperset(hosts):
+            raise DecisionError(f"expected idle cores, got busy {sorted(set(hosts) - self._idle)}")
+        self._idle.difference_update(hosts)
+
+    def give_back(self, job: int, hosts: list[int]) -> None:
+        """Makes hosts idle again."""
+        self._idle.update(hosts)
+
+    def slowest(self, hosts: list[int]) -> float:
+        """Relative speed of the slowest of the hosts."""
+        return min([self._speed[host] for host in hosts])
+
+    def check(self, running: Sequence[list[int]]) -> None:
+        """Asserts that every host is either idle or held by exactly one running job."""
+        held = [host for hosts in running for host in hosts]
+        assert sorted([*held, *self._idle]) == list(range(len(self._speed))), "a host is lost or held twice"
+
+
+class GrowingCluster(Cluster):
+    """A cluster to which jobs are added while it runs; they follow those of the workload.
+
+    Args:
+        platform: The platform; a scheduler names the cores that it wants.
+        workload: The jobs known from the beginning; memory is nobody's concern in Batsim.
+    """
+
+    def __init__(self, platform: Platform, workload: Workload) -> None:
+        super().__init__(platform, workload)
+        self.cores = HostCores(platform.core_gflops() / platform.reference_gflops)
         self._names: list[str] = []
 
     def add(self, jobs: Workload) -> None:
-        """Adds jobs that have not been submitted yet; memory is nobody's concern in Batsim."""
+        """Adds jobs that have not been submitted yet."""
         count = len(jobs)
         self._names += map(str, jobs.job_id.tolist())
         self.size += jobs.requested_cores.tolist()
         self.requested_time += jobs.requested_time.tolist()
         self._fixed_duration += jobs.fixed_duration.tolist()
-        self.demands.memory.extend([0.0] * count)
-        self.demands.bandwidth.extend(jobs.memory_bandwidth.tolist())
         self.starting_time += [math.nan] * count
         self.finish_time += [math.nan] * count
         self.state += [FinalState.NOT_SUBMITTED] * count
@@ -69,6 +119,7 @@ class PStates(Progress):
 
     def __init__(self, platform: Platform, workload: Workload, model: Any, share: NDArray[np.float64]) -> None:
         super().__init__(platform, workload, model)
+        self._platform = platform
         self._processor = platform.core_processor
         self._share = share.copy()
         self._changed: list[NDArray[np.int64]] = []
@@ -77,6 +128,10 @@ class PStates(Progress):
         """Adds jobs behind those known."""
         self._runtime += jobs.runtime.tolist()
         self._fixed += jobs.fixed_duration.tolist()
+
+    def start(self, job: int, placement: Any, now: float) -> None:
+        """Adds a job on a list of hosts; see :meth:`hdsim.progress.Progress.start`."""
+        super().start(job, Placement(np.array(placement, np.int64), self._platform), now)
 
     def done(self, job: int, now: float) -> float:
         """Share of a running job that is done, 0..1."""

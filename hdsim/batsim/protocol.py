@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from json.encoder import encode_basestring
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from json.encoder import encode_basestring as quote
+from types import NoneType
 from typing import Any, NamedTuple, TypeGuard
 
 from hdsim.errors import BackendError, nearest
-from hdsim.state import FinalState
 
 #: Where Batsim connects to and a scheduler binds by default.
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
@@ -22,49 +22,65 @@ DEFAULT_ENDPOINT = "tcp://localhost:28000"
 LATEST = 1e15
 #: Between the name of a workload and the job's own id.
 SEPARATOR = "!"
-#: Return code that Batsim reports for jobs that did not end by themselves.
-RETURN_CODES = {FinalState.COMPLETED_WALLTIME_REACHED: -1, FinalState.COMPLETED_KILLED: -2}
 
-_NUMBER = (int, float)
 _SHOWN = 80
+#: What no interval set has, though a number in Python may.
+_NO_HOSTS = re.compile(r"[^0-9 -]")
+_read = json.JSONDecoder().decode
 
-Kinds = Mapping[str, Mapping[str, type | tuple[type, ...]]]
+Types = tuple[type, ...]
+Kinds = Mapping[str, Mapping[str, Types]]
+
+_TEXT: Types = (str,)
+_WHOLE: Types = (int,)
+_NUMBER: Types = (float, int)
+_TRUTH: Types = (bool,)
+_OBJECT: Types = (dict,)
+_LIST: Types = (list,)
+_NAMES = {
+    _TEXT: "a text",
+    _WHOLE: "a whole number",
+    _NUMBER: "a number",
+    _TRUTH: "true or false",
+    _OBJECT: "an object",
+    _LIST: "a list",
+}
 
 #: Events that Batsim sends, with the keys that their data must have.
 FROM_BATSIM: Kinds = {
     "SIMULATION_BEGINS": {
-        "nb_resources": int,
-        "nb_compute_resources": int,
-        "nb_storage_resources": int,
-        "allow_compute_sharing": bool,
-        "allow_storage_sharing": bool,
-        "config": dict,
-        "compute_resources": list,
-        "storage_resources": list,
-        "workloads": dict,
-        "profiles": dict,
+        "nb_resources": _WHOLE,
+        "nb_compute_resources": _WHOLE,
+        "nb_storage_resources": _WHOLE,
+        "allow_compute_sharing": _TRUTH,
+        "allow_storage_sharing": _TRUTH,
+        "config": _OBJECT,
+        "compute_resources": _LIST,
+        "storage_resources": _LIST,
+        "workloads": _OBJECT,
+        "profiles": _OBJECT,
     },
-    "JOB_SUBMITTED": {"job_id": str, "job": dict},
-    "JOB_COMPLETED": {"job_id": str, "job_state": str, "return_code": int, "alloc": str},
-    "JOB_KILLED": {"job_ids": list, "job_progress": dict},
-    "RESOURCE_STATE_CHANGED": {"resources": str, "state": str},
+    "JOB_SUBMITTED": {"job_id": _TEXT, "job": _OBJECT},
+    "JOB_COMPLETED": {"job_id": _TEXT, "job_state": _TEXT, "return_code": _WHOLE, "alloc": _TEXT},
+    "JOB_KILLED": {"job_ids": _LIST, "job_progress": _OBJECT},
+    "RESOURCE_STATE_CHANGED": {"resources": _TEXT, "state": _TEXT},
     "REQUESTED_CALL": {},
     "ANSWER": {},
-    "NOTIFY": {"type": str},
+    "NOTIFY": {"type": _TEXT},
     "SIMULATION_ENDS": {},
 }
 #: Events that a scheduler sends, with the keys that their data must have.
 FROM_SCHEDULER: Kinds = {
-    "EXECUTE_JOB": {"job_id": str, "alloc": str},
-    "REJECT_JOB": {"job_id": str},
-    "KILL_JOB": {"job_ids": list},
+    "EXECUTE_JOB": {"job_id": _TEXT, "alloc": _TEXT},
+    "REJECT_JOB": {"job_id": _TEXT},
+    "KILL_JOB": {"job_ids": _LIST},
     "CALL_ME_LATER": {"timestamp": _NUMBER},
-    "SET_RESOURCE_STATE": {"resources": str, "state": str},
-    "QUERY": {"requests": dict},
-    "REGISTER_PROFILE": {"workload_name": str, "profile_name": str, "profile": dict},
-    "REGISTER_JOB": {"job_id": str, "job": dict},
-    "SET_JOB_METADATA": {"job_id": str, "metadata": str},
-    "NOTIFY": {"type": str},
+    "SET_RESOURCE_STATE": {"resources": _TEXT, "state": _TEXT},
+    "QUERY": {"requests": _OBJECT},
+    "REGISTER_PROFILE": {"workload_name": _TEXT, "profile_name": _TEXT, "profile": _OBJECT},
+    "REGISTER_JOB": {"job_id": _TEXT, "job": _OBJECT},
+    "SET_JOB_METADATA": {"job_id": _TEXT, "metadata": _TEXT},
+    "NOTIFY": {"type": _TEXT},
 }
 
 
@@ -90,10 +106,19 @@ def format_message(now: float, events: Iterable[Event]) -> str:
         now: s.
         events: In order of their timestamps.
     """
-    texts = [
-        f'{{"timestamp":{timestamp:.6f},"type":"{kind}","data":{encode(data)}}}' for timestamp, kind, data in events
-    ]
-    return f'{{"now":{now:.6f},"events":[{",".join(texts)}]}}'
+    return join_message(
+        f"{now:.6f}", [format_event(f"{timestamp:.6f}", kind, encode(data)) for timestamp, kind, data in events]
+    )
+
+
+def join_message(now: str, events: Iterable[str]) -> str:
+    """A message of parts that are texts already: s with six decimals, and :func:`format_event` of the events."""
+    return f'{{"now":{now},"events":[{",".join(events)}]}}'
+
+
+def format_event(timestamp: str, kind: str, data: str) -> str:
+    """An event of parts that are texts already: s with six decimals, the type, and the data as JSON."""
+    return f'{{"timestamp":{timestamp},"type":"{kind}","data":{data}}}'
 
 
 def encode(value: Any) -> str:
@@ -102,22 +127,42 @@ def encode(value: Any) -> str:
     Raises:
         BackendError: The value is none of JSON's, or a number that is not finite.
     """
-    kind = type(value)
-    if kind is str:
-        return encode_basestring(value)
-    if kind is float:
-        if not math.isfinite(value):
-            raise BackendError(f"expected a finite number, got {value}")
-        return f"{value:.6f}"
-    if kind is dict:
-        return "{" + ",".join([f"{encode_basestring(key)}:{encode(child)}" for key, child in value.items()]) + "}"
-    if kind is int:
-        return str(value)
-    if kind is list or kind is tuple:
-        return "[" + ",".join(map(encode, value)) + "]"
-    if value is None or kind is bool:
-        return json.dumps(value)
-    raise BackendError(f"expected a JSON value, got {kind.__name__}")
+    return _ENCODERS[type(value)](value)
+
+
+def _encode_object(value: Mapping[str, Any]) -> str:
+    return "{" + ",".join([f"{quote(key)}:{_ENCODERS[type(child)](child)}" for key, child in value.items()]) + "}"
+
+
+def _encode_list(value: Iterable[Any]) -> str:
+    return "[" + ",".join([_ENCODERS[type(child)](child) for child in value]) + "]"
+
+
+def _encode_float(value: float) -> str:
+    if not math.isfinite(value):
+        raise BackendError(f"expected a finite number, got {value}")
+    return f"{value:.6f}"
+
+
+class _Encoders(dict[type, Callable[[Any], str]]):
+    """How a value of each type is written."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        raise BackendError(f"expected a JSON value, got {kind.__name__}")
+
+
+_ENCODERS = _Encoders(
+    {
+        str: quote,
+        float: _encode_float,
+        int: int.__repr__,
+        dict: _encode_object,
+        list: _encode_list,
+        tuple: _encode_list,
+        bool: json.dumps,
+        NoneType: json.dumps,
+    }
+)
 
 
 def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float = -math.inf) -> Message:
@@ -134,10 +179,10 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     """
     try:
         # Finding out the encoding of bytes costs as much as reading a short message.
-        content = json.loads(text if isinstance(text, str) else text.decode())
+        content = _read(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
         raise _fault(sender, f"expected JSON, got {_shown(text)}: {error}") from None
-    if not isinstance(content, dict) or not isinstance(content.get("events"), list):
+    if type(content) is not dict or type(content.get("events")) is not list:
         raise _fault(sender, f"expected an object with 'now' and a list of 'events', got {_shown(text)}")
     now = content.get("now")
     if not _is_time(now):
@@ -146,7 +191,7 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
         raise _fault(sender, f"now: expected at least {clock:.6f}, the time it was told, got {now:.6f}: time goes back")
     events = []
     for index, event in enumerate(content["events"]):
-        checked = _event(event, kinds, f"{sender}: events[{index}]")
+        checked = _event(event, kinds, sender, index)
         if checked.timestamp < clock:
             raise _fault(
                 f"{sender}: events[{index}] {checked.type}",
@@ -159,35 +204,34 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     return Message(now, events)
 
 
-def _event(event: Any, kinds: Kinds, where: str) -> Event:
-    if not isinstance(event, dict):
-        raise _fault(where, f"expected an object, got {_shown(event)}")
+def _event(event: Any, kinds: Kinds, sender: str, index: int) -> Event:
+    if type(event) is not dict:
+        raise _fault(f"{sender}: events[{index}]", f"expected an object, got {_shown(event)}")
     kind, timestamp, data = event.get("type"), event.get("timestamp"), event.get("data", {})
-    if not isinstance(kind, str) or kind not in kinds:
-        raise _fault(where, f"unknown event {_shown(kind)}{nearest(str(kind), kinds)}; allowed: {', '.join(kinds)}")
-    where = f"{where} {kind}"
+    expected = kinds.get(kind) if isinstance(kind, str) else None
+    if not isinstance(kind, str) or expected is None:
+        raise _fault(
+            f"{sender}: events[{index}]",
+            f"unknown event {_shown(kind)}{nearest(str(kind), kinds)}; allowed: {', '.join(kinds)}",
+        )
     if not _is_time(timestamp):
-        raise _fault(where, f"timestamp: expected a number of seconds, got {_shown(timestamp)}")
-    if not isinstance(data, dict):
-        raise _fault(where, f"data: expected an object, got {_shown(data)}")
-    for key, expected in kinds[kind].items():
-        value = data.get(key)
-        # The exact type is the common case and the quick one.
-        if type(value) is expected:
-            continue
-        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-            raise _fault(where, f"data.{key}: expected {_named(expected)}, got {_shown(value)}")
-    return Event(timestamp, kind, data)
+        fault = f"timestamp: expected a number of seconds, got {_shown(timestamp)}"
+    elif type(data) is not dict:
+        fault = f"data: expected an object, got {_shown(data)}"
+    else:
+        for key, types in expected.items():
+            # What JSON is read to has exactly these types; a bool is no number.
+            if type(data.get(key)) not in types:
+                fault = f"data.{key}: expected {_NAMES[types]}, got {_shown(data.get(key))}"
+                break
+        else:
+            return Event(timestamp, kind, data)
+    raise _fault(f"{sender}: events[{index}] {kind}", fault)
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
     # JSON has whole numbers that no float can hold.
     return (type(value) is float or type(value) is int) and abs(value) < LATEST
-
-
-def _named(expected: type | tuple[type, ...]) -> str:
-    names = {str: "a text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
-    return "a number" if isinstance(expected, tuple) else names[expected]
 
 
 def _shown(value: Any) -> str:
@@ -213,18 +257,24 @@ def parse_hosts(text: str, count: int) -> list[int]:
     Raises:
         BackendError: It is no interval set, a host is in it twice, or one does not exist.
     """
+    if _NO_HOSTS.search(text):
+        raise BackendError(f"expected hosts as in '0-3 8', got '{text}'")
     hosts: list[int] = []
     try:
         for part in text.split():
             first, dash, last = part.partition("-")
-            low = int(first)
-            high = int(last) if dash else low
-            if not 0 <= low <= high < count:
-                raise BackendError(f"expected hosts from 0 to {count - 1}, got '{text}'")
-            hosts.extend(range(low, high + 1))
+            if dash:
+                low, high = int(first), int(last)
+                if not low <= high < count:
+                    raise BackendError(f"expected hosts from 0 to {count - 1}, got '{text}'")
+                hosts.extend(range(low, high + 1))
+            else:
+                hosts.append(int(part))
     except ValueError:
         raise BackendError(f"expected hosts as in '0-3 8', got '{text}'") from None
     hosts.sort()
+    if hosts and hosts[-1] >= count:
+        raise BackendError(f"expected hosts from 0 to {count - 1}, got '{text}'")
     if len(set(hosts)) < len(hosts):
         raise BackendError(f"expected each host once, got '{text}'")
     return hosts
@@ -234,13 +284,17 @@ def format_hosts(hosts: Sequence[int]) -> str:
     """The interval set of ascending host ids."""
     if not hosts:
         return ""
-    if hosts[-1] - hosts[0] == len(hosts) - 1:
-        return f"{hosts[0]}-{hosts[-1]}" if len(hosts) > 1 else str(hosts[0])
-    breaks = [n for n in range(1, len(hosts)) if hosts[n] != hosts[n - 1] + 1]
-    spans = zip(chain([0], breaks), chain(breaks, [len(hosts)]), strict=True)
-    return " ".join(
-        str(hosts[first]) if end == first + 1 else f"{hosts[first]}-{hosts[end - 1]}" for first, end in spans
-    )
+    first = last = hosts[0]
+    if hosts[-1] - first == len(hosts) - 1:
+        return f"{first}-{hosts[-1]}" if len(hosts) > 1 else str(first)
+    spans = []
+    for host in hosts:
+        if host > last + 1:
+            spans.append(f"{first}-{last}" if last > first else str(first))
+            first = host
+        last = host
+    spans.append(f"{first}-{last}" if last > first else str(first))
+    return " ".join(spans)
 
 
 def split_job_id(job_id: str) -> tuple[str, str]:

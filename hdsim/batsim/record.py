@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +23,12 @@ from hdsim.state import FinalState
 
 #: P-state of a host that is on its way to another.
 _SWITCHING = -1
+#: What makes CSV put a field into quotes.
+_SPECIAL = re.compile(r'[,"\r\n]')
 
 
 class JobRow(NamedTuple):
-    """A job that ended or was rejected, in which case it has no times."""
+    """What a workload says of a job."""
 
     job_id: str
     workload: str
@@ -33,7 +36,13 @@ class JobRow(NamedTuple):
     submission: float  # s
     size: int
     walltime: float  # s, inf = none
-    state: FinalState
+
+
+class Outcome(NamedTuple):
+    """A job that ended or was rejected, in which case it has no times."""
+
+    job: int
+    state: int
     start: float = math.nan  # s
     finish: float = math.nan  # s
     alloc: str = ""
@@ -44,46 +53,47 @@ class Record:
     """Collects rows while the simulation goes on, so that nothing but memory is touched before `write`.
 
     Attributes:
-        metadata: What the scheduler noted on jobs, by full job id.
+        submitted: Number of jobs that the scheduler was told of.
+        metadata: What the scheduler noted on jobs.
+        jobs: Jobs that have ended or were rejected, in this order.
 
     Args:
         hosts: Number of hosts.
+        describe: Tells what the workload says of a job.
         energy: Energy and P-states are of interest.
     """
 
-    def __init__(self, hosts: int, *, energy: bool) -> None:
+    def __init__(self, hosts: int, describe: Callable[[int], JobRow], *, energy: bool) -> None:
         self._hosts = hosts
+        self._describe = describe
         self._energy = energy
-        self.metadata: dict[str, str] = {}
-        self._jobs: list[tuple[str, JobRow]] = []
+        self.submitted = 0
+        self.metadata: dict[int, str] = {}
+        self.jobs: list[Outcome] = []
         self._machines: list[tuple[float, int, int]] = []
         self._pstates: list[tuple[float, str, int]] = []
         self._joules: list[tuple[float, float, str, float, float]] = []
-        self._computing = 0
         self._unavailable: dict[int, float] = {}
-        self._busy = np.zeros(hosts, bool)
-        self._last_change = np.zeros(hosts)
+        self._busy: set[int] = set()
+        self._last_change = dict.fromkeys(range(hosts), 0.0)
         self._unavailable_seconds = 0.0
         self._switches = self._grouped_switches = 0
         self._last_reading = (0.0, 0.0)
-        self.submitted = 0
 
-    def start(self, now: float, hosts: NDArray[np.int64]) -> None:
+    def start(self, now: float, hosts: Sequence[int]) -> None:
         """A job starts on hosts."""
-        self._computing += len(hosts)
-        self._busy[hosts] = True
+        self._busy.update(hosts)
         self._change(now, hosts)
 
-    def end(self, now: float, hosts: NDArray[np.int64], job_id: str, row: JobRow) -> None:
+    def end(self, now: float, hosts: Sequence[int], outcome: Outcome) -> None:
         """A job leaves its hosts."""
-        self._computing -= len(hosts)
-        self._busy[hosts] = False
+        self._busy.difference_update(hosts)
         self._change(now, hosts)
-        self._jobs.append((job_id, row))
+        self.jobs.append(outcome)
 
-    def reject(self, job_id: str, row: JobRow) -> None:
+    def reject(self, job: int) -> None:
         """A job is turned away."""
-        self._jobs.append((job_id, row))
+        self.jobs.append(Outcome(job, FinalState.REJECTED))
 
     def begin(self, states: NDArray[np.int64]) -> None:
         """The P-states of the hosts at time 0."""
@@ -96,7 +106,7 @@ class Record:
         self._pstates += [(now, text, _SWITCHING), (now, text, state)]
         self._switches += len(hosts)
         self._grouped_switches += 1
-        self._change(now, np.asarray(hosts))
+        self._change(now, hosts)
 
     def available(self, now: float, hosts: Sequence[int], *, there: bool) -> None:
         """Hosts go away or come back."""
@@ -105,7 +115,7 @@ class Record:
                 self._unavailable_seconds += now - self._unavailable.pop(host, now)
             else:
                 self._unavailable.setdefault(host, now)
-        self._last_change[np.asarray(hosts)] = now
+        self._last_change.update(dict.fromkeys(hosts, now))
 
     def energy(self, now: float, joules: float, kind: str, least_watts: float) -> None:
         """The energy counted until an event: start (s) or end (e) of a job, change of a P-state (p)."""
@@ -116,20 +126,16 @@ class Record:
 
     def summary(self) -> str:
         """The jobs by what became of them, for people."""
-        counts = Counter(row.state for _, row in self._jobs)
+        counts = Counter(outcome.state for outcome in self.jobs)
         told = [f"{counts[state]:,} {state.name.lower()}" for state in FinalState if counts[state]]
-        last = max((row.finish for _, row in self._jobs if row.finish == row.finish), default=0.0)
+        last = max((outcome.finish for outcome in self.jobs if outcome.finish == outcome.finish), default=0.0)
         return f"{self.submitted:,} jobs submitted: {', '.join(told) or 'none done'}; last finish at {last:.6f} s"
 
-    @property
-    def done(self) -> int:
-        """Jobs that have ended or were rejected."""
-        return len(self._jobs)
-
-    def _change(self, now: float, hosts: NDArray[np.int64]) -> None:
-        self._last_change[hosts] = now
-        away = sum(not self._busy[host] for host in self._unavailable)
-        self._machines.append((now, self._hosts - self._computing - away, self._computing))
+    def _change(self, now: float, hosts: Sequence[int]) -> None:
+        self._last_change.update(dict.fromkeys(hosts, now))
+        computing = len(self._busy)
+        away = len(self._unavailable.keys() - self._busy) if self._unavailable else 0
+        self._machines.append((now, self._hosts - computing - away, computing))
 
     def write(self, prefix: str, *, scheduling_seconds: float, wall_seconds: float) -> list[Path]:
         """Writes ``PREFIX_jobs.csv`` and the others; returns their paths.
@@ -142,9 +148,9 @@ class Record:
         Raises:
             ConfigError: They cannot be written.
         """
+        jobs = [(self._describe(outcome.job), outcome) for outcome in self.jobs]
         files = {
-            "jobs": (JOB_COLUMNS, self._job_rows()),
-            "schedule": self._schedule(scheduling_seconds, wall_seconds),
+            "schedule": self._schedule(jobs, scheduling_seconds, wall_seconds),
             "machine_states": (
                 ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing"),
                 ([_short(now), 0, 0, 0, idle, computing] for now, idle, computing in self._machines),
@@ -162,67 +168,75 @@ class Record:
                     for now, joules, kind, least, watts in self._joules
                 ),
             )
-        paths = []
         try:
             Path(prefix).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"expected a prefix that can be written to: {error.strerror}", where=prefix) from None
+        texts = {"jobs": ",".join(JOB_COLUMNS) + "\n" + "".join([self._job_line(*job) for job in jobs])}
         for name, (header, rows) in files.items():
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")
             writer.writerow(header)
             writer.writerows(rows)
+            texts[name] = text.getvalue()
+        paths = []
+        for name, content in texts.items():
             paths.append(Path(f"{prefix}_{name}.csv"))
-            write_bytes(paths[-1], text.getvalue().encode("utf-8", "replace"))
+            write_bytes(paths[-1], content.encode("utf-8", "replace"))
         return paths
 
-    def _job_rows(self) -> Iterator[list[object]]:
-        for full_id, row in self._jobs:
-            rejected = row.state == FinalState.REJECTED
-            walltime = -1.0 if row.walltime == math.inf else row.walltime
-            values: list[object] = [row.job_id, row.workload, row.profile, _six(row.submission), row.size]
-            values += [_six(walltime), int(row.state == FinalState.COMPLETED_SUCCESSFULLY), row.state.name]
-            if rejected:
-                values += [""] * 8
-            else:
-                execution, wait = row.finish - row.start, row.start - row.submission
-                times = (row.start, execution, row.finish, wait, wait + execution, _stretch(wait, execution))
-                values += [*map(_six, times), row.alloc, _six(row.joules)]
-            yield [*values, self.metadata.get(full_id, "")]
+    def _job_line(self, row: JobRow, outcome: Outcome) -> str:
+        """A line of ``jobs.csv``; Batsim puts the last column, and that one alone, into quotes always."""
+        walltime = -1.0 if row.walltime == math.inf else row.walltime
+        state = FinalState(outcome.state)
+        names = ",".join(map(_field, row[:3]))
+        success = int(state == FinalState.COMPLETED_SUCCESSFULLY)
+        head = f"{names},{row.submission:.6f},{row.size},{walltime:.6f},{success},{state.name}"
+        metadata = _quoted(self.metadata.get(outcome.job, ""))
+        if state == FinalState.REJECTED:
+            return f"{head},,,,,,,,,{metadata}\n"
+        start, finish = outcome.start, outcome.finish
+        execution, wait = finish - start, start - row.submission
+        return (
+            f"{head},{start:.6f},{execution:.6f},{finish:.6f},{wait:.6f},{wait + execution:.6f},"
+            f"{_stretch(wait, execution):.6f},{outcome.alloc},{outcome.joules:.6f},{metadata}\n"
+        )
 
-    def _schedule(self, scheduling_seconds: float, wall_seconds: float) -> tuple[tuple[str, ...], list[list[object]]]:
-        ended = [row for _, row in self._jobs if row.state != FinalState.REJECTED]
-        success = sum(row.state == FinalState.COMPLETED_SUCCESSFULLY for row in ended)
-        waits = [row.start - row.submission for row in ended]
-        turnarounds = [row.finish - row.submission for row in ended]
-        stretches = [_stretch(row.start - row.submission, row.finish - row.start) for row in ended]
-        computing = sum((row.finish - row.start) * row.size for row in ended)
+    def _schedule(
+        self, jobs: Sequence[tuple[JobRow, Outcome]], scheduling_seconds: float, wall_seconds: float
+    ) -> tuple[tuple[str, ...], list[list[object]]]:
+        ended = [(row, outcome) for row, outcome in jobs if outcome.state != FinalState.REJECTED]
+        success = sum(outcome.state == FinalState.COMPLETED_SUCCESSFULLY for _, outcome in ended)
+        waits = [outcome.start - row.submission for row, outcome in ended]
+        turnarounds = [outcome.finish - row.submission for row, outcome in ended]
+        stretches = [_stretch(outcome.start - row.submission, outcome.finish - outcome.start) for row, outcome in ended]
+        computing = sum((outcome.finish - outcome.start) * row.size for row, outcome in ended)
         # Batsim divides by all submitted jobs, and counts a host as idle until its last change of state.
-        jobs = max(self.submitted, 1)
+        submitted = max(self.submitted, 1)
         values: dict[str, object] = {
             "batsim_version": f"hdsim-{__version__}",
             "consumed_joules": self._last_reading[1],
-            "makespan": max((row.finish for row in ended), default=0.0)
-            - min((row.submission for _, row in self._jobs), default=0.0),
+            "makespan": max((outcome.finish for _, outcome in ended), default=0.0)
+            - min((row.submission for row, _ in jobs), default=0.0),
             "max_slowdown": max(stretches, default=0.0),
             "max_turnaround_time": max(turnarounds, default=0.0),
             "max_waiting_time": max(waits, default=0.0),
-            "mean_slowdown": sum(stretches) / jobs,
-            "mean_turnaround_time": sum(turnarounds) / jobs,
-            "mean_waiting_time": sum(waits) / jobs,
+            "mean_slowdown": sum(stretches) / submitted,
+            "mean_turnaround_time": sum(turnarounds) / submitted,
+            "mean_waiting_time": sum(waits) / submitted,
             "nb_computing_machines": self._hosts,
             "nb_grouped_switches": self._grouped_switches,
             "nb_jobs": self.submitted,
             "nb_jobs_finished": len(ended),
             "nb_jobs_killed": len(ended) - success,
-            "nb_jobs_rejected": len(self._jobs) - len(ended),
+            "nb_jobs_rejected": len(jobs) - len(ended),
             "nb_jobs_success": success,
             "nb_machine_switches": self._switches,
             "scheduling_time": scheduling_seconds,
             "simulation_time": wall_seconds,
-            "success_rate": success / jobs,
+            "success_rate": success / submitted,
             "time_computing": computing,
-            "time_idle": float(self._last_change.sum()) - computing - self._unavailable_seconds,
+            "time_idle": sum(self._last_change.values()) - computing - self._unavailable_seconds,
             "time_sleeping": 0.0,
             "time_switching_off": 0.0,
             "time_switching_on": 0.0,
@@ -237,6 +251,15 @@ def _stretch(wait: float, execution: float) -> float:
     if execution:
         return (wait + execution) / execution
     return math.inf if wait else math.nan
+
+
+def _field(text: str) -> str:
+    return _quoted(text) if _SPECIAL.search(text) else text
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _six(value: float) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 import json
 import math
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hdsim.batsim import zmtp
 from hdsim.batsim.energy import Meter
 from hdsim.batsim.hosts import Hosts
 from hdsim.batsim.machine import GrowingCluster, HostBackend
@@ -26,16 +23,19 @@ from hdsim.batsim.protocol import (
     DEFAULT_ENDPOINT,
     FROM_SCHEDULER,
     LATEST,
-    RETURN_CODES,
     SEPARATOR,
     Event,
+    encode,
+    format_event,
     format_hosts,
     format_message,
+    join_message,
     parse_hosts,
     parse_message,
+    quote,
     split_job_id,
 )
-from hdsim.batsim.record import JobRow, Record
+from hdsim.batsim.record import JobRow, Outcome, Record
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
 from hdsim.readers import RawJobs, raise_faults
 from hdsim.readers.batsim import jobs_of, read_document, to_batsim
@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     from hdsim.platform import Platform
 
 SCHEDULER = "the scheduler"
+#: Name of each end of a job, and the return code that Batsim gives it; None where it is the profile's.
+_ENDS = {
+    int(FinalState.COMPLETED_SUCCESSFULLY): ("COMPLETED_SUCCESSFULLY", None),
+    int(FinalState.COMPLETED_FAILED): ("COMPLETED_FAILED", None),
+    int(FinalState.COMPLETED_WALLTIME_REACHED): ("COMPLETED_WALLTIME_REACHED", -1),
+    int(FinalState.COMPLETED_KILLED): ("COMPLETED_KILLED", -2),
+}
 #: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
 _MACHINE_EVENTS = {
     "machine_available": "event_machine_available",
@@ -184,21 +191,20 @@ class Server:
         self._row = {job_id: row for row, job_id in enumerate(self._ids)}
         if contention is not None and not contention.applies(workload) and not options.dynamic_jobs:
             contention = None
-        self.cluster = GrowingCluster(hosts.platform, workload, needs_processors=contention is not None)
         share = None
         if options.energy or (hosts.initial.any() and not hosts.ruled):
             share = hosts.speed[np.arange(len(hosts)), hosts.initial]
             if hosts.ruled:
                 share = np.ones(len(hosts))
+        self.cluster = GrowingCluster(hosts.platform, workload)
         self._backend = HostBackend(hosts.platform, workload, self.cluster, contention=contention, share=share)
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
-        self.record = Record(len(hosts), energy=options.energy)
+        self.record = Record(len(hosts), self._describe, energy=options.energy)
         self.record.begin(hosts.initial)
         self._submission: list[float] = workload.submission_time.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
         self._return_code: list[int] = workload.return_code.tolist()
         self._alloc: dict[int, list[int]] = {}
-        self._held: dict[int, NDArray[np.int64]] = {}
         self._joules: dict[int, float] = {}
         self._unavailable: set[int] = set()
         self._external = [self._checked(event) for event in events or ()]
@@ -207,8 +213,9 @@ class Server:
         self.cluster.calls += [float(event["timestamp"]) for event in self._external]
         self._calls: list[float] = []
         self._kills: list[tuple[list[str], dict[str, Any]]] = []
-        self._pending: list[Event] = []
-        self._later: list[Event] = []
+        # Events to tell, as texts.
+        self._pending: list[str] = []
+        self._later: list[str] = []
         self._told = 0.0
         self._open = 0
         self._unsubmitted = self._static
@@ -335,18 +342,23 @@ class Server:
             self._go_on()
         while not self._pending:
             if self._is_over():
-                self._pending.append(Event(self._now(), "SIMULATION_ENDS"))
+                self._pending.append(self._event("SIMULATION_ENDS"))
                 self._ended = True
             elif not self._go_on():
                 raise self._stuck()
-        count = 1 if self._options.one_event else len(self._pending)
-        events, self._pending = self._pending[:count], self._pending[count:]
-        now = self._now()
-        self._told = float(f"{now:.6f}")
-        return format_message(now, events)
+        now = f"{self.cluster.now:.6f}"
+        self._told = float(now)
+        if self._options.one_event:
+            return join_message(now, [self._pending.pop(0)])
+        message = join_message(now, self._pending)
+        self._pending.clear()
+        return message
 
-    def _now(self) -> float:
-        return self.cluster.now
+    def _event(self, kind: str, data: str = "{}") -> str:
+        return format_event(f"{self.cluster.now:.6f}", kind, data)
+
+    def _tell(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._pending.append(self._event(kind, encode(data)))
 
     def _sleep(self, until: float) -> None:
         """Simulates until a time that the scheduler has chosen for a decision."""
@@ -370,7 +382,7 @@ class Server:
             message = f"nothing is left to happen, but {len(waiting)} jobs are neither executed nor rejected: {shown}"
         else:
             message = "nothing is left to happen; expected a NOTIFY registration_finished, as dynamic jobs are enabled"
-        return BackendError(message, where=f"{SCHEDULER} at {self._now():.6f}")
+        return BackendError(message, where=f"{SCHEDULER} at {self.cluster.now:.6f}")
 
     # From the engine
 
@@ -382,57 +394,56 @@ class Server:
             # What was cancelled on the way has moved the clock, but did not happen.
             cluster.now = clock
             return False
-        now, pending = cluster.now, self._pending
+        now = cluster.now
         for job in cluster.ended:
             self._complete(job, now)
         for job_ids, progress in self._kills:
-            pending.append(Event(now, "JOB_KILLED", {"job_ids": job_ids, "job_progress": progress}))
+            self._tell("JOB_KILLED", {"job_ids": job_ids, "job_progress": progress})
         self._kills.clear()
         for job in cluster.submitted:
-            pending.append(self._submitted(job, now))
+            self._pending.append(self._submitted(job))
         if cluster.submitted:
             self._unsubmitted -= len(cluster.submitted)
             if not self._unsubmitted:
-                self._later.append(Event(now, "NOTIFY", {"type": "no_more_static_job_to_submit"}))
+                self._later.append(self._event("NOTIFY", '{"type":"no_more_static_job_to_submit"}'))
         while self._calls and self._calls[0] <= now:
             heapq.heappop(self._calls)
-            pending.append(Event(now, "REQUESTED_CALL"))
+            self._pending.append(self._event("REQUESTED_CALL"))
         while self._external and self._external[-1]["timestamp"] <= now:
             self._happen(self._external.pop(), now)
         return True
 
-    def _submitted(self, job: int, now: float) -> Event:
+    def _submitted(self, job: int) -> str:
         document = self._documents[job]
-        data: dict[str, Any] = {"job_id": self._ids[job], "job": document}
-        if self._options.forward_profiles:
-            data["profile"] = self._profiles[split_job_id(self._ids[job])[0]][document["profile"]]
         self._open += 1
         self.record.submitted += 1
-        return Event(now, "JOB_SUBMITTED", data)
+        data = f'"job_id":{quote(self._ids[job])},"job":{encode(document)}'
+        if self._options.forward_profiles:
+            data += f',"profile":{encode(self._profiles[split_job_id(self._ids[job])[0]][document["profile"]])}'
+        return self._event("JOB_SUBMITTED", f"{{{data}}}")
 
     def _complete(self, job: int, now: float) -> None:
         self._open -= 1
         cluster, record, meter = self.cluster, self.record, self._meter
-        state = FinalState(cluster.state[job])
-        hosts = self._alloc.pop(job)
+        state, hosts = cluster.state[job], self._alloc.pop(job)
         alloc = format_hosts(hosts)
-        held = self._held.pop(job)
         joules = -1.0
         if meter is not None:
             total = meter.read(now)
-            joules = meter.joules(held, now) - self._joules.pop(job)
-            meter.set_load(held, 0.0, now, busy=False)
+            joules = meter.joules(hosts, now) - self._joules.pop(job)
+            meter.set_load(hosts, 0.0, now, busy=False)
             record.energy(now, total, "e", meter.least_watts)
-        start, job_id = cluster.starting_time[job], self._ids[job]
-        record.end(now, held, job_id, self._job_row(job, state, start, now, alloc, joules))
-        code = RETURN_CODES.get(state, self._return_code[job])
-        data = {"job_id": job_id, "job_state": state.name, "return_code": code, "alloc": alloc}
-        self._pending.append(Event(now, "JOB_COMPLETED", data))
+        record.end(now, hosts, Outcome(job, state, cluster.starting_time[job], now, alloc, joules))
+        name, code = _ENDS[state]
+        if code is None:
+            code = self._return_code[job]
+        data = f'"job_id":{quote(self._ids[job])},"job_state":"{name}","return_code":{code},"alloc":"{alloc}"'
+        self._pending.append(self._event("JOB_COMPLETED", f"{{{data}}}"))
 
-    def _job_row(self, job: int, state: FinalState, *ended: Any) -> JobRow:
+    def _describe(self, job: int) -> JobRow:
         workload, own = split_job_id(self._ids[job])
-        size, submission, walltime = self.cluster.size[job], self._submission[job], self._walltime[job]
-        return JobRow(own, workload, self._documents[job]["profile"], submission, size, walltime, state, *ended)
+        profile, size = self._documents[job]["profile"], self.cluster.size[job]
+        return JobRow(own, workload, profile, self._submission[job], size, self._walltime[job])
 
     def _happen(self, event: Mapping[str, Any], now: float) -> None:
         """An external event."""
@@ -444,9 +455,9 @@ class Server:
             (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
             self.record.available(now, hosts, there=there)
             data["resources"] = format_hosts(hosts)
-        self._pending.append(Event(now, "NOTIFY", {"type": _MACHINE_EVENTS.get(kind, kind), **data}))
+        self._tell("NOTIFY", {"type": _MACHINE_EVENTS.get(kind, kind), **data})
         if not self._external:
-            self._later.append(Event(now, "NOTIFY", {"type": "no_more_external_event_to_occur"}))
+            self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
 
     # From the scheduler
 
@@ -462,31 +473,30 @@ class Server:
                 raise BackendError(f"data.{key} is not supported; allowed: job_id and alloc")
         job = self._known(data["job_id"])
         hosts = parse_hosts(data["alloc"], len(self._hosts))
-        away = self._unavailable.intersection(hosts)
-        if away:
-            raise BackendError(f"job {data['job_id']}: expected available hosts, got {format_hosts(sorted(away))}")
+        if self._unavailable and not self._unavailable.isdisjoint(hosts):
+            away = format_hosts(sorted(self._unavailable.intersection(hosts)))
+            raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
         cluster, meter = self.cluster, self._meter
         now = cluster.now
         cluster.start_on(job, hosts)
         # Batsim's files are written from the record; the cluster need not remember.
         cluster.placements.clear()
         self._alloc[job] = hosts
-        held = self._held[job] = cluster.running[job].cores
         self._backend.apply()
         if meter is not None:
             total = meter.read(now)
-            self._joules[job] = meter.joules(held, now)
+            self._joules[job] = meter.joules(hosts, now)
             record_watts = meter.least_watts
             assert self._backend.pstates is not None
-            meter.set_load(held, self._backend.pstates.loads(job), now, busy=True)
+            meter.set_load(hosts, self._backend.pstates.loads(job), now, busy=True)
             self.record.energy(now, total, "s", record_watts)
-        self.record.start(now, held)
+        self.record.start(now, hosts)
 
     def _reject(self, data: Mapping[str, Any]) -> None:
         job = self._known(data["job_id"])
         self.cluster.reject(job)
         self._open -= 1
-        self.record.reject(data["job_id"], self._job_row(job, FinalState.REJECTED))
+        self.record.reject(job)
 
     def _kill(self, data: Mapping[str, Any]) -> None:
         progress = {}
@@ -495,7 +505,7 @@ class Server:
             job = self._known(job_id) if isinstance(job_id, str) else -1
             if job < 0:
                 raise BackendError(f"data.job_ids: expected job ids, got {job_ids}")
-            if FinalState(self.cluster.state[job]).name.startswith("COMPLETED"):
+            if self.cluster.state[job] in _ENDS:
                 continue
             self.cluster.kill(job)
             share = self._backend.done(job)
@@ -504,15 +514,15 @@ class Server:
             self._kills.append((job_ids, progress))
         else:
             # All have completed in the meantime.
-            self._pending.append(Event(self._now(), "JOB_KILLED", {"job_ids": job_ids, "job_progress": {}}))
+            self._tell("JOB_KILLED", {"job_ids": job_ids, "job_progress": {}})
 
     def _call_later(self, data: Mapping[str, Any]) -> None:
         date = data["timestamp"]
         if not self._told <= date < LATEST:
             reason = ": time goes back" if date < self._told else ""
             raise BackendError(f"data.timestamp: expected at least {self._told:.6f}, got {str(date)[:80]}{reason}")
-        if date <= self._now():
-            self._pending.append(Event(self._now(), "REQUESTED_CALL"))
+        if date <= self.cluster.now:
+            self._pending.append(self._event("REQUESTED_CALL"))
         else:
             heapq.heappush(self._calls, date)
             self.cluster.call_me_later(date)
@@ -523,7 +533,7 @@ class Server:
         return self._meter
 
     def _set_state(self, data: Mapping[str, Any]) -> None:
-        meter, pstates, now = self._need_energy(), self._backend.pstates, self._now()
+        meter, pstates, now = self._need_energy(), self._backend.pstates, self.cluster.now
         assert pstates is not None
         hosts = np.array(parse_hosts(data["resources"], len(self._hosts)), np.int64)
         if not len(hosts):
@@ -538,11 +548,10 @@ class Server:
         jobs = pstates.set_share(hosts, self._hosts.speed[hosts, state])
         meter.set_state(hosts, state, now)
         for job in jobs:
-            meter.set_load(self.cluster.running[job].cores, pstates.loads(job), now, busy=True)
+            meter.set_load(self._alloc[job], pstates.loads(job), now, busy=True)
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
         self.record.switch(now, hosts.tolist(), state)
-        answer = {"resources": format_hosts(hosts.tolist()), "state": text}
-        self._pending.append(Event(now, "RESOURCE_STATE_CHANGED", answer))
+        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts.tolist()), "state": text})
 
     def _query(self, data: Mapping[str, Any]) -> None:
         requests = data["requests"]
@@ -550,8 +559,7 @@ class Server:
             if request != "consumed_energy":
                 raise BackendError(f"data.requests: unknown query '{request}'; allowed: consumed_energy")
         if requests:
-            now = self._now()
-            self._pending.append(Event(now, "ANSWER", {"consumed_energy": self._need_energy().read(now)}))
+            self._tell("ANSWER", {"consumed_energy": self._need_energy().read(self.cluster.now)})
 
     def _need_dynamic(self) -> None:
         if not self._options.dynamic_jobs:
@@ -572,7 +580,7 @@ class Server:
         if job_id in self._row:
             raise BackendError(f"job '{job_id}' exists already")
         content = {
-            "jobs": [{**document, "id": own, "subtime": self._now()}],
+            "jobs": [{**document, "id": own, "subtime": self.cluster.now}],
             "profiles": self._profiles.get(name, {}),
         }
         raw = jobs_of(content, job_id, self._hosts.platform.reference_gflops)
@@ -583,17 +591,16 @@ class Server:
         self._row[job_id] = job
         self._ids.append(job_id)
         self._documents.append({**document, "id": job_id})
-        self._submission.append(self._now())
+        self._submission.append(self.cluster.now)
         self._walltime += workload.walltime.tolist()
         self._return_code += workload.return_code.tolist()
         self.cluster.submit(job)
-        event = self._submitted(job, self._now())
+        event = self._submitted(job)
         if self._options.acknowledge_dynamic_jobs:
             self._pending.append(event)
 
     def _set_metadata(self, data: Mapping[str, Any]) -> None:
-        self._known(data["job_id"])
-        self.record.metadata[data["job_id"]] = data["metadata"]
+        self.record.metadata[self._known(data["job_id"])] = data["metadata"]
 
     def _notified(self, data: Mapping[str, Any]) -> None:
         kind = data["type"]
@@ -622,7 +629,7 @@ def converse(server: Server, exchange: Callable[[str], str | bytes], tell: Calla
 
 
 class SchedulerSocket:
-    """The REQ socket to a scheduler, to be used in a ``with`` statement.
+    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
 
     Attributes:
         waited: s of real time spent on waiting for replies.
@@ -632,62 +639,51 @@ class SchedulerSocket:
         timeout: s of real time that each reply may take.
 
     Raises:
-        ConfigError: The endpoint is none.
+        ConfigError: ZeroMQ is not installed, or the endpoint is none.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
+        try:
+            import zmq
+        except ImportError:
+            raise ConfigError("expected the package pyzmq; install it with: pip install 'hdsim[batsim]'") from None
         self.waited = 0.0
         self._endpoint, self._timeout = endpoint, timeout
-        self._peer: zmtp.Peer | None = None
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.REQ)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RCVTIMEO, math.ceil(timeout * 1000))
+        self._silence = zmq.Again
         try:
-            self._address = zmtp.parse_endpoint(endpoint)
-        except ValueError as error:
-            raise self._no_endpoint(error) from None
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.__exit__()
+            raise ConfigError(
+                f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{endpoint}': {error}", where="-s"
+            ) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._peer is not None:
-            self._peer.close()
+        self._socket.close()
+        self._context.term()
 
     def exchange(self, message: str) -> bytes:
         """Sends a message and waits for the reply.
 
         Raises:
-            BackendError: No reply came in time, or none will come.
-            ConfigError: The endpoint is none.
+            BackendError: No reply came in time.
         """
         begin = time.perf_counter()
+        self._socket.send(message.encode("utf-8", "replace"))
         try:
-            peer = self._peer or self._connect()
-            peer.send(message.encode("utf-8", "replace"))
-            frames = peer.receive()
-        except (BlockingIOError, TimeoutError):
-            silent = f"has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer --timeout"
-            raise self._fault(silent, message) from None
-        except zmtp.ProtocolError as error:
-            raise self._fault(f"speaks another protocol: {error}", message) from None
-        except ConnectionError:
-            raise self._fault("has ended or was killed: it has closed the connection", message) from None
-        if len(frames) > 1:
-            raise self._fault(f"expected to reply in one frame, got {len(frames)}", message)
+            reply: bytes = self._socket.recv()
+        except self._silence:
+            raise BackendError(
+                f"{SCHEDULER} has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer "
+                f"--timeout; the last message to it was {message[:120]}",
+                where=self._endpoint,
+            ) from None
         self.waited += time.perf_counter() - begin
-        return frames[0]
-
-    def _connect(self) -> zmtp.Peer:
-        try:
-            peer = zmtp.connect(self._address, self._timeout)
-        except socket.gaierror as error:
-            raise self._no_endpoint(error) from None
-        peer.set_patience(receive=self._timeout, send=self._timeout)
-        self._peer = peer
-        return peer
-
-    def _no_endpoint(self, error: Exception) -> ConfigError:
-        return ConfigError(
-            f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{self._endpoint}': {error}", where="-s"
-        )
-
-    def _fault(self, what: str, message: str) -> BackendError:
-        return BackendError(f"{SCHEDULER} {what}; the last message to it was {message[:120]}", where=self._endpoint)
+        return reply

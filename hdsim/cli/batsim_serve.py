@@ -111,7 +111,7 @@ def batsim_serve(
     bar = tqdm(total=len(server.cluster.workload), unit="job", desc="simulation", delay=0.5, leave=False, disable=quiet)
     with SchedulerSocket(socket_endpoint, timeout) as line, bar:
         try:
-            converse(server, line.exchange, lambda: bar.update(server.record.done - bar.n))
+            converse(server, line.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))
         finally:
             seconds = time.perf_counter() - begin
             paths = server.record.write(export, scheduling_seconds=line.waited, wall_seconds=seconds)
