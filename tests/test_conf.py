@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,9 +95,9 @@ def test_every_experiment_composes_and_begins_with_its_command(composer: Compose
         compose(composer, *overrides)
 
 
-def keys() -> list[str]:
-    return [key for group, rule in RULES.items() for key in ([group] if isinstance(rule, Rule) else
-            [f"{group}.{name}" for name in rule])]  # fmt: skip
+def keys(rules: dict[str, Any] = RULES, parent: str = "") -> list[str]:
+    return [key for name, rule in rules.items() for key in ([parent + name] if isinstance(rule, Rule) else
+            keys(rule, f"{parent}{name}."))]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", [*keys(), "agent.job_policy", "agent.core_policy", "agent.backfill", "hydra.run.dir"])
@@ -107,6 +108,10 @@ def test_every_key_is_documented(key: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("workload.bsp.superteps=3", "workload.bsp.superteps: unknown key (did you mean 'supersteps'?)"),
+        ("+workload.bsp.more=3", "workload.bsp.more: unknown key; allowed: supersteps, communication"),
+        ("workload.bsp.latency=-1", "workload.bsp.latency: expected a number"),
+        ("workload.bsp=3", "workload.bsp: expected the keys"),
         ("agent=fcsf", "agent: expected an agent such as fcfs"),
         ("agent=fcsf", "(did you mean 'fcfs'?)"),
         ("agnt=fcfs", "agnt: unknown key (did you mean 'agent'?); allowed: "),

@@ -88,8 +88,10 @@ _WHOLES = Rule(
     lambda value: isinstance(value, list) and len(value) > 0 and all(_whole(0).accepts(number) for number in value),
 )
 
+_ANYTHING = Rule("anything", lambda value: True)
+
 # The keys hdsim itself reads. The open groups are not among them: their further keys belong to the class they name.
-RULES: dict[str, Rule | dict[str, Rule]] = {
+RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": _whole(0),
     "platform": {"path": _TEXT, "types": _TEXT | _NULL},
     "workload": {
@@ -103,6 +105,15 @@ RULES: dict[str, Rule | dict[str, Rule]] = {
         "runtime": _TEXT,
         "walltime": _TEXT,
         "strict": _FLAG,
+        # Checked where the jobs are made, as far as they say "anything" here.
+        "bsp": {
+            "supersteps": _ANYTHING,
+            "communication": _ANYTHING,
+            "pattern": _ANYTHING,
+            "imbalance": _ANYTHING,
+            "latency": _NOT_NEGATIVE,
+            "bandwidth": _POSITIVE | _NULL,
+        },
     },
     "backend": {
         "name": _words("sim", "batsim"),
@@ -115,9 +126,9 @@ RULES: dict[str, Rule | dict[str, Rule]] = {
         "energy": _FLAG,
     },
 }
-OPEN_GROUPS = ("agent", "contention", "network")
+OPEN_GROUPS = ("agent", "contention", "network", "failures")
 # What `hdsim train` reads besides; the keys of `env` belong to the environment and its task.
-TRAINING_RULES: dict[str, Rule | dict[str, Rule]] = {
+TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     "train": {
         "steps": _whole(1),
         "traces": _TEXTS | _NULL,
@@ -162,23 +173,24 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in top_level:
         value = config.get(key)
         rule = rules.get(key)
-        if isinstance(rule, Rule):
-            checked[key] = _check_value(key, value, rule, faults)
-        elif not isinstance(value, Mapping):
-            faults.append(ConfigError(f"expected the keys of an option of the group {key}, got {value!r}", where=key))
-        elif rule is None:
+        if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)
-        else:
-            if key == "backend":
-                rule = {name: rule[name] for name in KEYS_OF_BACKEND.get(value.get("name", ""), rule)}
-            faults += [_unknown_key(f"{key}.{name}", rule) for name in value if name not in rule]
-            checked[key] = {name: _check_value(f"{key}.{name}", value.get(name), rule[name], faults) for name in rule}
+            continue
+        if key == "backend" and isinstance(value, Mapping) and isinstance(rule, dict):
+            rule = {name: rule[name] for name in KEYS_OF_BACKEND.get(value.get("name", ""), rule)}
+        checked[key] = _check_value(key, value, rule or {}, faults)
     if faults:
         raise ConfigError.many(faults)
     return checked
 
 
-def _check_value(key: str, value: Any, rule: Rule, faults: list[ConfigError]) -> Any:
+def _check_value(key: str, value: Any, rule: Rule | Mapping[str, Any], faults: list[ConfigError]) -> Any:
+    if isinstance(rule, Mapping):
+        if not isinstance(value, Mapping):
+            faults.append(ConfigError(f"expected the keys of an option of the group {key}, got {value!r}", where=key))
+            return value
+        faults += [_unknown_key(f"{key}.{name}", rule) for name in value if name not in rule]
+        return {name: _check_value(f"{key}.{name}", value.get(name), rule[name], faults) for name in rule}
     if not rule.accepts(value):
         faults.append(
             ConfigError(f"expected {rule.expected}, got {'null' if value is None else repr(value)}", where=key)
@@ -224,7 +236,7 @@ class Composer:
         """Prepares a user's overrides for the other methods.
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
-        an agent that is not hdsim's own need no ``+``; the same goes for ``contention`` and ``network``.
+        an agent that is not hdsim's own need no ``+``; the same goes for the other open groups.
         """
         given = list(given)
         for group in OPEN_GROUPS:

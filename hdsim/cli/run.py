@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import sys
@@ -169,17 +170,18 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.agent import make_agent
-    from hdsim.replay import make_contention, make_network
+    from hdsim.replay import make_contention, make_failures, make_network
 
     platform = read_platform(config)
     agent = make_agent(config["agent"])
     make_contention(config["contention"], platform)
     make_network(config["network"], platform)
+    make_failures(config["failures"], platform)
     workload = read_workload(config, config["workload"]["path"])
     if config["backend"]["name"] == "batsim":
         from hdsim.batsim.backend import Settings, check
 
-        check(Settings.of(config["backend"]), platform, workload, config["contention"])
+        check(Settings.of(config["backend"]), platform, workload, config["contention"], config["failures"])
     return Inputs(platform, workload, agent)
 
 
@@ -198,9 +200,10 @@ def read_workload(config: Mapping[str, Any], name: str, where: str = "workload.p
     Raises:
         HdsimError: There is none, or it cannot be used.
     """
-    options = {key: value for key, value in config["workload"].items() if key != "path"}
+    options = {key: value for key, value in config["workload"].items() if key not in ("path", "bsp")}
     path = resolve("workloads", name, where=where)
-    return _workload(path, _platform_key(config), (*options.items(), ("seed", config["seed"])))
+    bsp = json.dumps(config["workload"]["bsp"])
+    return _workload(path, _platform_key(config), (*options.items(), ("seed", config["seed"])), bsp)
 
 
 def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
@@ -216,10 +219,18 @@ def _platform(path: Path, types: str | None) -> Platform:
 
 
 @lru_cache(maxsize=4)
-def _workload(path: Path, platform_key: tuple[Path, str | None], options: tuple[tuple[str, Any], ...]) -> Workload:
+def _workload(
+    path: Path, platform_key: tuple[Path, str | None], options: tuple[tuple[str, Any], ...], bsp: str
+) -> Workload:
     from hdsim.workload import load_workload
 
-    return load_workload(path, _platform(*platform_key), **dict(options))
+    given, supersteps = dict(options), json.loads(bsp)
+    workload = load_workload(path, _platform(*platform_key), **given)
+    if supersteps["supersteps"] is None:
+        return workload
+    from hdsim.generators.bsp import with_supersteps
+
+    return with_supersteps(workload, _platform(*platform_key), **supersteps, seed=given["seed"])
 
 
 def execute(work: Work, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
@@ -267,6 +278,7 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
         return result, {"backend": facts}
     from hdsim.replay import simulate
 
+    options |= {key: config[key] for key in ("network", "failures")}
     options |= {key: backend[key] for key in ("kill_at_walltime", "batch_events")}
     return simulate(inputs.platform, inputs.workload, inputs.agent, **options), {}
 
