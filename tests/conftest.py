@@ -33,6 +33,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
         "apt-get install chromium",
     ),
+    "evalys": (lambda: importlib.util.find_spec("evalys") is not None, "pip install evalys"),
     "pybatsim": (
         lambda: importlib.util.find_spec("batsim") is not None,
         "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",

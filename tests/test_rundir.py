@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -378,19 +377,6 @@ def test_the_same_run_in_two_processes_writes_the_same_jobs(tmp_path: Path, root
     first, second = ((tmp_path / name / "jobs.csv").read_bytes() for name in "ab")
     assert first == second
     assert first.count(b"\n") == 301
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("evalys"), reason="evalys is not installed (pip install evalys)")
-def test_evalys_reads_jobs_and_machine_states(tmp_path: Path) -> None:
-    from evalys.jobset import JobSet
-    from evalys.mstates import MachineStatesChanges
-
-    result = hdsim.simulate(PLATFORM, small()[:2], "fcfs")
-    written(tmp_path, result)
-    jobs = JobSet.from_csv(str(tmp_path / "jobs.csv"))
-    assert jobs.df["finish_time"].tolist() == pytest.approx(result.finish_time.tolist(), abs=1e-6)
-    assert jobs.df["proc_alloc"].tolist() == [2, 3]
-    assert MachineStatesChanges(str(tmp_path / "machine_states.csv")).df["nb_computing"].max() == 5
 
 
 def test_only_jobs_that_are_done_have_a_row(tmp_path: Path) -> None:
