@@ -306,18 +306,27 @@ def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures
 
 
 def _make_model(kind: Kind, spec: str | Mapping[str, Any], platform: Platform) -> Any:
-    if isinstance(spec, str):
-        import yaml
-
-        files = {path.stem: path for path in sorted((folder("conf") / kind.group).glob("*.yaml"))}
-        if spec not in files:
-            raise ConfigError(
-                f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=kind.group
-            )
-        spec = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
+    spec = model_settings(kind.group, spec)
     if spec.get("_target_") is None and "path" not in spec:
         return None
     return kind.make(spec, platform)
+
+
+def model_settings(group: str, spec: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings of a model: the content of a file in ``conf/GROUP`` where they are named by it.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
+    if not isinstance(spec, str):
+        return spec
+    import yaml
+
+    files = {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
+    if spec not in files:
+        raise ConfigError(f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=group)
+    settings: Mapping[str, Any] = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
+    return settings
 
 
 @contextmanager
