@@ -167,6 +167,8 @@ class Execution:
         self._slow = [False] * platform.n_processors
         self._touched: dict[int, None] = {}
         self._news: dict[_Course, None] = {}
+        # Jobs called before their date, which has moved since it was told.
+        self._early: list[_Course] = []
 
     # What the engine calls
 
@@ -187,7 +189,7 @@ class Execution:
         course.announced = math.nan
         phase = course.phase
         if phase == _COMPUTING and course.date > now:
-            self._news[course] = None
+            self._early.append(course)
             return False
         if phase == _COMPUTING:
             if not self._finish(course, now):
@@ -257,10 +259,18 @@ class Execution:
                 elif course.phase == _TOGETHER:
                     self._set_pace(course)
                     continue
-                # A call that comes too early finds nothing to do; most dates that move later move again before it.
+                elif course.phase == _EXCHANGING:
+                    continue
+                # Most dates that move later move again before the old one has come: that is told when it has.
                 if not course.date >= course.announced:
                     course.announced = course.date
                     yield course.job, max(course.date, now)
+        if self._early:
+            early, self._early = self._early, []
+            for course in early:
+                if math.isnan(course.announced) and self._courses.get(course.job) is course:
+                    course.announced = course.date
+                    yield course.job, course.date
         if self._network is not None:
             for key, seconds in self._network.settle(now):
                 yield key, now + seconds  # type: ignore[misc]
