@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.cores import CORE_POLICIES
-from hdsim.decisions.parts import Action, Mask, goes_on
-from hdsim.errors import ConfigError, nearest
+from hdsim.decisions.parts import Action, Mask, checked, goes_on, whole
+from hdsim.errors import ConfigError
 from hdsim.policies.backfill import BACKFILLS, make_backfill
 
 if TYPE_CHECKING:
@@ -39,29 +39,16 @@ class PickJob(Action):
         commit: bool = False,
         backfill: str = "none",
     ) -> None:
-        if queue_size < 1:
-            raise ConfigError(f"expected at least 1, got {queue_size}", where="env.queue_size")
-        if core_policy not in CORE_POLICIES:
-            raise ConfigError(
-                f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
-                where="env.core_policy",
-            )
-        allowed = [name for name in BACKFILLS if name != "conservative"]
-        if backfill not in allowed:
-            raise ConfigError(
-                f"expected one of {', '.join(allowed)}, got '{backfill}'{nearest(backfill, allowed)}",
-                where="env.backfill",
-            )
+        self._queue_size = whole("queue_size", queue_size)
+        self.core_policy = checked("core_policy", core_policy, CORE_POLICIES)
+        self._backfill_name = checked("backfill", backfill, [name for name in BACKFILLS if name != "conservative"])
         if backfill != "none" and not commit:
             raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
         if void and commit:
             raise ConfigError("expected env.void=false with env.commit=true: any job can be picked", where="env")
-        self.core_policy = core_policy
         self.fixed_policy = True
-        self._queue_size = queue_size
         self._void = void
         self._commit = commit
-        self._backfill_name = backfill
 
     def size(self, platform: Platform) -> int:
         """See :meth:`Action.size`."""

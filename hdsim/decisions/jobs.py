@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.parts import Array, Observation, Observer
-from hdsim.errors import ConfigError
+from hdsim.decisions.parts import Array, Observation, Observer, whole
 
 if TYPE_CHECKING:
     from hdsim.decisions.waiting import Waiting
@@ -20,6 +20,7 @@ FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_co
 _WAITED, _IDLE, _FITS = 0, 5, 6
 #: Waits and requested times count on a logarithmic scale up to this many seconds.
 LONGEST = 7 * 86400.0
+_LOG_LONGEST = math.log1p(LONGEST)
 
 
 class Jobs(Observer):
@@ -34,9 +35,7 @@ class Jobs(Observer):
     """
 
     def __init__(self, queue_size: int = 128) -> None:
-        if queue_size < 1:
-            raise ConfigError(f"expected at least 1, got {queue_size}", where="env.queue_size")
-        self._queue_size = queue_size
+        self._queue_size = whole("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
@@ -75,7 +74,6 @@ class Jobs(Observer):
             rows[:, _FITS] = fits
 
 
-def scaled_time(seconds: np.ndarray) -> np.ndarray:
+def scaled_time(seconds: Any) -> Any:
     """Seconds on a logarithmic scale from 0 to 1, which a week has."""
-    scaled: np.ndarray = np.minimum(np.log1p(seconds) / np.log1p(LONGEST), 1.0)
-    return scaled
+    return np.minimum(np.log1p(seconds) / _LOG_LONGEST, 1.0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cores import Floats
+from hdsim.errors import ConfigError, nearest
 from hdsim.state import FinalState
 
 if TYPE_CHECKING:
@@ -120,3 +122,34 @@ def oversubscribed(cluster: Cluster) -> NDArray[np.bool_]:
 def goes_on(cluster: Cluster) -> bool:
     """Whether time will bring news even if nothing is started now."""
     return bool(cluster.running or cluster.down) or cluster.state[-1] == _NOT_SUBMITTED
+
+
+def largest_is_one(values: NDArray[Any]) -> NDArray[Any]:
+    """Values as shares of the largest; what is unlimited counts as 1, and nothing but zeros as 0."""
+    largest = np.max(values, where=np.isfinite(values), initial=0.0)
+    return np.where(np.isfinite(values), values / largest if largest > 0 else 0.0, 1.0)
+
+
+def checked(key: str, value: str, allowed: Iterable[str]) -> str:
+    """Returns a setting that is one of some words.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    allowed = list(allowed)
+    if value not in allowed:
+        raise ConfigError(
+            f"expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}", where=f"env.{key}"
+        )
+    return value
+
+
+def whole(key: str, value: int) -> int:
+    """Returns a setting that is a whole number of at least 1.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"expected a whole number >= 1, got {value!r}", where=f"env.{key}")
+    return value

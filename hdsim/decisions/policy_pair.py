@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.agent import parse_name
-from hdsim.decisions.parts import Action, Mask, goes_on
+from hdsim.decisions.parts import Action, Mask, checked, goes_on
 from hdsim.errors import ConfigError
 from hdsim.policies.orders import job_order
 from hdsim.policies.queue import FixedQueue, MovingQueue
@@ -40,10 +40,8 @@ class PolicyPair(Action):
         self._pairs = [_parsed(name) for name in self.names[: len(self.names) - void]]
         if not self._pairs:
             raise ConfigError("expected at least one policy pair, got none", where="env.pairs")
-        if decide not in ("useful", "queued", "always"):
-            raise ConfigError(f"expected useful, queued or always, got '{decide}'", where="env.decide")
         self._void = void
-        self._decide = decide
+        self._decide = checked("decide", decide, ("useful", "queued", "always"))
         self.core_policy = self._pairs[0][1]
         self.fixed_policy = len({core for _, core in self._pairs}) == 1
 

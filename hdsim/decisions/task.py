@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hdsim.decisions.graph import Graph
 from hdsim.decisions.hdeeprm import Minimal, Normal, Small
 from hdsim.decisions.job import PickJob
 from hdsim.decisions.jobs import Jobs
-from hdsim.decisions.parts import Action, Array, Mask, Observation, Observer
+from hdsim.decisions.node import PlaceJob
+from hdsim.decisions.nodes import Nodes
+from hdsim.decisions.parts import Action, Array, Mask, Observation, Observer, checked
 from hdsim.decisions.policy_pair import PolicyPair
 from hdsim.decisions.waiting import Waiting
 from hdsim.errors import ConfigError, DecisionError, nearest
@@ -18,8 +20,15 @@ if TYPE_CHECKING:
     from hdsim.platform import Platform
     from hdsim.state import Cluster
 
-ACTIONS: dict[str, type[Action]] = {"policy_pair": PolicyPair, "job": PickJob}
-OBSERVATIONS: dict[str, type[Observer]] = {"normal": Normal, "small": Small, "minimal": Minimal, "jobs": Jobs}
+ACTIONS: dict[str, type[Action]] = {"policy_pair": PolicyPair, "job": PickJob, "node": PlaceJob}
+OBSERVATIONS: dict[str, type[Observer]] = {
+    "normal": Normal,
+    "small": Small,
+    "minimal": Minimal,
+    "jobs": Jobs,
+    "nodes": Nodes,
+    "graph": Graph,
+}
 
 
 class Task:
@@ -37,20 +46,25 @@ class Task:
         action: The kind of action.
         observer: The kind of observation.
         core_policy: Core policy the cluster must have.
+        waiting: The queue, as action and observer see it.
         fixed_policy: The cluster may keep its cores in the quicker form (see :class:`hdsim.state.Cluster`).
 
     Args:
         action: ``policy_pair``, ``job`` or ``node``.
         observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``nodes`` or ``graph``.
-        **settings: Settings of the two; each goes to whichever knows it (``queue_size`` to both `job` and `jobs`).
+        **settings: Settings of the two; each goes to whichever knows it. What both know (``queue_size``) has
+            one value, by default the action's.
 
     Raises:
         ConfigError: An unknown kind or setting, or settings that exclude each other.
     """
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
-        makers = (_kind("action", action, ACTIONS), _kind("observation", observation, OBSERVATIONS))
-        known = [list(inspect.signature(maker).parameters) for maker in makers]
+        makers = (
+            ACTIONS[checked("action", action, ACTIONS)],
+            self.observer_class(observation),
+        )
+        known = [inspect.signature(maker).parameters for maker in makers]
         for key in settings:
             allowed = sorted({*known[0], *known[1]})
             if key not in allowed:
@@ -59,15 +73,22 @@ class Task:
                     f"allowed: {', '.join(allowed)}",
                     where=f"env.{key}",
                 )
+        for key in known[0].keys() & known[1].keys():
+            settings.setdefault(key, known[0][key].default)
         self.settings: dict[str, Any] = {"action": action, "observation": observation, **settings}
-        self.action: Action
-        self.observer: Observer
-        self.action, self.observer = (
-            maker(**{key: settings[key] for key in keys if key in settings})
-            for maker, keys in zip(makers, known, strict=True)
-        )
+        self.action: Action = makers[0](**{key: settings[key] for key in known[0] if key in settings})
+        self.observer: Observer = makers[1](**{key: settings[key] for key in known[1] if key in settings})
         self.core_policy = self.action.core_policy
         self.fixed_policy = self.action.fixed_policy and not self.observer.sees_cores
+
+    @staticmethod
+    def observer_class(observation: str) -> type[Observer]:
+        """The class behind the name of an observation.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        return OBSERVATIONS[checked("observation", observation, OBSERVATIONS)]
 
     def n_actions(self, platform: Platform) -> int:
         """A, the number of actions on a platform."""
@@ -79,16 +100,16 @@ class Task:
 
     def begin(self, cluster: Cluster) -> None:
         """To be called before the first event of a replay."""
-        self._waiting = Waiting(cluster)
+        self.waiting = Waiting(cluster)
         self._at_instant = False
-        self.action.begin(cluster, self._waiting)
-        self.observer.begin(cluster, self._waiting)
+        self.action.begin(cluster, self.waiting)
+        self.observer.begin(cluster, self.waiting)
 
     def pending(self) -> bool:
         """Whether a decision is due at this instant."""
         if not self._at_instant:
             self._at_instant = True
-            self._waiting.news()
+            self.waiting.news()
             self.observer.news()
             self.action.news()
             self.observer.acted()
@@ -116,11 +137,3 @@ class Task:
         self.observer.acting()
         self.action.act(int(action))
         self.observer.acted()
-
-
-def _kind(group: str, name: str, kinds: Mapping[str, type[Any]]) -> type[Any]:
-    if name not in kinds:
-        raise ConfigError(
-            f"expected one of {', '.join(kinds)}, got '{name}'{nearest(name, kinds)}", where=f"env.{group}"
-        )
-    return kinds[name]

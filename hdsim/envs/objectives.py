@@ -1,89 +1,130 @@
-"""What an agent is rewarded for: rates of the cluster, sampled at decisions or integrated over time, and more."""
+"""What an agent is rewarded for, one class an objective."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from hdsim.decisions.parts import oversubscribed
+from hdsim.metrics import TAU
+from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
     from hdsim.decisions import Task
-    from hdsim.state import Cluster
+    from hdsim.replay import Stage
+
+REWARDS = ("sampled", "integrated")
 
 
 class Objective:
     """Rewards of one objective.
 
-    An environment calls `begin`, then `news` at every instant before anybody decides, `settled` once everything is
-    decided there, and `reward` whenever it needs the reward for the time since the last call.
+    An environment calls `begin`; then `news` at every instant before anything is decided there, `acted` after every
+    action and `settled` before time goes on; and `reward` once an action.
 
     Attributes:
-        sees_cores: Needs to know where idle cores are.
-        action: The kind of action it is for; None = any.
+        sees_cores: It needs to know where idle cores are.
+        only_action: The only kind of action it is for, None = any.
+
+    Args:
+        integrated: Integrals over the time between decisions instead of values right after them.
     """
 
-    sees_cores: ClassVar[bool] = False
-    action: ClassVar[str | None] = None
+    sees_cores: ClassVar[bool] = True
+    only_action: ClassVar[str | None] = None
 
-    def begin(self, cluster: Cluster, task: Task) -> None:
+    def __init__(self, integrated: bool) -> None:
+        self.integrated = integrated
+
+    def begin(self, stage: Stage, task: Task) -> None:
         """Called before the first event of an episode."""
-        self.cluster = cluster
+        self.cluster = stage.cluster
+        self.contended = stage.contention is not None
+        self.task = task
 
     def news(self) -> None:
         """Time has come to a new instant, whose events are in the cluster."""
 
-    def settled(self) -> None:
-        """Everything is decided at this instant."""
-
     def acted(self, action: int) -> None:
         """An action was carried out."""
 
-    def reward(self, *, last: bool) -> float:
-        """The reward since the last call; `last` at the end of the episode."""
+    def settled(self) -> None:
+        """Everything is decided at this instant."""
+
+    def reward(self, over: bool) -> float:
+        """The reward since the last call; `over` at the end of the episode."""
         raise NotImplementedError
 
 
 class Rate(Objective):
-    """A number that the cluster has at any time: its value at the decision, or its integral since the last one.
+    """A number that the cluster has at any time: its value right after the action, or its integral until the next."""
 
-    Args:
-        integrated: Integral over time instead of the value.
-    """
-
-    def __init__(self, integrated: bool) -> None:
-        self._integrated = integrated
-
-    def begin(self, cluster: Cluster, task: Task) -> None:
+    def begin(self, stage: Stage, task: Task) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(cluster, task)
-        self._integral = 0.0
-        self._since = 0.0
-        self._rate = 0.0
+        super().begin(stage, task)
+        self._total = self._since = self._rate = 0.0
 
     def news(self) -> None:
         """See :meth:`Objective.news`."""
-        now = self.cluster.now
-        if self._integrated:
-            self._integral += self._rate * (now - self._since)
-        self._since = now
+        if self.integrated:
+            now = self.cluster.now
+            self._total += self._rate * (now - self._since)
+            self._since = now
+
+    def acted(self, action: int) -> None:
+        """See :meth:`Objective.acted`."""
+        if not self.integrated:
+            self._total = self.value()
 
     def settled(self) -> None:
         """See :meth:`Objective.settled`."""
-        if self._integrated:
+        if self.integrated:
             self._rate = self.value()
 
-    def reward(self, *, last: bool) -> float:
+    def reward(self, over: bool) -> float:
         """See :meth:`Objective.reward`."""
-        if not self._integrated:
-            return self.value()
-        integral, self._integral = self._integral, 0.0
-        return integral
+        total, self._total = self._total, 0.0
+        return total
 
     def value(self) -> float:
         """The rate now."""
         raise NotImplementedError
 
 
+class AverageJobSlowdown(Rate):
+    """Minus the sum over the jobs in the system of 1 / requested time, 1/s; times below 1 s count as 1 s."""
+
+    sees_cores = False
+
+    def begin(self, stage: Stage, task: Task) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(stage, task)
+        self._weight: list[float] = (1.0 / np.maximum(stage.cluster.workload.requested_time, 1.0)).tolist()
+        self._sum = 0.0
+
+    def news(self) -> None:
+        """See :meth:`Objective.news`."""
+        super().news()
+        cluster, weight = self.cluster, self._weight
+        for job in cluster.submitted:
+            self._sum += weight[job]
+        for job in cluster.ended:
+            self._sum -= weight[job]
+        if not cluster.queue and not cluster.running:
+            # Nothing is left of the roundings either.
+            self._sum = 0.0
+
+    def value(self) -> float:
+        """See :meth:`Rate.value`."""
+        return -self._sum
+
+
 class AverageJobCompletion(Rate):
     """Minus the jobs in the system."""
+
+    sees_cores = False
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
@@ -93,12 +134,134 @@ class AverageJobCompletion(Rate):
 class AverageUtilization(Rate):
     """Busy cores."""
 
+    sees_cores = False
+
     def value(self) -> float:
         """See :meth:`Rate.value`."""
-        return float(self.cluster.platform.n_cores - self.cluster.n_idle)
+        return float(self.cluster.platform.n_cpu_cores - self.cluster.n_idle)
 
 
-OBJECTIVES: dict[str, type[Rate]] = {
+class Makespan(Rate):
+    """GFLOP/s of all busy cores; at P-state 1 where jobs contend and the processor's bandwidth is oversubscribed."""
+
+    def value(self) -> float:
+        """See :meth:`Rate.value`."""
+        speed = self.cluster.platform.gflops
+        if self.contended:
+            share = np.where(oversubscribed(self.cluster), PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+            speed = speed * share
+        return float(self.cluster.cores.processor_busy() @ speed)
+
+
+class EnergyConsumption(Rate):
+    """Minus the power of all cores, W, by the P-states of :mod:`hdsim.power`."""
+
+    def value(self) -> float:
+        """See :meth:`Rate.value`."""
+        platform, busy = self.cluster.platform, self.cluster.cores.processor_busy()
+        owned = platform.cores_per_processor
+        idle = (owned - busy) * np.where(busy > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
+        return -float(platform.power @ (busy * PSTATES[COMPUTING].power + idle))
+
+
+class Edp(EnergyConsumption):
+    """Minus the increment of energy x time since the start of the episode, J s.
+
+    HDeepRM left this one undone. The rewards of an episode add up to minus its energy-delay product, so there is
+    nothing to sample.
+    """
+
+    def __init__(self, integrated: bool) -> None:
+        super().__init__(integrated=True)
+
+    def begin(self, stage: Stage, task: Task) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(stage, task)
+        self._energy = self._product = 0.0
+
+    def reward(self, over: bool) -> float:
+        """See :meth:`Objective.reward`."""
+        self._energy += super().reward(over)
+        before, self._product = self._product, self._energy * self._since
+        return self._product - before
+
+
+class BoundedSlowdown(Objective):
+    """Minus the mean bounded slowdown of the episode's jobs (threshold 10 s), paid at its end (RLScheduler).
+
+    Integrated, every job's share of it is paid when the job ends.
+    """
+
+    sees_cores = False
+
+    def begin(self, stage: Stage, task: Task) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(stage, task)
+        self._submission: list[float] = stage.cluster.workload.submission_time.tolist()
+        self._total = 0.0
+
+    def news(self) -> None:
+        """See :meth:`Objective.news`."""
+        cluster = self.cluster
+        for job in cluster.ended:
+            finish, start = cluster.finish_time[job], cluster.starting_time[job]
+            # An interrupted job has no finish yet.
+            if not math.isnan(finish):
+                self._total -= max((finish - self._submission[job]) / max(finish - start, TAU), 1.0)
+
+    def reward(self, over: bool) -> float:
+        """See :meth:`Objective.reward`."""
+        if not (self.integrated or over):
+            return 0.0
+        total, self._total = self._total, 0.0
+        return total / len(self._submission)
+
+
+class ClusterBalance(Objective):
+    """Even load of nodes, as the Kubernetes agents are rewarded for each node they choose.
+
+    With v the standard deviation over the nodes of the share of busy cores, those of a half placed job included, and
+    x = v / (v + 1): (1 - 2 x) / sqrt(times this node was chosen in the episode), but max(-1, -(1 - 2 x)) for the node
+    that was chosen the last time too. Postponing (void) gives 0.
+    """
+
+    only_action = "node"
+
+    def begin(self, stage: Stage, task: Task) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(stage, task)
+        self._cores = np.maximum(stage.cluster.platform.node_cpu_cores, 1)
+        self._times = np.zeros(len(self._cores))
+        self._last = -1
+        self._reward = 0.0
+
+    def acted(self, action: int) -> None:
+        """See :meth:`Objective.acted`."""
+        if action == len(self._cores):
+            self._reward = 0.0
+            return
+        busy = self._cores - self.cluster.cores.node_idle
+        placing = self.task.waiting.placing
+        if placing is not None:
+            busy = busy + placing.chosen * placing.cores_of_slot
+        deviation = float(np.std(busy / self._cores))
+        balance = 1.0 - 2.0 * deviation / (deviation + 1.0)
+        self._times[action] += 1
+        again, self._last = action == self._last, action
+        self._reward = max(-1.0, -balance) if again else balance / math.sqrt(self._times[action])
+
+    def reward(self, over: bool) -> float:
+        """See :meth:`Objective.reward`."""
+        return self._reward
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "avg_job_slowdown": AverageJobSlowdown,
     "avg_job_completion": AverageJobCompletion,
     "avg_utilization": AverageUtilization,
+    "makespan": Makespan,
+    "energy_consumption": EnergyConsumption,
+    "edp": Edp,
+    "bounded_slowdown": BoundedSlowdown,
+    "cluster_balance": ClusterBalance,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,32 +13,56 @@ from gymnasium.vector import AutoresetMode
 
 from hdsim.agent import Agent
 from hdsim.decisions import Task
-from hdsim.decisions.parts import Array, Observation
-from hdsim.engine import SimBackend
-from hdsim.envs.objectives import OBJECTIVES, Objective
-from hdsim.errors import ConfigError, nearest
-from hdsim.platform import Platform
-from hdsim.replay import set_stage
+from hdsim.decisions.hdeeprm import Minimal, queue_scales
+from hdsim.decisions.parts import Array, Observation, checked, whole
+from hdsim.envs.episodes import Episodes, Trace, make_traces
+from hdsim.envs.objectives import OBJECTIVES, REWARDS, Objective
+from hdsim.errors import ConfigError
+from hdsim.platform import Platform, load_platform
+from hdsim.replay import model_settings, set_stage
+from hdsim.resources import resolve
 from hdsim.results import Result
 from hdsim.workload import Workload
 
 
 class SchedulingEnv(gymnasium.Env[Any, Any]):
-    """Schedules one window of a trace an episode.
+    """Schedules the jobs of one window of a trace an episode; a step is a decision.
+
+    ``info`` always has ``action_mask``, and after a step ``invalid_action``: whether the mask forbade the action, in
+    which case the first one it allows was carried out. After the last step it has ``metrics`` (see
+    :func:`hdsim.metrics.summary`); every action is then allowed. An episode is terminated when every job has ended,
+    and truncated after `max_steps`.
+
+    Attributes:
+        platform: The platform.
+        episodes: Where the jobs of episodes come from.
+        task: What is decided and seen.
+        objective: What is rewarded.
+        cluster: The state of the episode.
+        result: The replay when the episode is over, else None.
 
     Args:
-        platform: The platform.
-        workload: A trace or several.
+        platform: A platform, its file, or the name of a bundled one.
+        workload: A trace or several; see :func:`hdsim.envs.episodes.make_traces`.
         action: See :class:`hdsim.decisions.Task`.
         observation: See :class:`hdsim.decisions.Task`.
         objective: A name of :data:`hdsim.envs.objectives.OBJECTIVES`.
-        reward: ``sampled`` at decisions or ``integrated`` over the time between them.
-        jobs: Jobs of an episode, a random window of them; None = a whole trace.
-        contention: See :func:`hdsim.simulate`.
-        kill_at_walltime: Kill jobs at their walltime.
-        batch_events: All events of an instant together.
-        render_mode: None.
-        **settings: Settings of action and observation, see :class:`hdsim.decisions.Task`.
+        reward: ``sampled`` right after actions or ``integrated`` over the time between them.
+        reward_scale: Multiplies every reward.
+        jobs: See :class:`hdsim.envs.episodes.Episodes`, like the next four.
+        held_out: See there.
+        curriculum: See there.
+        curriculum_episodes: See there.
+        curriculum_start: See there.
+        max_steps: Steps after which an episode is truncated, None = never.
+        contention: See :func:`hdsim.simulate`, like the next four.
+        network: See there.
+        failures: See there.
+        kill_at_walltime: See there.
+        batch_events: See there.
+        render_mode: None; there is nothing to render, ``hdsim report`` shows what an agent does.
+        **settings: Settings of action and observation, see :class:`hdsim.decisions.Task`. The observations of the
+            queue's quartiles are scaled by the 99th percentiles over all traces unless `scales` is given.
 
     Raises:
         ConfigError: Unknown names, or settings that exclude each other.
@@ -47,95 +72,117 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
 
     def __init__(
         self,
-        platform: Platform,
-        workload: Workload | Sequence[Workload],
+        platform: Platform | str | Path,
+        workload: Trace | Sequence[Trace],
         action: str = "policy_pair",
         observation: str = "minimal",
-        objective: str = "avg_job_completion",
+        objective: str = "makespan",
         reward: str = "sampled",
+        reward_scale: float = 1.0,
         jobs: int | None = None,
+        held_out: Sequence[Sequence[int]] = (),
+        curriculum: str = "none",
+        curriculum_episodes: int = 1000,
+        curriculum_start: float = 0.1,
+        max_steps: int | None = None,
         contention: str | Mapping[str, Any] = "none",
+        network: str | Mapping[str, Any] = "none",
+        failures: str | Mapping[str, Any] = "none",
         kill_at_walltime: bool = False,
         batch_events: bool = True,
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
-        if objective not in OBJECTIVES:
+        if not isinstance(platform, Platform):
+            platform = load_platform(resolve("platforms", platform, where="env.platform"))
+        if render_mode is not None:
+            raise ConfigError(f"expected null, got '{render_mode}'", where="env.render_mode")
+        if isinstance(reward_scale, bool) or not isinstance(reward_scale, int | float) or not np.isfinite(reward_scale):
+            raise ConfigError(f"expected a number, got {reward_scale!r}", where="env.reward_scale")
+        self.platform = platform
+        self.render_mode = render_mode
+        self.episodes = Episodes(
+            make_traces(workload, platform), jobs, held_out, curriculum, curriculum_episodes, curriculum_start
+        )
+        if issubclass(Task.observer_class(observation), Minimal):
+            settings.setdefault("scales", queue_scales(*self.episodes.traces))
+        self.task = Task(action, observation, **settings)
+        kind = OBJECTIVES[checked("objective", objective, OBJECTIVES)]
+        if kind.only_action not in (None, action):
             raise ConfigError(
-                f"expected one of {', '.join(OBJECTIVES)}, got '{objective}'{nearest(objective, OBJECTIVES)}",
+                f"expected env.action={kind.only_action} with env.objective={objective}, got {action}",
                 where="env.objective",
             )
-        self.platform = platform
-        self.traces = [workload] if isinstance(workload, Workload) else list(workload)
-        self.task = Task(action, observation, **settings)
-        self.render_mode = render_mode
-        self._objective = OBJECTIVES[objective](integrated=reward == "integrated")
-        self._contention = contention
-        self._seat = _Seat(self.task, self._objective)
-        self._kill_at_walltime = kill_at_walltime
-        self._batch_events = batch_events
-        self._jobs = jobs
+        self.objective: Objective = kind(checked("reward", reward, REWARDS) == "integrated")
         self.n_actions = self.task.n_actions(platform)
         self.action_space = spaces.Discrete(self.n_actions)
         self.observation_space = _space(self.task.arrays(platform))
         self.result: Result | None = None
+        self._reward_scale = float(reward_scale)
+        self._max_steps = None if max_steps is None else whole("max_steps", max_steps)
+        self._models = {
+            group: model_settings(group, spec)
+            for group, spec in (("contention", contention), ("network", network), ("failures", failures))
+        }
+        self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+        self._seat = _Seat(self.task, self.objective)
+        # Wrong settings of a model are found now.
+        self._set_stage(self.episodes.traces[0], seed=0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """See Gymnasium; `options` may name a ``workload`` to replay in this episode instead of a random window."""
+        """Begins an episode.
+
+        Args:
+            seed: Seed of everything random in this episode and those after it.
+            options: ``workload``: jobs to replay in this episode, instead of drawing some.
+        """
         super().reset(seed=seed)
+        for key in options or {}:
+            if key != "workload":
+                raise ConfigError(f"expected the key workload, got '{key}'", where="options")
         workload = (options or {}).get("workload")
         if workload is None:
-            workload = self._window()
-        stage = set_stage(
-            self.platform,
-            workload,
-            self._seat,
-            contention=self._contention,
-            seed=int(self.np_random.integers(2**63)),
-        )
+            workload = self.episodes.draw(self.np_random)
+        stage = self._set_stage(workload, seed=int(self.np_random.integers(2**63)))
         self.cluster = stage.cluster
-        self._backend = SimBackend(
-            self.platform,
-            workload,
-            stage.cluster,
-            contention=stage.contention,
-            kill_at_walltime=self._kill_at_walltime,
-            batch_events=self._batch_events,
-            impossible=stage.impossible.tolist(),
-        )
+        self._backend = stage.backend(**self._backend_options)
         self.result = None
+        self._steps = 0
         self.task.begin(self.cluster)
-        self._objective.begin(self.cluster, self.task)
-        self._backend.advance()
-        self._objective.news()
-        over = self._to_decision()
-        return self.task.observe(), {"action_mask": self.action_masks(over)}
+        self.objective.begin(stage, self.task)
+        over = not self._backend.advance()
+        if not over:
+            self.objective.news()
+            over = self._to_decision()
+        self._mask = self._look(over)
+        return self.task.observe(), {"action_mask": self._mask}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """See Gymnasium; an action that the mask forbids counts as the first one it allows, and ``info`` says so."""
-        mask = self.task.mask()
-        valid = bool(mask[action])
-        if not valid:
-            action = mask.argmax()
-        self.task.act(int(action))
-        self._objective.acted(int(action))
+        """Carries out a decision and lets time pass until the next one is due."""
+        valid = self._mask[action]
+        action = int(action) if valid else int(self._mask.argmax())
+        self.task.act(action)
+        self.objective.acted(action)
         over = self._to_decision()
-        reward = self._objective.reward(last=over)
-        info: dict[str, Any] = {"action_mask": self.action_masks(over), "invalid_action": not valid}
-        if over:
-            self.result = Result.of(self.cluster, config=None, wall_seconds=0.0, interrupted=False)
+        self._steps += 1
+        truncated = not over and self._steps == self._max_steps
+        self._mask = self._look(over)
+        info: dict[str, Any] = {"action_mask": self._mask, "invalid_action": not valid}
+        if over or truncated:
+            self.result = Result.of(self.cluster, config=None, wall_seconds=0.0, interrupted=truncated)
             info["metrics"] = self.result.metrics
-        return self.task.observe(), reward, over, False, info
+        reward = self.objective.reward(over) * self._reward_scale
+        return self.task.observe(), reward, over, truncated, info
 
-    def action_masks(self, over: bool = False) -> np.ndarray:
-        """(A,) which actions can be carried out now; all of them when the episode is over."""
-        return np.ones(self.n_actions, bool) if over else self.task.mask().copy()
+    def action_masks(self) -> np.ndarray:
+        """(A,) which actions the mask allows now, under the name that sb3-contrib looks for."""
+        return self._mask
 
     def _to_decision(self) -> bool:
         """Lets time pass until a decision is due; True when the episode is over."""
-        task, objective, backend = self.task, self._objective, self._backend
+        task, objective, backend = self.task, self.objective, self._backend
         while not task.pending():
             backend.apply()
             objective.settled()
@@ -144,12 +191,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             objective.news()
         return False
 
-    def _window(self) -> Workload:
-        trace = self.traces[int(self.np_random.integers(len(self.traces)))]
-        if self._jobs is None or self._jobs >= len(trace):
-            return trace
-        first = int(self.np_random.integers(len(trace) - self._jobs + 1))
-        return trace[first : first + self._jobs]
+    def _look(self, over: bool) -> np.ndarray:
+        return np.ones(self.n_actions, bool) if over else self.task.mask().copy()
+
+    def _set_stage(self, workload: Workload, seed: int) -> Any:
+        return set_stage(self.platform, workload, self._seat, seed=seed, **self._models)
 
 
 class _Seat(Agent):

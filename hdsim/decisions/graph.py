@@ -1,0 +1,244 @@
+"""Observation of queue and platform as a graph with vertices for jobs, nodes, processors and links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cores import Floats, Ints
+from hdsim.decisions.jobs import Jobs
+from hdsim.decisions.nodes import Nodes
+from hdsim.decisions.parts import Array, Observation, Observer, largest_is_one, oversubscribed, share_of_capacity
+
+if TYPE_CHECKING:
+    from hdsim.decisions.waiting import Waiting
+    from hdsim.platform import Platform
+    from hdsim.state import Cluster
+
+VERTEX_TYPES = ("job", "node", "processor", "link")
+JOB, NODE, PROCESSOR, LINK = range(len(VERTEX_TYPES))
+#: Kinds of edges: type of the source, relation, type of the target.
+EDGE_TYPES = (
+    ("job", "fits", "node"),
+    ("node", "takes", "job"),
+    ("node", "has", "processor"),
+    ("processor", "of", "node"),
+    ("node", "sends_by", "link"),
+    ("link", "leads_to", "node"),
+    ("link", "joins", "link"),
+)
+PROCESSOR_FEATURES = ("idle_cores", "free_bandwidth", "speed", "power", "cores", "oversubscribed", "gpu")
+LINK_FEATURES = ("bandwidth", "latency", "global", "shared")
+WIDTH = 8
+
+
+class Graph(Observer):
+    """A dictionary of arrays in PyTorch Geometric's names, with V vertices and E directed edges.
+
+    * ``x`` (V, 8): features of the vertices: first `queue_size` queued jobs with the columns of
+      :class:`hdsim.decisions.jobs.Jobs`; N nodes with the first 8 columns of :class:`hdsim.decisions.nodes.Nodes`; P
+      processors: idle cores, free bandwidth, speed and power a core, number of cores, whether it is oversubscribed,
+      whether it is a GPU; N links of nodes, then K links of clusters: bandwidth and latency as shares of the largest,
+      whether it is a cluster's, and the share of the cores behind it that serve jobs which also have cores elsewhere.
+    * ``node_type`` (V,): index in `VERTEX_TYPES`; ``node_mask`` (V,): 1 but for job vertices of no job.
+    * ``edge_index`` (2, E): source and target; ``edge_type`` (E,): index in `EDGE_TYPES`; ``edge_mask`` (E,): 1 for
+      an edge that is there. A job and a node are joined while the node has room for a part of the job; all other edges
+      are always there.
+
+    Vertices and edges are in the same places in every observation of a platform.
+
+    Args:
+        queue_size: Vertices for jobs.
+    """
+
+    sees_cores = True
+
+    def __init__(self, queue_size: int = 32) -> None:
+        self._jobs = Jobs(queue_size)
+        self._nodes = Nodes()
+        self._queue_size = queue_size
+
+    def arrays(self, platform: Platform) -> dict[str, Array]:
+        """See :meth:`Observer.arrays`."""
+        layout = Layout(platform, self._queue_size)
+        vertices, edges = len(layout.vertex_type), len(layout.edge_type)
+        return {
+            "x": Array((vertices, WIDTH)),
+            "node_type": Array((vertices,), np.int8, len(VERTEX_TYPES) - 1),
+            "node_mask": Array((vertices,), np.int8),
+            "edge_index": Array((2, edges), np.int64, vertices - 1),
+            "edge_type": Array((edges,), np.int8, len(EDGE_TYPES) - 1),
+            "edge_mask": Array((edges,), np.int8),
+        }
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Observer.begin`."""
+        self._cluster, self._waiting = cluster, waiting
+        self._jobs.begin(cluster, waiting)
+        self._nodes.begin(cluster, waiting)
+        platform = cluster.platform
+        layout = self._layout = Layout(platform, self._queue_size)
+        self._x = np.zeros((len(layout.vertex_type), WIDTH), np.float32)
+        self._x[layout.of(NODE)] = self._nodes.fixed[:, :WIDTH]
+        owned = platform.cores_per_processor
+        processors = self._x[layout.of(PROCESSOR)]
+        processors[:, 2] = largest_is_one(platform.gflops)
+        processors[:, 3] = largest_is_one(platform.power)
+        processors[:, 4] = largest_is_one(owned)
+        processors[:, 6] = platform.is_gpu
+        links = self._x[layout.of(LINK)]
+        cluster_of = platform.node_cluster
+        links[:, 0] = largest_is_one(np.concatenate([platform.local_bandwidth[cluster_of], platform.global_bandwidth]))
+        links[:, 1] = largest_is_one(np.concatenate([platform.local_latency[cluster_of], platform.global_latency]))
+        links[platform.n_nodes :, 2] = 1.0
+        self._node_mask = np.ones(len(layout.vertex_type), np.int8)
+        self._edge_mask = np.ones(len(layout.edge_type), np.int8)
+        cores = platform.node_cpu_cores.astype(np.float64)
+        self._cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
+        self._shared: Floats = np.zeros(len(links))
+        self._held: dict[int, tuple[Ints, Ints]] = {}
+        self._known = 0
+
+    def news(self) -> None:
+        """See :meth:`Observer.news`."""
+        self._known = 0
+        for job in self._cluster.ended:
+            links, cores = self._held.pop(job)
+            self._shared[links] -= cores
+
+    def acted(self) -> None:
+        """See :meth:`Observer.acted`."""
+        started = self._cluster.started[self._known :]
+        self._known += len(started)
+        for job in started:
+            links, cores = self._held[job] = self._links_of(self._cluster.running[job])
+            self._shared[links] += cores
+
+    def observe(self) -> Observation:
+        """See :meth:`Observer.observe`."""
+        layout, cluster = self._layout, self._cluster
+        cores, platform = cluster.cores, cluster.platform
+        x, node_mask, edge_mask = self._x.copy(), self._node_mask.copy(), self._edge_mask.copy()
+        self._jobs.fill(x[layout.of(JOB)])
+        self._nodes.fill(x[layout.of(NODE)], self._waiting.next_job())
+        processors = x[layout.of(PROCESSOR)]
+        processors[:, 0] = 1.0 - cores.processor_busy() / platform.cores_per_processor
+        share_of_capacity(cores.free_bandwidth, platform.mem_bw, processors[:, 1])
+        processors[:, 5] = oversubscribed(cluster)
+        np.divide(self._shared, self._cores_behind, out=x[layout.of(LINK), 3], where=self._cores_behind > 0)
+        jobs, _ = self._waiting.look(self._queue_size)
+        node_mask[len(jobs) : self._queue_size] = 0
+        free = cores.free_nodes()
+        fits = np.zeros((self._queue_size, platform.n_nodes), np.int8)
+        room: dict[Any, NDArray[np.bool_]] = {}
+        for row, job in enumerate(jobs.tolist()):
+            kind = cluster.demands.slot(job)._replace(number=1)
+            if kind not in room:
+                room[kind] = free.room(kind) > 0
+            fits[row] = room[kind]
+        edges = fits.size
+        edge_mask[:edges] = edge_mask[edges : 2 * edges] = fits.ravel()
+        return {
+            "x": x,
+            "node_type": layout.vertex_type.copy(),
+            "node_mask": node_mask,
+            "edge_index": layout.edge_index.copy(),
+            "edge_type": layout.edge_type.copy(),
+            "edge_mask": edge_mask,
+        }
+
+    def _links_of(self, placement: Any) -> tuple[Ints, Ints]:
+        """Links a job's messages may use, and how many of its cores lie behind each; none within one node."""
+        nodes, counts = placement.nodes, placement.node_counts
+        if len(nodes) == 1:
+            return nodes[:0], counts[:0]
+        platform = self._cluster.platform
+        clusters = np.bincount(platform.node_cluster[nodes], counts, platform.n_clusters)
+        across = clusters.nonzero()[0]
+        if len(across) == 1:
+            return nodes, counts
+        return np.concatenate([nodes, platform.n_nodes + across]), np.concatenate([counts, clusters[across]])
+
+
+class Layout:
+    """Where vertices and edges are.
+
+    Attributes:
+        vertex_type: (V,) index in `VERTEX_TYPES`, ascending.
+        edge_index: (2, E).
+        edge_type: (E,) index in `EDGE_TYPES`, ascending.
+
+    Args:
+        platform: The platform.
+        queue_size: Vertices for jobs.
+    """
+
+    def __init__(self, platform: Platform, queue_size: int) -> None:
+        nodes, processors, clusters = platform.n_nodes, platform.n_processors, platform.n_clusters
+        counts = (queue_size, nodes, processors, nodes + clusters)
+        self._first = np.concatenate([[0], np.cumsum(counts)])
+        self.vertex_type = np.repeat(np.arange(len(counts), dtype=np.int8), counts)
+        job, node, processor, link = (np.arange(a, b) for a, b in zip(self._first, self._first[1:], strict=False))
+        of_job = np.stack([np.repeat(job, nodes), np.tile(node, queue_size)])
+        of_processor = np.stack([node[platform.processor_node], processor])
+        of_link = np.stack([node, link[:nodes]])
+        to_cluster = np.stack([link[:nodes], link[nodes + platform.node_cluster]])
+        one, other = np.nonzero(~np.eye(clusters, dtype=bool))
+        joined = np.concatenate(
+            [to_cluster, to_cluster[::-1], np.stack([link[nodes + one], link[nodes + other]])], axis=1
+        )
+        kinds = (of_job, of_job[::-1], of_processor, of_processor[::-1], of_link, of_link[::-1], joined)
+        self.edge_index = np.concatenate(kinds, axis=1)
+        self.edge_type = np.repeat(np.arange(len(kinds), dtype=np.int8), [kind.shape[1] for kind in kinds])
+
+    def of(self, kind: int) -> slice:
+        """Vertices of a type."""
+        return slice(int(self._first[kind]), int(self._first[kind + 1]))
+
+
+def to_data(observation: Mapping[str, NDArray[Any]]) -> Any:
+    """One observation as a ``torch_geometric.data.Data`` of the vertices and edges that are there.
+
+    It has ``node_type`` and ``edge_type`` as in the observation, and in ``vertex`` each vertex's place there.
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    kept, place, edges = _present(observation)
+    edge_index = place[observation["edge_index"][:, edges]]
+    return Data(
+        x=torch.from_numpy(observation["x"][kept]),
+        edge_index=torch.from_numpy(edge_index),
+        node_type=torch.from_numpy(observation["node_type"][kept]),
+        edge_type=torch.from_numpy(observation["edge_type"][edges]),
+        vertex=torch.from_numpy(kept),
+    )
+
+
+def to_hetero_data(observation: Mapping[str, NDArray[Any]]) -> Any:
+    """One observation as a ``torch_geometric.data.HeteroData`` with the types of `VERTEX_TYPES` and `EDGE_TYPES`."""
+    import torch
+    from torch_geometric.data import HeteroData
+
+    kept, _, edges = _present(observation)
+    vertex_type = observation["node_type"]
+    data = HeteroData()
+    local = np.full(len(vertex_type), -1)
+    for number, name in enumerate(VERTEX_TYPES):
+        vertices = kept[vertex_type[kept] == number]
+        local[vertices] = np.arange(len(vertices))
+        data[name].x = torch.from_numpy(observation["x"][vertices])
+        data[name].vertex = torch.from_numpy(vertices)
+    for number, relation in enumerate(EDGE_TYPES):
+        chosen = edges[observation["edge_type"][edges] == number]
+        data[relation].edge_index = torch.from_numpy(local[observation["edge_index"][:, chosen]])
+    return data
+
+
+def _present(observation: Mapping[str, NDArray[Any]]) -> tuple[Ints, Ints, Ints]:
+    """Vertices that are there, the number of each vertex among them, and edges that are there."""
+    there = observation["node_mask"] > 0
+    return there.nonzero()[0], np.cumsum(there) - 1, observation["edge_mask"].nonzero()[0]

@@ -1,0 +1,94 @@
+"""Observation of the platform node by node, with the job to be placed next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.decisions.jobs import scaled_time
+from hdsim.decisions.parts import Array, Observation, Observer, largest_is_one, share_of_capacity
+from hdsim.units import in_bytes
+
+if TYPE_CHECKING:
+    from hdsim.decisions.waiting import Placing, Waiting
+    from hdsim.platform import Platform
+    from hdsim.state import Cluster
+
+#: Columns that tell of a node, the last two of them with regard to the next job.
+NODE_FEATURES = ("idle_cores", "free_memory", "free_bandwidth", "speed", "power", "cores", "room", "chosen")
+#: Columns that tell of the next job, the same in every row.
+JOB_FEATURES = ("job_left", "job_memory", "job_requested_time", "job_waited")
+FEATURES = NODE_FEATURES + JOB_FEATURES
+_ROOM, _CHOSEN, _JOB = 6, 7, 8
+
+
+class Nodes(Observer):
+    """(N, 12): one row a node.
+
+    Columns: idle cores, free memory and free bandwidth (mean of its processors) as shares of the node's; speed and
+    power a core (means) and number of cores as shares of the largest of any node; how much of what is left of the next
+    job the node could take, and how much of the job it has been given; then of that job: the share of its cores
+    without a node yet, memory a core as a share of the largest node's, and requested time and wait as in
+    :class:`hdsim.decisions.jobs.Jobs`. The next job is the one being placed, else the head in order of submission.
+
+    Attributes:
+        fixed: (N, 12) what never changes, zeros elsewhere.
+    """
+
+    sees_cores = True
+
+    def arrays(self, platform: Platform) -> Array:
+        """See :meth:`Observer.arrays`."""
+        return Array((platform.n_nodes, len(FEATURES)))
+
+    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+        """See :meth:`Observer.begin`."""
+        self._cluster, self._waiting = cluster, waiting
+        platform = cluster.platform
+        first = platform.node_first_processor[:-1]
+        self._first_processor = first
+        self._processors = np.diff(platform.node_first_processor)
+        self._cores = platform.node_cpu_cores.astype(np.float64)
+        self._memory = in_bytes(platform.memory)
+        self._memory_of_largest = float(self._memory.max())
+        self._free_bandwidth = np.empty(platform.n_processors, np.float32)
+        self.fixed = np.zeros((platform.n_nodes, len(FEATURES)), np.float32)
+        owned = platform.cores_per_processor
+        total = np.add.reduceat(owned, first)
+        self.fixed[:, 3] = largest_is_one(np.add.reduceat(platform.gflops * owned, first) / total)
+        self.fixed[:, 4] = largest_is_one(np.add.reduceat(platform.power * owned, first) / total)
+        self.fixed[:, 5] = largest_is_one(self._cores)
+        jobs = cluster.workload
+        self._requested: list[float] = scaled_time(jobs.requested_time).tolist()
+        self._submission: list[float] = jobs.submission_time.tolist()
+
+    def observe(self) -> Observation:
+        """See :meth:`Observer.observe`."""
+        seen = self.fixed.copy()
+        placing = self._waiting.next_job()
+        self.fill(seen, placing)
+        if placing is not None:
+            seen[:, _JOB:] = self._job_numbers(placing)
+        return seen
+
+    def fill(self, seen: NDArray[np.float32], placing: Placing | None) -> None:
+        """Writes what changes of the nodes into rows of at least `NODE_FEATURES`."""
+        cores = self._cluster.cores
+        np.divide(cores.node_idle, self._cores, out=seen[:, 0], where=self._cores > 0, casting="same_kind")
+        share_of_capacity(cores.node_memory, self._memory, seen[:, 1])
+        share_of_capacity(cores.free_bandwidth, self._cluster.platform.mem_bw, self._free_bandwidth)
+        seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
+        if placing is not None:
+            seen[:, _ROOM] = np.minimum(placing.room / max(placing.slots, 1), 1.0)
+            seen[:, _CHOSEN] = placing.chosen / placing.total
+
+    def _job_numbers(self, placing: Placing) -> tuple[float, ...]:
+        cluster, job = self._cluster, placing.job
+        return (
+            placing.slots / placing.total,
+            min(cluster.demands.memory[job] / self._memory_of_largest, 1.0),
+            self._requested[job],
+            float(scaled_time(np.float64(cluster.now - self._submission[job]))),
+        )

@@ -1,0 +1,188 @@
+"""What an episode replays: a whole trace or a random window of one, some windows held out, easy ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.decisions.parts import checked, whole
+from hdsim.errors import ConfigError
+from hdsim.resources import resolve
+from hdsim.workload import Workload, load_workload
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
+
+CURRICULA = ("none", "growing", "easy_first")
+#: What a trace may be given as: jobs, a file or a bundled name, or settings of the Lublin-Feitelson generator.
+Trace = Workload | str | Path | Mapping[str, Any]
+
+
+def make_traces(traces: Trace | Sequence[Trace], platform: Platform) -> list[Workload]:
+    """Loads or generates traces.
+
+    Args:
+        traces: One or several. A mapping is ``{"model": "lublin", "jobs": 10000, "seed": 7, ...}`` with arguments of
+            :func:`hdsim.generators.lublin.generate`; `cores` is by default the platform's.
+        platform: The platform they are for.
+
+    Raises:
+        ConfigError: There is none, or a mapping names no known generator or setting.
+    """
+    several = [traces] if isinstance(traces, Workload | str | Path | Mapping) else list(traces)
+    if not several:
+        raise ConfigError("expected at least one trace, got none", where="env.workload")
+    return [_make_trace(trace, platform) for trace in several]
+
+
+def _make_trace(trace: Trace, platform: Platform) -> Workload:
+    if isinstance(trace, Workload):
+        return trace
+    if isinstance(trace, Mapping):
+        from hdsim.generators.lublin import generate
+
+        settings = {"cores": platform.n_cpu_cores, **trace}
+        checked("workload.model", str(settings.pop("model", None)), ("lublin",))
+        try:
+            return generate(**settings)
+        except TypeError as error:
+            raise ConfigError(f"settings of lublin: {error}", where="env.workload") from None
+    return load_workload(resolve("workloads", trace, where="env.workload"), platform)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Part of a trace.
+
+    Attributes:
+        trace: Index of the trace.
+        first: Its first job.
+        jobs: How many jobs.
+    """
+
+    trace: int
+    first: int
+    jobs: int
+
+
+class Episodes:
+    """Draws the jobs of episodes.
+
+    Without `jobs` an episode is a whole trace, all equally likely. With `jobs` it is a window of that many jobs, every
+    one of all traces equally likely, but for those that have a job in common with a window held out.
+
+    Args:
+        traces: Traces to draw from.
+        jobs: Jobs of an episode, None = a whole trace.
+        held_out: Windows that are not to be trained on: (trace, first job, jobs), or (first job, jobs) of the first.
+        curriculum: ``growing``: windows begin with `curriculum_start` of `jobs` and grow to all of them;
+            ``easy_first``: only the easiest `curriculum_start` of the windows come up at first, then more; a window is
+            easy that offers little load (core-seconds asked for, by its length and the platform's cores).
+        curriculum_episodes: After how many episodes the curriculum is through.
+        curriculum_start: Where it begins, a share.
+
+    Attributes:
+        window: The latest one drawn.
+
+    Raises:
+        ConfigError: A setting is out of range, or nothing is left to train on.
+    """
+
+    def __init__(
+        self,
+        traces: Sequence[Workload],
+        jobs: int | None = None,
+        held_out: Iterable[Sequence[int]] = (),
+        curriculum: str = "none",
+        curriculum_episodes: int = 1000,
+        curriculum_start: float = 0.1,
+    ) -> None:
+        self.traces = list(traces)
+        self._jobs = None if jobs is None else whole("jobs", jobs)
+        self._curriculum = checked("curriculum", curriculum, CURRICULA)
+        self._episodes = whole("curriculum_episodes", curriculum_episodes)
+        if not 0 < curriculum_start <= 1:
+            raise ConfigError(
+                f"expected a share above 0 and at most 1, got {curriculum_start}", where="env.curriculum_start"
+            )
+        self._start = curriculum_start
+        self._drawn = 0
+        held = [self._held_out(window) for window in held_out]
+        if jobs is None:
+            if held or curriculum != "none":
+                raise ConfigError("expected the number of jobs of an episode, got null", where="env.jobs")
+            self._starts: list[NDArray[np.int64]] = [np.zeros(1, np.int64) for _ in traces]
+        else:
+            self._starts = [
+                _free_starts(len(trace), jobs, [window for window in held if window.trace == i])
+                for i, trace in enumerate(self.traces)
+            ]
+        self._ends = np.cumsum([len(starts) for starts in self._starts])
+        if not self._ends[-1]:
+            longest = max(map(len, self.traces))
+            raise ConfigError(
+                f"expected at most as many jobs as a trace has beside the windows held out, got {jobs}; the longest "
+                f"trace has {longest}",
+                where="env.jobs",
+            )
+        self._easiest = self._by_load() if curriculum == "easy_first" else None
+        self.window = Window(0, 0, 0)
+
+    def draw(self, rng: np.random.Generator) -> Workload:
+        """The jobs of the next episode, the first of them submitted at 0."""
+        share = self._start + (1 - self._start) * min(self._drawn / self._episodes, 1.0)
+        self._drawn += 1
+        total = int(self._ends[-1])
+        if self._easiest is None:
+            number = int(rng.integers(total))
+        else:
+            number = int(self._easiest[rng.integers(max(round(share * total), 1))])
+        trace = int(np.searchsorted(self._ends, number, side="right"))
+        starts = self._starts[trace]
+        first = int(starts[number - (self._ends[trace] - len(starts))])
+        jobs = len(self.traces[trace]) if self._jobs is None else self._jobs
+        if self._curriculum == "growing":
+            jobs = max(round(share * jobs), 1)
+        self.window = Window(trace, first, jobs)
+        whole_trace = self.traces[trace]
+        return whole_trace if jobs == len(whole_trace) else whole_trace[first : first + jobs]
+
+    def _held_out(self, window: Sequence[int]) -> Window:
+        numbers = [int(number) for number in window]
+        if len(numbers) == 2:
+            numbers.insert(0, 0)
+        if len(numbers) == 3:
+            held = Window(*numbers)
+            if (
+                0 <= held.trace < len(self.traces)
+                and held.jobs > 0
+                and 0 <= held.first <= len(self.traces[held.trace]) - held.jobs
+            ):
+                return held
+        raise ConfigError(
+            f"expected (first job, jobs) or (trace, first job, jobs) within the traces, got {tuple(window)}",
+            where="env.held_out",
+        )
+
+    def _by_load(self) -> NDArray[np.int64]:
+        """Numbers of all windows, those of the least load first."""
+        assert self._jobs is not None
+        loads = []
+        for trace, starts in zip(self.traces, self._starts, strict=True):
+            work = np.concatenate([[0.0], np.cumsum(trace.runtime * trace.requested_cores)])
+            span = trace.submission_time[starts + self._jobs - 1] - trace.submission_time[starts]
+            loads.append((work[starts + self._jobs] - work[starts]) / np.maximum(span, 1.0))
+        return np.argsort(np.concatenate(loads), kind="stable")
+
+
+def _free_starts(trace_jobs: int, jobs: int, held_out: Iterable[Window]) -> NDArray[np.int64]:
+    """First jobs of the windows that have no job in common with one that is held out."""
+    free = np.ones(max(trace_jobs - jobs + 1, 0), bool)
+    for window in held_out:
+        free[max(window.first - jobs + 1, 0) : window.first + window.jobs] = False
+    return np.flatnonzero(free)
