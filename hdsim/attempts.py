@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cores import members
+
+if TYPE_CHECKING:
+    from hdsim.platform import Platform
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +25,7 @@ class Attempts:
         job: (A,) job.
         start: (A,) s.
         end: (A,) s; for a job that still runs the end of the period accounted for.
-        sizes: (A,) cores.
+        sizes: (A,) core ids, those of GPUs included.
         cores: (sum of sizes,) core ids of each attempt in turn, ascending within an attempt.
         lost: (A,) s of running that a failure has undone; NaN for an attempt that no failure has cut short.
     """
@@ -60,6 +64,16 @@ class Attempts:
         order = np.argsort(start, kind="stable")
         first = np.append(0, np.cumsum(sizes))
         return Attempts(job[order], start[order], end[order], sizes[order], cores[members(first, order)], lost[order])
+
+    def gpus(self, platform: Platform) -> NDArray[np.int64]:
+        """(A,) GPUs of each attempt."""
+        before = np.append(0, np.cumsum(platform.is_gpu[platform.core_processor[self.cores]]))
+        ends = np.cumsum(self.sizes)
+        return before[ends] - before[ends - self.sizes]
+
+    def cpu_cores(self, platform: Platform) -> NDArray[np.int64]:
+        """(A,) cores of each attempt that are no GPUs."""
+        return self.sizes - self.gpus(platform) if platform.n_gpus else self.sizes
 
     @cached_property
     def core_seconds(self) -> Floats:

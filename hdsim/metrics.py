@@ -83,7 +83,8 @@ def summary(result: Result) -> dict[str, float]:
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
         slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
-        what :func:`reliability` adds where nodes fail, and ``jobs_per_second`` of wall time.
+        what :func:`accelerators` adds where there are GPUs and :func:`reliability` where nodes fail, and
+        ``jobs_per_second`` of wall time.
     """
     ended = ~np.isnan(result.finish_time)
     start, finish = result.starting_time[ended], result.finish_time[ended]
@@ -91,7 +92,8 @@ def summary(result: Result) -> dict[str, float]:
     turnaround, execution = finish - submission, finish - start
     makespan = float(finish.max(initial=0.0))
     earlier = result.interrupted_attempts
-    core_seconds = float(result.workload.requested_cores[ended] @ execution) + _held(earlier, 0.0, makespan)
+    again = _held(earlier, earlier.cpu_cores(result.platform), 0.0, makespan)
+    core_seconds = float(result.workload.requested_cores[ended] @ execution) + again
     energy = result.energy_joules
     counts = np.bincount(result.state, minlength=len(FinalState))
     killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
@@ -101,7 +103,7 @@ def summary(result: Result) -> dict[str, float]:
         **statistics("turnaround_time", turnaround),
         **statistics("slowdown", slowdown(turnaround, execution)),
         **statistics("bounded_slowdown", bounded_slowdown(turnaround, execution)),
-        "utilization": core_seconds / (result.platform.n_cores * makespan) if makespan > 0 else 0.0,
+        "utilization": core_seconds / (result.platform.n_cpu_cores * makespan) if makespan > 0 else 0.0,
         "energy_joules": energy,
         "edp": energy * makespan,
         "ed2p": energy * makespan**2,
@@ -110,8 +112,24 @@ def summary(result: Result) -> dict[str, float]:
         "jobs_killed": float(killed),
         "jobs_rejected": float(counts[FinalState.REJECTED]),
         "jobs_unfinished": float(counts[[FinalState.NOT_SUBMITTED, FinalState.QUEUED, FinalState.RUNNING]].sum()),
+        **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
         **({} if result.outages is None else reliability(result)),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
+    }
+
+
+def accelerators(result: Result, makespan: float) -> dict[str, float]:
+    """How GPUs were used.
+
+    Returns:
+        ``gpu_hours`` (hours x GPUs that jobs held until the last finish), ``gpu_utilization`` (the share of the GPUs'
+        time until then).
+    """
+    ran, platform = result.attempts, result.platform
+    seconds = _held(ran, ran.gpus(platform), 0.0, makespan)
+    return {
+        "gpu_hours": seconds / 3600.0,
+        "gpu_utilization": seconds / (platform.n_gpus * makespan) if makespan > 0 else 0.0,
     }
 
 
@@ -169,14 +187,16 @@ def steady_utilization(result: Result, cut: float = STEADY_CUT) -> float:
     low, high = cut * makespan, (1 - cut) * makespan
     ended = ~np.isnan(result.finish_time)
     inside = np.clip(result.finish_time[ended], low, high) - np.clip(result.starting_time[ended], low, high)
-    span = result.platform.n_cores * (high - low)
-    held = float(result.workload.requested_cores[ended] @ inside) + _held(result.interrupted_attempts, low, high)
+    platform, earlier = result.platform, result.interrupted_attempts
+    span = platform.n_cpu_cores * (high - low)
+    held = float(result.workload.requested_cores[ended] @ inside)
+    held += _held(earlier, earlier.cpu_cores(platform), low, high)
     return held / span if span > 0 else 0.0
 
 
-def _held(attempts: Attempts, low: float, high: float) -> float:
-    """S x cores that jobs held between two times."""
-    return float(attempts.sizes @ (np.clip(attempts.end, low, high) - np.clip(attempts.start, low, high)))
+def _held(attempts: Attempts, amounts: NDArray[np.int64], low: float, high: float) -> float:
+    """Integral between two times of what attempts held, (A,) each."""
+    return float(amounts @ (np.clip(attempts.end, low, high) - np.clip(attempts.start, low, high)))
 
 
 def exploitation(result: Result) -> float:
@@ -184,7 +204,7 @@ def exploitation(result: Result) -> float:
     platform, workload = result.platform, result.workload
     done = (result.state == FinalState.COMPLETED_SUCCESSFULLY) & ~workload.fixed_duration
     executed = float(workload.requested_cores[done] @ workload.runtime[done]) * platform.reference_gflops
-    peak = platform.n_cores * platform.reference_gflops * result.metrics["makespan"]
+    peak = platform.n_cpu_cores * platform.reference_gflops * result.metrics["makespan"]
     return executed / peak if peak > 0 else 0.0
 
 
@@ -197,8 +217,8 @@ def loss_of_capacity(result: Result) -> float:
 
     busy, queued, down = series.busy_cores(result), series.queued_cores(result), series.down_cores(result)
     times = np.union1d(np.union1d(busy.times, queued.times), down.times)
-    lost = np.minimum(result.platform.n_cores - busy.at(times) - down.at(times), queued.at(times))
-    capacity = result.platform.n_cores * result.end_time
+    lost = np.minimum(result.platform.n_cpu_cores - busy.at(times) - down.at(times), queued.at(times))
+    capacity = result.platform.n_cpu_cores * result.end_time
     return float(lost @ np.diff(times, append=result.end_time) / capacity) if capacity > 0 else 0.0
 
 

@@ -56,7 +56,7 @@ class Result:
         finish_time: (J,) s, NaN for a job that never ended.
         state: (J,) :class:`hdsim.state.FinalState`.
         started: (S,) jobs that ever started, in order of their starts.
-        sizes: (S,) cores of each of them.
+        sizes: (S,) core ids of each of them: cores and GPUs.
         cores: (sum of sizes,) core ids of each of them in turn, ascending within a job.
         interrupted_attempts: Earlier starts of jobs, cut short by failures.
         outages: When nodes were down, None where they do not fail.
@@ -128,6 +128,8 @@ class Result:
     def jobs(self) -> Jobs:
         """Columns by name: Batsim's job columns, then hdsim's own, in the order of the workload.
 
+        `requested_number_of_resources` counts cores and GPUs, both of which are hosts to Batsim, `requested_gpus` the
+        latter alone.
         `restarts` and `lost_core_seconds` tell how often a job was started again after a failure, and the s x cores of
         running that failures have undone.
         """
@@ -149,6 +151,7 @@ class Result:
                 "stretch": lambda: slowdown(finish - submission, finish - start),
                 "allocated_resources": self._interval_sets,
                 "consumed_energy": self._consumed_energy,
+                "requested_gpus": workload.requested_gpus.copy,
                 "restarts": lambda: self.attempts.restarts(len(workload)),
                 "lost_core_seconds": lambda: self.attempts.lost_by_job(len(workload)),
             }
@@ -210,7 +213,8 @@ class Result:
         """Spans in which the demands on a processor exceeded its memory bandwidth: processors, starts and ends in s."""
         held, ran = self.usage, self.attempts
         demand = held.cores * self.workload.memory_bandwidth[ran.job[held.attempt]]
-        used = np.flatnonzero((demand > 0) & np.isfinite(self.platform.mem_bw[held.processor]))
+        limited = np.isfinite(self.platform.mem_bw) & ~self.platform.is_gpu
+        used = np.flatnonzero((demand > 0) & limited[held.processor])
         processor, demand, attempt = held.processor[used], demand[used], held.attempt[used]
         time = np.concatenate([ran.start[attempt], ran.end[attempt]])
         change = np.concatenate([demand, -demand])

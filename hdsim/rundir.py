@@ -220,7 +220,8 @@ class Run:
         manifest: Content of manifest.json.
         metrics: Metrics by name, NaN where there is none.
         platform: The platform.
-        jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist.
+        jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist; the GPUs
+            of a job that never started are not known, and 0.
         oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
         interrupted_attempts: Starts of these jobs that failures have cut short.
         outages: When nodes were down, None where they do not fail.
@@ -275,7 +276,7 @@ class Run:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """(S,) cores of each of them."""
+        """(S,) core ids of each of them: cores and GPUs."""
         sizes: NDArray[np.int64] = self.jobs["requested_number_of_resources"][self.started]
         return sizes
 
@@ -330,6 +331,9 @@ def read(path: str | Path) -> Run:
             f"allocated_resources: expected as many of {platform.n_cores} cores as each job asked for",
             where=str(path / "jobs.csv"),
         )
+    jobs["requested_gpus"] = np.zeros(count, np.int64)
+    if platform.n_gpus:
+        jobs["requested_gpus"][run.attempts.job] = run.attempts.gpus(platform)
     return run
 
 
@@ -383,7 +387,7 @@ def _write_schedule(path: Path, result: Result) -> None:
     success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
     submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
     computing = float(result.attempts.sizes @ (result.attempts.end - result.attempts.start))
-    unavailable = series.down_cores(result).integral()
+    unavailable = series.down_resources(result).integral()
     row = {
         "batsim_version": f"hdsim-{__version__}",
         "consumed_joules": result.energy_joules,
@@ -427,7 +431,7 @@ def _write_machine_states(path: Path, result: Result) -> None:
 
     Cores of nodes that are down are in none of the states.
     """
-    busy, down = series.busy_cores(result), series.down_cores(result)
+    busy, down = series.busy_resources(result), series.down_resources(result)
     times = np.union1d(busy.times, down.times)
     computing = busy.at(times).astype(np.int64)
     idle = result.platform.n_cores - computing - down.at(times).astype(np.int64)
@@ -591,16 +595,17 @@ def _inputs(
             yield {"kind": "platform types", "path": path, "sha256": digest}
     if workload and workload.sha256:
         yield {"kind": "workload", "path": workload.source, "sha256": workload.sha256}
-    agent = config.get("agent")
-    own = agent.get("path") if isinstance(agent, Mapping) else None
-    if own and Path(own).is_file():
-        yield {"kind": "agent", "path": str(own), "sha256": hashlib.sha256(Path(own).read_bytes()).hexdigest()}
+    for kind, group, key in (("agent", "agent", "path"), ("outages", "failures", "file")):
+        part = config.get(group)
+        own = part.get(key) if isinstance(part, Mapping) else None
+        if own and Path(own).is_file():
+            yield {"kind": kind, "path": str(own), "sha256": hashlib.sha256(Path(own).read_bytes()).hexdigest()}
 
 
 def digest(workload: Workload) -> str:
     """sha256 of what is replayed: equal for equal jobs, wherever they came from."""
     digest = hashlib.sha256()
-    for name in _DIGESTED:
+    for name in (*_DIGESTED, "requested_gpus") if workload.asks_for_gpus else _DIGESTED:
         digest.update(getattr(workload, name).tobytes())
     return digest.hexdigest()
 

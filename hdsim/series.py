@@ -109,14 +109,34 @@ def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) 
 
 def busy_cores(result: Replay) -> Steps:
     """Cores that serve a job."""
+    return _busy(result, result.attempts.cpu_cores(result.platform))
+
+
+def busy_gpus(result: Replay) -> Steps:
+    """GPUs that serve a job."""
+    return _busy(result, result.attempts.gpus(result.platform))
+
+
+def busy_resources(result: Replay) -> Steps:
+    """Cores and GPUs that serve a job."""
+    return _busy(result, result.attempts.sizes)
+
+
+def _busy(result: Replay, amounts: NDArray[np.int64]) -> Steps:
     ran = result.attempts
-    return _between(ran.start, ran.end, ran.sizes.astype(np.float64), result.end_time)
+    return _between(ran.start, ran.end, amounts.astype(np.float64), result.end_time)
 
 
 def utilization(result: Replay) -> Steps:
     """Share of the cores that serve a job, 0..1."""
     busy = busy_cores(result)
-    return Steps(busy.times, busy.values / result.platform.n_cores, busy.end)
+    return Steps(busy.times, busy.values / result.platform.n_cpu_cores, busy.end)
+
+
+def gpu_utilization(result: Replay) -> Steps:
+    """Share of the GPUs that serve a job, 0..1; of a platform that has some."""
+    busy = busy_gpus(result)
+    return Steps(busy.times, busy.values / result.platform.n_gpus, busy.end)
 
 
 def running_jobs(result: Replay) -> Steps:
@@ -131,6 +151,11 @@ def down_nodes(result: Replay) -> Steps:
 
 def down_cores(result: Replay) -> Steps:
     """Cores of nodes that are down."""
+    return _down(result, result.platform.node_cpu_cores.astype(np.float64))
+
+
+def down_resources(result: Replay) -> Steps:
+    """Cores and GPUs of nodes that are down."""
     return _down(result, np.diff(result.platform.node_first_core).astype(np.float64))
 
 
@@ -149,7 +174,8 @@ def queue_length(result: Replay) -> Steps:
 
 def queued_cores(result: Replay) -> Steps:
     """Cores that the waiting jobs ask for."""
-    return _waiting(result, result.jobs["requested_number_of_resources"].astype(np.float64))
+    cores = result.jobs["requested_number_of_resources"] - result.jobs["requested_gpus"]
+    return _waiting(result, cores.astype(np.float64))
 
 
 def _waiting(result: Replay, amounts: Floats) -> Steps:
@@ -216,7 +242,7 @@ def power(result: Replay) -> Steps:
 
 
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Share of busy cores by groups of neighbouring nodes and stretches of time.
+    """Share of busy cores, GPUs included, by groups of neighbouring nodes and stretches of time.
 
     Args:
         result: A replay.

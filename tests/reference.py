@@ -32,6 +32,7 @@ class Job:
 
     `runtime` and `requested` are at the platform's reference speed, unless `fixed`: then the job lasts `runtime`
     seconds on whatever cores it gets. `origin` is the submission time before the trace was shifted to start at 0.
+    `gpus` are those of the whole job.
     """
 
     submit: float
@@ -43,6 +44,7 @@ class Job:
     origin: float = 0.0
     walltime: float = math.inf
     fixed: bool = False
+    gpus: int = 0
 
 
 def _open(path: Path) -> IO[str]:
@@ -87,6 +89,7 @@ def read_batsim(path: Path, reference_gflops: float) -> list[Job]:
                 origin=entry["subtime"],
                 walltime=walltime if walltime > 0 else math.inf,
                 fixed=fixed,
+                gpus=entry.get("gpus", 0),
             )
         )
     return jobs
@@ -104,6 +107,7 @@ def jobs_of(workload: Any) -> list[Job]:
         workload.original_submission_time,
         workload.walltime,
         workload.fixed_duration,
+        workload.requested_gpus,
     )
     return [Job(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
@@ -171,17 +175,44 @@ SCORES: dict[str, Score] = {
 DYNAMIC = ("wfp3", "unicef")
 
 
-# Textbook schedulers on a machine of equal cores
+# Textbook schedulers on a machine of equal cores, and perhaps equal GPUs
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Cores and GPUs."""
+
+    cores: int
+    gpus: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.cores + other.cores, self.gpus + other.gpus)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.cores - other.cores, self.gpus - other.gpus)
+
+    def __le__(self, other: Amount) -> bool:
+        return self.cores <= other.cores and self.gpus <= other.gpus
+
+
+def need(job: Job) -> Amount:
+    """What a job asks for."""
+    return Amount(job.cores, job.gpus)
+
+
+def total_of(amounts: Iterator[Amount]) -> Amount:
+    """Sum of amounts."""
+    return sum(amounts, Amount(0))
 
 
 @dataclass
 class Machine:
-    """What a textbook scheduler sees: time, free cores, the queue in order, (expected end, cores) of running jobs."""
+    """What a textbook scheduler sees: time, what is free, the queue in order, (expected end, held) of running jobs."""
 
     now: float
-    free: int
+    free: Amount
     queue: list[int]
-    running: list[tuple[float, int]]
+    running: list[tuple[float, Amount]]
 
 
 Scheduler = Callable[[Machine, Sequence[Job]], list[int]]
@@ -192,9 +223,9 @@ def strict(machine: Machine, jobs: Sequence[Job]) -> list[int]:
     started = []
     free = machine.free
     for job in machine.queue:
-        if jobs[job].cores > free:
+        if not need(jobs[job]) <= free:
             break
-        free -= jobs[job].cores
+        free -= need(jobs[job])
         started.append(job)
     return started
 
@@ -212,25 +243,25 @@ def easy(machine: Machine, jobs: Sequence[Job], candidates: Callable[[int], Any]
     waiting = machine.queue[len(started) :]
     if not waiting:
         return started
-    free = machine.free - sum(jobs[job].cores for job in started)
-    head = jobs[waiting[0]]
-    ends = sorted(machine.running + [(now + jobs[job].requested, jobs[job].cores) for job in started])
+    free = machine.free - total_of(need(jobs[job]) for job in started)
+    head = need(jobs[waiting[0]])
+    running = machine.running + [(now + jobs[job].requested, need(jobs[job])) for job in started]
     available = free
     shadow = now
-    for end, cores in ends:
-        if available >= head.cores and end > shadow:
+    for end, held in sorted(running, key=lambda run: run[0]):
+        if head <= available and end > shadow:
             break
-        available += cores
+        available += held
         shadow = max(end, now)
-    extra = available - head.cores
+    extra = available - head
     others = waiting[1:] if candidates is None else sorted(waiting[1:], key=candidates)
     for job in others:
-        n, ends_in_time = jobs[job].cores, now + jobs[job].requested <= shadow
-        if n <= free and (ends_in_time or n <= extra):
+        own, ends_in_time = need(jobs[job]), now + jobs[job].requested <= shadow
+        if own <= free and (ends_in_time or own <= extra):
             started.append(job)
-            free -= n
+            free -= own
             if not ends_in_time:
-                extra -= n
+                extra -= own
     return started
 
 
@@ -239,17 +270,17 @@ def conservative(machine: Machine, jobs: Sequence[Job]) -> list[int]:
     now = machine.now
     # A job past its expected end can end at any moment but has not yet; a job holds its cores at least for a moment.
     soon = math.nextafter(now, math.inf)
-    taken = [(now, max(end, soon), cores) for end, cores in machine.running]
-    total = machine.free + sum(cores for _, cores in machine.running)
+    taken = [(now, max(end, soon), held) for end, held in machine.running]
+    total = machine.free + total_of(held for _, held in machine.running)
     started = []
     for job in machine.queue:
-        n, duration = jobs[job].cores, jobs[job].requested
+        own, duration = need(jobs[job]), jobs[job].requested
         for start in sorted({now} | {end for _, end, _ in taken}):
             end = max(start + duration, math.nextafter(start, math.inf))
             times = [start] + [begin for begin, _, _ in taken if start < begin < end]
-            if all(n <= total - sum(c for b, e, c in taken if b <= time < e) for time in times):
+            if all(own <= total - total_of(held for b, e, held in taken if b <= time < e) for time in times):
                 break
-        taken.append((start, end, n))
+        taken.append((start, end, own))
         if start == now:
             started.append(job)
     return started
@@ -263,6 +294,7 @@ def replay_counts(
     *,
     dynamic: bool = False,
     batch: bool = True,
+    gpus: int = 0,
 ) -> list[float]:
     """Start times of jobs on a machine of equal cores.
 
@@ -274,11 +306,12 @@ def replay_counts(
         dynamic: The score changes with time.
         batch: All events of an instant, then one scheduling pass; otherwise a pass after every single completion and
             then after every single submission.
+        gpus: GPUs of the machine.
     """
     starts = [math.nan] * len(jobs)
     ends: list[tuple[float, int]] = []
-    machine = Machine(0.0, total, [], [])
-    running: dict[int, tuple[float, int]] = {}
+    machine = Machine(0.0, Amount(total, gpus), [], [])
+    running: dict[int, tuple[float, Amount]] = {}
     arrived = 0
 
     def rank(job: int) -> tuple[float, int]:
@@ -291,7 +324,7 @@ def replay_counts(
         while ends and ends[0][0] == now and not single:
             _, job = ends.pop(0)
             del running[job]
-            machine.free += jobs[job].cores
+            machine.free += need(jobs[job])
             single = not batch
         while arrived < len(jobs) and jobs[arrived].submit == now and not single:
             if dynamic:
@@ -306,8 +339,8 @@ def replay_counts(
         for job in scheduler(machine, jobs):
             starts[job] = now
             machine.queue.remove(job)
-            machine.free -= jobs[job].cores
-            running[job] = (now + jobs[job].requested, jobs[job].cores)
+            machine.free -= need(jobs[job])
+            running[job] = (now + jobs[job].requested, need(jobs[job]))
             insort(ends, (now + jobs[job].runtime, job))
     assert not machine.queue
     return starts
@@ -424,13 +457,17 @@ def within_published_errors(errors: Sequence[tuple[float, float, float]], latenc
 
 @dataclass(frozen=True)
 class Processor:
-    """`gflops` and `power` (W) are those of one core; `bandwidth` in GB/s is the processor's."""
+    """`gflops` and `power` (W) are those of one core; `bandwidth` in GB/s is the processor's.
+
+    The cores of a `gpu` are devices.
+    """
 
     node: int
     cores: int
     gflops: float
     power: float
     bandwidth: float = math.inf
+    gpu: bool = False
 
 
 @dataclass
@@ -446,8 +483,9 @@ class Platform:
 
     @property
     def reference_gflops(self) -> float:
-        """Mean speed of all cores."""
-        return sum(p.gflops * p.cores for p in self.processors) / sum(p.cores for p in self.processors)
+        """Mean speed of all cores that are no GPUs."""
+        cpus = [p for p in self.processors if not p.gpu]
+        return sum(p.gflops * p.cores for p in cpus) / sum(p.cores for p in cpus)
 
     def processor_of(self, core: int) -> int:
         """The processor a core is on."""
@@ -475,7 +513,8 @@ def read_platform(path: Path, types: Path | None = None) -> Platform:
                         cores=kind["cores"],
                         gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
                         power=kind["power"] / kind["cores"],
-                        bandwidth=kind["mem_bw"],
+                        bandwidth=kind.get("mem_bw", math.inf),
+                        gpu=kind.get("type") == "GPU",
                     )
                     platform += [processor] * item["number"]
                 memory.append(node["memory"]["capacity"] * 1000.0)
@@ -489,7 +528,7 @@ JOB_RULES: dict[str, Callable[[Job], float]] = {
     "low_mem": lambda job: job.memory,
     "low_mem_bw": lambda job: job.bandwidth,
 }
-CORE_RULES = ("high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
+CORE_RULES = ("high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack")
 
 #: Share of a core's power in each P-state.
 POWER = {"P0": 1.0, "P1": 1.0, "P2": 0.25, "P3": 0.05}
@@ -540,6 +579,12 @@ def _exact(megabytes: float) -> int | float | Fraction:
     return int(megabytes) if megabytes == int(megabytes) else Fraction(str(megabytes))
 
 
+def parts_of(job: Job) -> tuple[int, int, int]:
+    """Number of the equal parts of a job, and the cores and the GPUs of each."""
+    parts = max(k for k in range(1, job.cores + 1) if job.cores % k == 0 and job.gpus % k == 0)
+    return parts, job.cores // parts, job.gpus // parts
+
+
 class Cluster:
     """Free cores, free memory and bandwidth demands of a platform, looked at afresh by every question."""
 
@@ -552,56 +597,129 @@ class Cluster:
         # rounding decides which of two equally loaded processors has the most left.
         self.bandwidth = [processor.bandwidth for processor in platform.processors]
 
-    def best(self, job: Job, rule: str) -> int | None:
-        """The processor that gives the next core to a job: the best key, the lowest id among equals."""
+    def best(self, job: Job, rule: str, nodes: Sequence[int] | None = None) -> int | None:
+        """The processor that gives the next core to a job: the best key, the lowest id among equals.
+
+        Args:
+            job: The job.
+            rule: One of `CORE_RULES`.
+            nodes: Those to choose from, None for all.
+        """
         keys = {
             "high_gflops": lambda i, p: p.gflops,
             "high_cores": lambda i, p: len(self.idle[i]),
             "high_mem": lambda i, p: self.memory[p.node],
             "high_mem_bw": lambda i, p: self.bandwidth[i],
             "low_power": lambda i, p: -p.power,
+            "spread": lambda i, p: (self._idle_on(p.node), len(self.idle[i])),
+            # The lowest of the cores of the node that `_packed` has chosen.
+            "pack": lambda i, p: 0,
         }
         memory, key = _exact(job.memory), keys[rule]
         eligible = [
             (key(i, p), -i)
             for i, p in enumerate(self.platform.processors)
-            if self.idle[i] and self.memory[p.node] >= memory
+            if self.idle[i] and not p.gpu and self.memory[p.node] >= memory and (nodes is None or p.node in nodes)
         ]
         return -max(eligible)[1] if eligible else None
 
     def take(self, job: Job, core: int, processor: int) -> None:
         """Gives one core to a job."""
         self.idle[processor].remove(core)
-        self.memory[self.platform.processors[processor].node] -= _exact(job.memory)
-        self.bandwidth[processor] -= job.bandwidth
+        if not self.platform.processors[processor].gpu:
+            self.memory[self.platform.processors[processor].node] -= _exact(job.memory)
+            self.bandwidth[processor] -= job.bandwidth
 
     def give_back(self, job: Job, core: int, processor: int) -> None:
         """Takes one core back from a job."""
         insort(self.idle[processor], core)
-        self.memory[self.platform.processors[processor].node] += _exact(job.memory)
-        self.bandwidth[processor] += job.bandwidth
+        if not self.platform.processors[processor].gpu:
+            self.memory[self.platform.processors[processor].node] += _exact(job.memory)
+            self.bandwidth[processor] += job.bandwidth
 
     def allocate(self, job: Job, rule: str) -> tuple[list[int], list[int]] | None:
-        """Gives a job its cores one at a time; all or none."""
+        """Gives a job its cores one at a time; all or none.
+
+        A job that asks for GPUs consists of equal parts, as many as its cores and its GPUs can be divided into. The
+        first core of a part decides on which node the whole part is.
+        """
         given: list[tuple[int, int]] = []
-        while len(given) < job.cores:
-            processor = self.best(job, rule)
-            if processor is None:
-                for core, owner in given:
-                    self.give_back(job, core, owner)
-                return None
-            core = self.idle[processor][0]
-            self.take(job, core, processor)
-            given.append((core, processor))
+        parts, cores_each, gpus_each = parts_of(job)
+        packed = self._packed(job, parts, cores_each, gpus_each) if rule == "pack" else []
+        for part in range(parts):
+            nodes: Sequence[int] | None = None if not job.gpus else self._with_room(job, cores_each, gpus_each)
+            if rule == "pack":
+                nodes = packed[part : part + 1]
+            for _ in range(cores_each):
+                processor = self.best(job, rule, nodes)
+                if processor is None:
+                    for core, owner in given:
+                        self.give_back(job, core, owner)
+                    return None
+                if job.gpus:
+                    nodes = [self.platform.processors[processor].node]
+                core = self.idle[processor][0]
+                self.take(job, core, processor)
+                given.append((core, processor))
+            for _ in range(gpus_each):
+                assert nodes is not None
+                gpu, owner = min((core, p) for core, p in self._idle_gpus(nodes[0]))
+                self.take(job, gpu, owner)
+                given.append((gpu, owner))
         given.sort()
         return [core for core, _ in given], [processor for _, processor in given]
 
+    def _with_room(self, job: Job, cores: int, gpus: int) -> list[int]:
+        """Nodes that can give so many cores, their memory and so many GPUs."""
+        nodes = range(len(self.memory))
+        return [node for node in nodes if self._room(node, job) >= cores and len(self._idle_gpus(node)) >= gpus]
+
+    def _packed(self, job: Job, parts: int, cores: int, gpus: int) -> list[int]:
+        """The node of each part of a job: all that those with most room can take, then the fullest that takes the rest.
+
+        There are fewer nodes than parts where the job does not fit.
+        """
+        room = {
+            node: int(min(self._room(node, job) // cores, len(self._idle_gpus(node)) // gpus if gpus else math.inf))
+            for node in range(len(self.memory))
+        }
+        chosen: list[int] = []
+        while len(chosen) < parts and any(room.values()):
+            rest = parts - len(chosen)
+            holding = [node for node in room if room[node] >= rest]
+            node = min(holding, key=self._idle_on) if holding else max(room, key=lambda node: room[node])
+            chosen += [node] * min(rest, room.pop(node))
+        return chosen
+
+    def _room(self, node: int, job: Job) -> float:
+        idle = self._idle_on(node)
+        return min(idle, self.memory[node] // _exact(job.memory)) if job.memory else idle
+
+    def _idle_on(self, node: int) -> int:
+        processors = enumerate(self.platform.processors)
+        return sum(len(self.idle[i]) for i, p in processors if p.node == node and not p.gpu)
+
+    def _idle_gpus(self, node: int) -> list[tuple[int, int]]:
+        """Idle GPUs of a node, each with its processor."""
+        processors = enumerate(self.platform.processors)
+        return [(gpu, i) for i, p in processors if p.node == node and p.gpu for gpu in self.idle[i]]
+
     def occupy(self, job: Job, cores: Sequence[int]) -> tuple[list[int], list[int]] | None:
-        """Gives a job the cores named, if each is idle and has the memory when its turn comes."""
+        """Gives a job the cores named, if each is idle and has the memory when its turn comes.
+
+        They must be what the job asks for, and on every node as many GPUs to the cores as in the whole job.
+        """
         processors = [self.platform.processor_of(core) for core in cores]
+        kinds = [(self.platform.processors[p].node, self.platform.processors[p].gpu) for p in processors]
+        for node in {node for node, _ in kinds}:
+            if kinds.count((node, True)) * job.cores != kinds.count((node, False)) * job.gpus:
+                return None
+        if sum(gpu for _, gpu in kinds) != job.gpus or len(kinds) != job.cores + job.gpus:
+            return None
         for k, (core, processor) in enumerate(zip(cores, processors, strict=True)):
             node = self.platform.processors[processor].node
-            if core not in self.idle[processor] or self.memory[node] < _exact(job.memory):
+            needed = 0 if self.platform.processors[processor].gpu else _exact(job.memory)
+            if core not in self.idle[processor] or self.memory[node] < needed:
                 for other, owner in zip(cores[:k], processors[:k], strict=True):
                     self.give_back(job, other, owner)
                 return None
@@ -621,7 +739,8 @@ class Cluster:
         """Progress in seconds at reference speed per second: that of the slowest core."""
         if job.fixed:
             return 1.0
-        slowest = min(self.platform.processors[p].gflops * (0.75 if self.over(p) else 1.0) for p in run.processors)
+        owners = [(p, self.platform.processors[p]) for p in run.processors]
+        slowest = min(owner.gflops * (0.75 if self.over(p) else 1.0) for p, owner in owners if not owner.gpu)
         return slowest / self.platform.reference_gflops
 
     def states(self) -> Iterator[tuple[int, float, str]]:

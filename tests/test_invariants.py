@@ -42,8 +42,10 @@ class Case:
 
 
 @st.composite
-def documents(draw: st.DrawFn, *, speeds: tuple[float, ...], capacities: tuple[float, ...]) -> dict[str, Any]:
-    """Platforms of one to three clusters of a few nodes."""
+def documents(
+    draw: st.DrawFn, *, speeds: tuple[float, ...], capacities: tuple[float, ...], gpus: bool = False
+) -> dict[str, Any]:
+    """Platforms of one to three clusters of a few nodes, some of them with GPUs if asked for."""
     processors = {
         f"p{i}": {
             "cores": draw(st.integers(1, 4)),
@@ -54,12 +56,26 @@ def documents(draw: st.DrawFn, *, speeds: tuple[float, ...], capacities: tuple[f
         }
         for i in range(draw(st.integers(1, 3)))
     }
+    sockets = sorted(processors)
+    if gpus:
+        board = {"cores": 1, "clock_rate": 64, "dpflops_per_cycle": 2, "mem_bw": 1, "power": 100, "type": "GPU"}
+        processors |= {"g1": board, "g2": board | {"cores": 2, "power": 300}}
+    boards = st.lists(
+        st.fixed_dictionaries({"type": st.sampled_from(["g1", "g2"]), "number": st.integers(1, 2)}), max_size=2
+    )
     nodes = {
         f"n{i}": {
-            "processors": [
-                {"type": draw(st.sampled_from(sorted(processors))), "number": draw(st.integers(1, 2))}
-                for _ in range(draw(st.integers(1, 2)))
-            ],
+            "processors": draw(
+                st.permutations(
+                    [
+                        *(
+                            {"type": draw(st.sampled_from(sockets)), "number": draw(st.integers(1, 2))}
+                            for _ in range(draw(st.integers(1, 2)))
+                        ),
+                        *(draw(boards) if gpus else ()),
+                    ]
+                )
+            ),
             "memory": {"capacity": draw(st.sampled_from(capacities))},
         }
         for i in range(draw(st.integers(1, 2)))
@@ -92,6 +108,7 @@ def _own_platform(document: Mapping[str, Any]) -> ref.Platform:
                         gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
                         power=kind["power"] / kind["cores"],
                         bandwidth=kind["mem_bw"],
+                        gpu=kind.get("type") == "GPU",
                     )
                     processors += [processor] * item["number"]
                 memory.append(1000.0 * node["memory"]["capacity"])
@@ -117,11 +134,23 @@ def _trace(draw: st.DrawFn, jobs: int, cores: int, odd: bool) -> dict[str, Any]:
 
 def _room(own: ref.Platform, memory: float) -> int:
     """Cores that an empty platform can give to a job of `memory` MB a core."""
-    total = 0
-    for number, capacity in enumerate(own.memory):
-        cores = sum(processor.cores for processor in own.processors if processor.node == number)
-        total += min(cores, int(Fraction(str(capacity)) // Fraction(str(memory)))) if memory else cores
-    return total
+    return sum(_room_of_node(own, node, memory) for node in range(len(own.memory)))
+
+
+def _room_of_node(own: ref.Platform, node: int, memory: float) -> int:
+    cores = sum(processor.cores for processor in own.processors if processor.node == node and not processor.gpu)
+    return min(cores, int(Fraction(str(own.memory[node])) // Fraction(str(memory)))) if memory else cores
+
+
+def _can_run(own: ref.Platform, job: ref.Job) -> bool:
+    """Whether the empty platform has room for all parts of a job."""
+    parts, cores, gpus = ref.parts_of(job)
+    room = 0
+    for node in range(len(own.memory)):
+        devices = sum(processor.cores for processor in own.processors if processor.node == node and processor.gpu)
+        fitting = _room_of_node(own, node, job.memory) // cores
+        room += min(fitting, devices // gpus) if gpus else fitting
+    return room >= parts
 
 
 @st.composite
@@ -133,13 +162,14 @@ def cases(
     walltimes: bool = False,
     memory: tuple[float, ...] = (0, 100, 250, 500),
     capacities: tuple[float, ...] = (1, 2, 4),
+    gpus: bool = False,
 ) -> Case:
-    """A platform with a trace of jobs that can all run on it.
+    """A platform with a trace of jobs that can all run on it, some of them with GPUs if asked for.
 
     In whole seconds many events fall together, so all arithmetic must be exact: speeds are then in ratios of two, to
     each other and to their mean. In odd seconds no two events do, and rounding cannot change the order of things.
     """
-    document = draw(documents(speeds=speeds, capacities=capacities))
+    document = draw(documents(speeds=speeds, capacities=capacities, gpus=gpus))
     own = _own_platform(document)
     if not odd and not math.log2(own.reference_gflops).is_integer():
         for kind in document["types"]["processor"].values():
@@ -153,6 +183,10 @@ def cases(
     room = [_room(own, each) for each in columns["memory"].tolist()]
     assume(min(room) > 0)
     columns["requested_cores"] = np.minimum(columns["requested_cores"], room)
+    if gpus:
+        columns["requested_gpus"] = np.array(draw(st.lists(st.integers(0, 6), min_size=n, max_size=n)))
+        asking = ref.jobs_of(Workload.from_columns(**columns))
+        columns["requested_gpus"] = np.where([_can_run(own, job) for job in asking], columns["requested_gpus"], 0)
     if walltimes:
         shares = st.sampled_from([0.4, 1.1, 2.3, math.inf])
         share = np.array(draw(st.lists(shares, min_size=n, max_size=n)))
@@ -192,16 +226,23 @@ def _check_invariants(case: Case, result: Result) -> None:
     assert np.isin(result.state, ENDED).all(), "every job that can run is accounted for"
     assert (start >= workload.submission_time).all()
     assert (finish >= start).all()
-    assert np.diff(result.alloc_offsets).tolist() == workload.requested_cores.tolist()
     held = _held(result)
     core_node = platform.processor_node[platform.core_processor]
+    is_gpu = platform.is_gpu[platform.core_processor]
+    for job, cores in enumerate(held):
+        assert np.count_nonzero(~is_gpu[cores]) == workload.requested_cores[job]
+        assert np.count_nonzero(is_gpu[cores]) == workload.requested_gpus[job]
+        for node in np.unique(core_node[cores]):
+            here = cores[core_node[cores] == node]
+            shares = np.count_nonzero(is_gpu[here]) * workload.requested_cores[job]
+            assert shares == np.count_nonzero(~is_gpu[here]) * workload.requested_gpus[job], "GPUs apart from the cores"
     for instant in np.unique(np.concatenate([start, finish])):
         running = np.flatnonzero((start <= instant) & (instant < finish))
         taken = np.concatenate([held[job] for job in running]) if len(running) else np.zeros(0, int)
         assert len(taken) == len(set(taken.tolist())), "a core serves two jobs"
         memory = platform.memory.copy()
         for job in running:
-            np.subtract.at(memory, core_node[held[job]], workload.memory[job])
+            np.subtract.at(memory, core_node[held[job][~is_gpu[held[job]]]], workload.memory[job])
         assert (memory >= -1e-6).all(), "a node gave more memory than it has, by more than a byte"
     assert result.energy_joules == pytest.approx(_energy_by_instants(case, result, held), rel=1e-9, abs=1e-9)
 
@@ -319,6 +360,36 @@ def test_walltimes_are_only_words_unless_jobs_are_killed_at_them(case: Case, pai
     assert (result.state == FinalState.COMPLETED_SUCCESSFULLY).all()
 
 
+@pytest.mark.parametrize("core_rule", CORE_RULES)
+@settings(max_examples=60)
+@given(case=cases(odd=False, gpus=True), job_rule=st.sampled_from(JOB_RULES), seed=st.integers(0, 3))
+def test_pairs_with_gpus_where_events_fall_together(core_rule: str, case: Case, job_rule: str, seed: int) -> None:
+    if "random" in (job_rule, core_rule):
+        case = case.lasting()
+    result = simulate(case.platform, case.workload, f"{job_rule}-{core_rule}", seed=seed, check=True)
+    outcome = ref.replay(case.own, case.jobs, job_rule, core_rule, observed=_observed(result))
+    _check_against_reference(case, result, outcome)
+    _check_invariants(case, result)
+
+
+@settings(max_examples=150)
+@given(
+    case=cases(odd=True, speeds=SEVERAL_SPEEDS, gpus=True, walltimes=True),
+    pair=st.sampled_from([pair for pair in PAIRS if "random" not in pair]),
+    contention=st.sampled_from(["none", "threshold"]),
+    kill=st.booleans(),
+)
+def test_pairs_with_gpus_and_several_speeds(case: Case, pair: str, contention: str, kill: bool) -> None:
+    result = simulate(case.platform, case.workload, pair, contention=contention, kill_at_walltime=kill, check=True)
+    threshold = contention == "threshold"
+    outcome = ref.replay(case.own, case.jobs, *pair.split("-"), threshold=threshold, kill_at_walltime=kill)
+    _check_against_reference(case, result, outcome)
+    _check_invariants(case, result)
+    if threshold:
+        spans = sorted(zip(*(column.tolist() for column in result.oversubscribed), strict=True))
+        assert np.array(spans) == pytest.approx(np.array(outcome.oversubscribed), rel=1e-9, abs=1e-9)
+
+
 # Backfilling against the textbook
 
 
@@ -361,6 +432,73 @@ def test_backfilling_with_jobs_that_outlive_their_estimates(agent: str, case: tu
     scheduler, order = BACKFILLS[agent]
     starts = ref.replay_counts(ref.jobs_of(workload), cores, scheduler, ref.SCORES[order])
     assert simulate(platform, workload, agent, check=True).starting_time.tolist() == starts
+
+
+@st.composite
+def one_node_cases(draw: st.DrawFn, *, underestimates: bool) -> tuple[Platform, Workload, ref.Amount]:
+    """Cores and GPUs of one node, where all that counts is how many of each are free."""
+    cores, gpus = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    n = draw(st.integers(1, 20))
+    columns = _trace(draw, n, cores, odd=False)
+    columns["requested_gpus"] = np.array(draw(st.lists(st.integers(0, gpus), min_size=n, max_size=n)))
+    if underestimates:
+        columns["requested_time"] = np.array(draw(st.permutations(columns["requested_time"].tolist())))
+    note(f"{cores} cores, {gpus} GPUs, {columns}")
+    document = Platform.homogeneous(1, cores).to_dict()
+    kind = document["types"]["processor"]["homogeneous"]
+    document["types"]["processor"]["gpu"] = kind | {"type": "GPU", "cores": 1, "clock_rate": 1000}
+    document["types"]["node"]["homogeneous"]["processors"].insert(0, {"type": "gpu", "number": gpus})
+    return Platform.from_dict(document), Workload.from_columns(**columns), ref.Amount(cores, gpus)
+
+
+GPU_AGENTS = {**BACKFILLS, "fcfs": (ref.strict, "fcfs"), "saf": (ref.strict, "saf")}
+
+
+@pytest.mark.parametrize("agent", GPU_AGENTS)
+@settings(max_examples=100)
+@given(data=st.data(), underestimates=st.booleans())
+def test_on_one_node_gpus_are_a_second_resource(agent: str, data: st.DataObject, underestimates: bool) -> None:
+    platform, workload, total = data.draw(one_node_cases(underestimates=underestimates))
+    scheduler, order = GPU_AGENTS[agent]
+    jobs = ref.jobs_of(workload)
+    starts = ref.replay_counts(jobs, total.cores, scheduler, ref.SCORES[order], gpus=total.gpus)
+    assert simulate(platform, workload, agent, check=True).starting_time.tolist() == starts
+
+
+@settings(max_examples=150)
+@given(
+    case=cases(odd=False, gpus=True),
+    backfill=st.sampled_from(["easy", "conservative"]),
+    order=st.sampled_from([*JOB_RULES, "saf", "wfp3", "tetris", "drf"]),
+    core_rule=st.sampled_from(CORE_RULES),
+    contention=st.sampled_from(["none", "threshold"]),
+)
+def test_backfilling_with_gpus(case: Case, backfill: str, order: str, core_rule: str, contention: str) -> None:
+    result = simulate(
+        case.platform, case.workload, f"{backfill}-{order}-{core_rule}", contention=contention, check=True
+    )
+    _check_invariants(case, result)
+
+
+@settings(max_examples=100)
+@given(
+    case=cases(odd=True, speeds=SEVERAL_SPEEDS, gpus=True),
+    agent=st.sampled_from([pair for pair in PAIRS if "random" not in pair] + ["easy", "conservative-sjf", "tetris"]),
+    contention=st.sampled_from(["none", "threshold"]),
+)
+def test_gpus_that_nobody_asks_for_change_nothing(case: Case, agent: str, contention: str) -> None:
+    """Jobs without GPUs run on the same cores at the same times as on the platform without the GPUs."""
+    document = case.platform.to_dict()
+    for node in document["types"]["node"].values():
+        node["processors"] = [entry for entry in node["processors"] if not entry["type"].startswith("g")]
+    plain = Platform.from_dict(document)
+    workload = case.workload.replaced(requested_gpus=0)
+    one = simulate(plain, workload, agent, contention=contention)
+    other = simulate(case.platform, workload, agent, contention=contention, check=True)
+    assert other.finish_time.tolist() == one.finish_time.tolist()
+    usable = np.flatnonzero(~case.platform.is_gpu[case.platform.core_processor])
+    assert other.alloc_cores.tolist() == usable[one.alloc_cores].tolist()
+    assert other.metrics["utilization"] == one.metrics["utilization"]
 
 
 def test_every_job_past_its_estimate_may_end_at_any_moment() -> None:
@@ -536,7 +674,7 @@ def test_impossible_jobs_are_rejected_and_disturb_nobody(case: Case, pair: str, 
     workload = case.workload
     giant = data.draw(st.integers(0, len(workload) - 1))
     cores = workload.requested_cores.copy()
-    cores[giant] = case.platform.n_cores + 1
+    cores[giant] = case.platform.n_cpu_cores + 1
     result = simulate(case.platform, workload.replaced(requested_cores=cores), pair, check=True)
     others = np.arange(len(workload)) != giant
     assert result.state[giant] == FinalState.REJECTED
