@@ -51,12 +51,16 @@ _DELAY, _PARALLEL, _SUPERSTEP = map(int, Kind)
 class _Part:
     """Tasks of a job on one processor that have the same work to do in a step."""
 
-    __slots__ = ("course", "date", "demand", "left", "lost", "processor", "rate", "since", "speed", "tasks", "work")
+    __slots__ = (
+        "course", "date", "demand", "left", "lost", "processor", "rate", "since", "slowed", "speed", "tasks", "work",
+    )  # fmt: skip
 
     def __init__(self, course: _Course, processor: int, tasks: int, work: float, demand: float) -> None:
         self.course = course
         self.processor = processor
         self.tasks = tasks
+        #: Tasks that contention can slow down: a delay is none of its business.
+        self.slowed = tasks if course.kind != _DELAY else 0
         #: s at the reference speed.
         self.work = work
         #: GB/s of memory bandwidth of each task while it computes.
@@ -129,7 +133,6 @@ class Accounts:
         self.uncontended = [0.0] * jobs
         self.changes = array("d")
 
-
     def forget(self, job: int) -> None:
         """Starts anew for a job that will be started again: the numbers tell of its last start."""
         for numbers in (self.computation, self.communication, self.waiting, self.uncontended):
@@ -163,8 +166,9 @@ class Execution:
         self._network = network
         self._model = _Speeds(platform, contention) if contention is not None else None
         self._residents: list[dict[_Part, None]] = [{} for _ in range(platform.n_processors)]
-        # Processors whose residents run below their peak.
+        # Processors some of whose residents run below their peak, and those where others are there too.
         self._slow = [False] * platform.n_processors
+        self._crowded = [False] * platform.n_processors
         self._touched: dict[int, None] = {}
         self._news: dict[_Course, None] = {}
         # Jobs called before their date, which has moved since it was told.
@@ -223,6 +227,8 @@ class Execution:
                 accounts.changes.extend((now, 0.0, -course.tasks))
         elif course.phase != _OVER:
             accounts.computation[job] += seconds
+            if course.kind == _SUPERSTEP:
+                accounts.waiting[job] += self._waited(course, now)
         if self._network is not None and course.phase in (_EXCHANGING, _TOGETHER):
             self._network.end(job, now)
         self._leave_processors(course, now)
@@ -330,7 +336,8 @@ class Execution:
             part.rate = rate = self._peak[processor] * part.speed
             part.date = now + left / rate
             self._slow[processor] = part.speed < 1.0
-            self._count_lost(part, part.tasks * (1.0 - part.speed), now)
+            self._crowded[processor] = False
+            self._count_lost(part, part.slowed * (1.0 - part.speed), now)
         if together:
             course.left, course.rate, course.since = step.longest, 0.0, now
             if step.pattern is not None and self._network is not None:
@@ -359,15 +366,21 @@ class Execution:
             return
         job, accounts = course.job, self.accounts
         accounts.computation[job] += now - course.begun
-        if len(course.parts) > 1:
-            waited = 0.0
-            for part in course.parts:
-                waited += part.tasks * (now - part.date)
-            accounts.waiting[job] += max(waited, 0.0) / course.tasks
+        if len(course.parts) > 1 or course.parts[0].tasks < course.tasks:
+            accounts.waiting[job] += self._waited(course, now)
         course.begun = now
         self._exchange(course, course.step, now)
         if course.phase == _OVER:
             self._begin(course, now)
+
+    def _waited(self, course: _Course, now: float) -> float:
+        """s that a task has waited on average for slower ones since the step began."""
+        waited, idle = 0.0, course.tasks
+        for part in course.parts:
+            idle -= part.tasks
+            if part.date < now:
+                waited += part.tasks * (now - part.date)
+        return (waited + idle * (now - course.begun)) / course.tasks
 
     def _end_parallel(self, course: _Course, now: float) -> None:
         step, job = course.step, course.job
@@ -437,7 +450,9 @@ class Execution:
             counts: dict[tuple[int, float], int] = {}
             owners = self._platform.core_processor[placement.cores].tolist()
             for pair in zip(owners, step.work, strict=True):
-                counts[pair] = counts.get(pair, 0) + 1
+                # A task without work takes no memory bandwidth.
+                if pair[1]:
+                    counts[pair] = counts.get(pair, 0) + 1
             parts = [_Part(course, processor, tasks, work, demand) for (processor, work), tasks in counts.items()]
         if course.kind == _DELAY:
             return parts, step.longest
@@ -489,6 +504,7 @@ class Execution:
                 del residents[part]
                 self._count_lost(part, 0.0, part.date)
             slow[processor] = False
+            was_crowded, self._crowded[processor] = self._crowded[processor], False
             if not tasks:
                 continue
             speeds = model.of(processor, tasks)
@@ -504,24 +520,28 @@ class Execution:
                     part.since, part.rate = now, rate
                     part.date = now + left / rate
                     news[part.course] = None
-                    lost = part.tasks * (1.0 - speed)
+                    lost = part.slowed * (1.0 - speed)
                     if lost != part.lost:
                         changes.extend((now, lost - part.lost, 0.0))
                         part.lost = lost
+            if slow[processor] and len(residents) > 1:
+                self._crowded[processor] = True
+                if not was_crowded:
+                    # The ends of all of them matter from now on, also of those that go on as before.
+                    news.update(dict.fromkeys(part.course for part in residents))
 
     def _next_date(self, course: _Course, now: float) -> None:
         """Finds when a computing job needs attention next."""
         if course.kind == _SUPERSTEP:
             # A task that ends before the others matters at once only where it slows tasks of others down.
             last, first = now, math.inf
-            slow, residents = self._slow, self._residents
+            crowded, residents = self._crowded, self._residents
             for part in course.parts:
                 date = part.date
-                if date > now:
-                    if date > last:
-                        last = date
-                    if date < first and slow[part.processor] and len(residents[part.processor]) > 1:
-                        first = date
+                if date > last:
+                    last = date
+                if date < first and crowded[part.processor] and part in residents[part.processor]:
+                    first = date
             course.date = first if first < last else last
             return
         pace = 1.0 if course.kind == _DELAY else self._pace(course)
@@ -541,11 +561,7 @@ class Execution:
     def _pace(self, course: _Course) -> float:
         """Rate of a parallel task: that of the task that takes longest, as seen from the one that computes most."""
         longest = course.step.longest
-        return min(
-            part.rate if part.work == longest else part.rate * (longest / part.work)
-            for part in course.parts
-            if part.work
-        )
+        return min(part.rate if part.work == longest else part.rate * (longest / part.work) for part in course.parts)
 
     def _count_lost(self, part: _Part, lost: float, date: float) -> None:
         if lost != part.lost:

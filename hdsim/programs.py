@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from hdsim.errors import WorkloadError, nearest
@@ -160,11 +161,12 @@ class Compiler:
                     name,
                     f"seq[{index}]",
                 )
-        once = tuple(step for part in parts for step in self._steps_of(part, tasks, (*within, name)))
         repeat = self._count(profile.get("repeat", 1), name, "repeat")
-        if len(once) * repeat > MOST_STEPS:
-            raise self._fault(f"expected at most {MOST_STEPS:,} steps, got {len(once) * repeat:,}", name, "repeat")
-        return once * repeat
+        pieces = [self._steps_of(part, tasks, (*within, name)) for part in parts]
+        total = repeat * sum(map(len, pieces))
+        if total > MOST_STEPS:
+            raise self._fault(f"expected at most {MOST_STEPS:,} steps, got {total:,}", name, "repeat")
+        return tuple(chain.from_iterable(pieces)) * repeat
 
     def _supersteps(self, name: str, profile: Mapping[str, Any], tasks: int) -> tuple[Step, ...]:
         count = self._count(profile.get("supersteps", 1), name, "supersteps")
@@ -205,10 +207,10 @@ class Compiler:
     def _homogeneous(self, name: str, profile: Mapping[str, Any], tasks: int, *, total: bool) -> Step:
         work = self._seconds(profile.get("cpu", 0), name, "cpu")
         volume = self._number(profile.get("com", 0), name, "com")
-        pairs = tasks * (tasks - 1)
         if total:
+            # As Batsim does it: a task sends a part of the volume to each other one.
             work /= tasks
-            volume /= max(pairs, 1)
+            volume /= tasks
         return Step(Kind.TOGETHER, (work,), _unless_empty(make_pattern("all_to_all", tasks, volume)))
 
     def _works(self, values: Any, name: str, key: str, tasks: int) -> tuple[float, ...]:
