@@ -374,7 +374,7 @@ class Execution:
             self._begin(course, now)
 
     def _waited(self, course: _Course, now: float) -> float:
-        """s that a task has waited on average for slower ones since the step began."""
+        """Seconds that a task has waited on average for slower ones since the step began."""
         waited, idle = 0.0, course.tasks
         for part in course.parts:
             idle -= part.tasks

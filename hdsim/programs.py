@@ -60,7 +60,7 @@ class Step:
 
     @cached_property
     def longest(self) -> float:
-        """s at the reference speed of the task that computes most."""
+        """Seconds at the reference speed of the task that computes most."""
         return max(self.work)
 
 
@@ -78,7 +78,7 @@ class Program:
 
     @cached_property
     def runtime(self) -> float:
-        """s that the job takes on cores of the reference speed if its messages and barriers take no time."""
+        """Seconds that the job takes on cores of the reference speed if its messages and barriers take no time."""
         return math.fsum(step.longest for step in self.steps)
 
     @cached_property

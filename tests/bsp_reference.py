@@ -270,11 +270,10 @@ class Simulation:
         capacity = {link: self.bandwidth(link) for _, uses, _, _ in activities for link in uses}
         level, climbing = 0.0, list(activities)
         while climbing:
-            weight = {
-                link: sum(uses.get(link, 0) for _, uses, _, _ in climbing)
-                for _, uses, _, _ in climbing
-                for link in uses
-            }
+            weight: dict[tuple, int] = {}
+            for _, uses, _, _ in climbing:
+                for link, messages in uses.items():
+                    weight[link] = weight.get(link, 0) + messages
             room = {link: capacity[link] / weight[link] for link in weight}
             step = min([*room.values(), *(most * volume - level for _, _, volume, most in climbing)])
             level += step

@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import bsp_reference as slow
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,10 +130,8 @@ def random_workload(draw: Random, platform: Platform, size: int) -> Workload:
         tasks = draw.randint(1, min(6, platform.n_cores))
         own = random_profiles(draw, tasks, platform.reference_gflops)
         for name, profile in own.items():
-            profile = dict(profile)
-            if profile["type"] == "composed":
-                profile["seq"] = [f"{part}{row}" for part in profile["seq"]]
-            profiles[f"{name}{row}"] = profile
+            parts = {"seq": [f"{part}{row}" for part in profile["seq"]]} if profile["type"] == "composed" else {}
+            profiles[f"{name}{row}"] = profile | parts
         profiles[f"main{row}"]["mem_bw"] = draw.choice([0, 2, 4, 7, 20])
         job = {"id": row, "subtime": draw.choice([0, 0, 0.5, 1, 2.2, 4]), "res": tasks, "profile": f"main{row}"}
         if draw.random() < 0.2:
