@@ -25,7 +25,7 @@ from hdsim.batsim.protocol import SEPARATOR
 from hdsim.batsim.pstates import PStates
 from hdsim.batsim.translation import Translation
 from hdsim.errors import BackendError, ConfigError
-from hdsim.replay import ReplayBar, make_contention, perform, replay, set_stage
+from hdsim.replay import ReplayBar, make_contention, make_failures, perform, replay, set_stage
 from hdsim.state import FinalState
 
 if TYPE_CHECKING:
@@ -73,7 +73,13 @@ class Settings:
         return cls(**{key.name: config[key.name] for key in fields(cls) if key.name in config})
 
 
-def check(settings: Settings, platform: Platform, workload: Workload, contention: str | Mapping[str, Any]) -> None:
+def check(
+    settings: Settings,
+    platform: Platform,
+    workload: Workload,
+    contention: str | Mapping[str, Any],
+    failures: str | Mapping[str, Any] = "none",
+) -> None:
     """Finds out before time 0 whether Batsim can do what is asked for.
 
     Raises:
@@ -96,6 +102,8 @@ def check(settings: Settings, platform: Platform, workload: Workload, contention
         faults.append(f"contention: expected none or threshold, which P-states can express, got {type(model).__name__}")
     elif model is not None and not settings.energy:
         faults.append("contention threshold sets P-states, which Batsim only does with backend.energy=true")
+    if make_failures(failures, platform) is not None:
+        faults.append("failures: expected none; only backend=sim lets nodes fail")
     instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
     if instant:
         faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")
