@@ -94,7 +94,8 @@ class Course:
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}", where="train.metric")
         # What a replay and an episode share.
-        options = {"contention": config["contention"], **{key: config["backend"][key] for key in _BACKEND_KEYS}}
+        options = {key: config[key] for key in ("contention", "network", "failures")}
+        options |= {key: config["backend"][key] for key in _BACKEND_KEYS}
         environments = [
             SchedulingEnv(platform, traces or windows.training, **options, **env) for _ in range(agent.num_envs)
         ]
