@@ -1,6 +1,7 @@
 """A platform as SimGrid XML, the form in which Batsim reads it.
 
-SimGrid knows hosts and no processors, so every core becomes a host with the P-states of :data:`hdsim.power.PSTATES`.
+SimGrid knows hosts and no processors, so every core and every GPU becomes a host with the P-states of
+:data:`hdsim.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides.
 Batsim up to 4.2.1 numbers hosts by the lexicographic order of their names; zero padding makes that the core ids.
 """
 
@@ -12,7 +13,7 @@ from itertools import permutations
 
 from lxml import etree
 
-from hdsim.platform import Platform
+from hdsim.platform import GPU, Platform
 from hdsim.power import ASLEEP, PSTATES
 
 #: The host that runs the scheduler and never a job.
@@ -59,9 +60,12 @@ def _cluster(platform: Platform, cluster: int, pstates: bool) -> etree._Element:
             for core in range(*platform.processor_first_core[processor : processor + 2].tolist()):
                 name = f"cor_{core:0{width}}"
                 if pstates:
-                    hosts.append(_host(name, speeds, watts, pstate=str(ASLEEP)))
+                    host = _host(name, speeds, watts, pstate=str(ASLEEP))
                 else:
-                    hosts.append(_element("host", id=name, speed=speeds.partition(",")[0]))
+                    host = _element("host", id=name, speed=speeds.partition(",")[0])
+                if platform.is_gpu[processor]:
+                    host.append(_element("prop", id="device", value=GPU))
+                hosts.append(host)
                 host_links.append(_element("host_link", id=name, up=f"nod_{node}_UP", down=f"nod_{node}_DOWN"))
     links = [_link(f"nod_{node}", bandwidth, latency) for node in nodes]
     router = _element("router", id=f"rou_{cluster}")

@@ -14,7 +14,7 @@ from hdsim.platform import Platform, load_platform
 from hdsim.power import PSTATES
 from hdsim.simgrid import MASTER_HOST, to_xml
 
-SHIPPED = ("teaching", "learning", "homogeneous_256", "das2", "gaia", "pik", "ricc", "mc2")
+SHIPPED = ("teaching", "accelerated", "learning", "homogeneous_256", "das2", "gaia", "pik", "ricc", "mc2")
 
 # Run by an interpreter that has SimGrid. Sends 1 GB between pairs of hosts, computes 1 Gflop in each P-state of the
 # first core, and reports what SimGrid made of the file.

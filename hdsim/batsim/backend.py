@@ -104,6 +104,9 @@ def check(
         faults.append("contention threshold sets P-states, which Batsim only does with backend.energy=true")
     if make_failures(failures, platform) is not None:
         faults.append("failures: expected none; only backend=sim lets nodes fail")
+    if workload.asks_for_gpus:
+        asking = int(np.count_nonzero(workload.requested_gpus))
+        faults.append(f"expected jobs without GPUs, unknown to Batsim; {asking} of {len(workload)} jobs ask for some")
     instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
     if instant:
         faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")

@@ -117,6 +117,10 @@ def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> 
     content = read_document(path)[0] if is_json(path) else to_batsim(load_workload(path))
     jobs = jobs_of(content, str(path), platform.reference_gflops)
     raise_faults(jobs.errors, path)
+    asking = np.flatnonzero(jobs.columns["requested_gpus"])
+    if len(asking):
+        where = jobs.where(int(asking[0]), "requested_gpus")
+        raise WorkloadError("expected jobs without GPUs, which schedulers for Batsim do not know", where=where)
     early = np.flatnonzero(jobs.columns["submission_time"] < 0)
     if len(early):
         where = jobs.where(int(early[0]), "submission_time")

@@ -96,7 +96,7 @@ def _summary(platform: Platform) -> Iterator[str]:
     from hdsim.units import format_bandwidth, format_latency, format_size, scaled
 
     cores = platform.cores_per_processor
-    node_cores = np.diff(platform.node_first_core)
+    cpus, gpus = ~platform.is_gpu, platform.n_gpus
     watts = float(np.dot(platform.power, cores))
     yield f"{platform.name} ({platform.source})"
     yield ", ".join(
@@ -105,32 +105,40 @@ def _summary(platform: Platform) -> Iterator[str]:
             (platform.n_clusters, "cluster"),
             (platform.n_nodes, "node"),
             (platform.n_processors, "processor"),
-            (platform.n_cores, "core"),
+            (platform.n_cpu_cores, "core"),
+            *([(gpus, "GPU")] if gpus else []),
         )
     )
-    yield f"speed      {scaled(float(np.dot(platform.gflops, cores)) * 1e9)}FLOP/s in all, per core " + _spread(
-        platform.gflops, lambda value: f"{value:.4g} GFLOP/s", platform.reference_gflops
-    )
+    for label, noun, which, mean in (
+        ("speed", "core", cpus, platform.reference_gflops),
+        *([("", "GPU", platform.is_gpu, None)] if gpus else []),
+    ):
+        total = scaled(float(np.dot(platform.gflops[which], cores[which])) * 1e9)
+        each = _spread(platform.gflops[which], lambda value: f"{value:.4g} GFLOP/s", mean)
+        yield f"{label:9}  {total}FLOP/s in all, per {noun} {each}"
     yield f"memory     {format_size(float(platform.memory.sum()))} in all, per node " + _spread(
         platform.memory, format_size
     )
-    yield "bandwidth  per processor " + _spread(platform.mem_bw, _memory_bandwidth)
+    yield "bandwidth  per processor " + _spread(platform.mem_bw[cpus], _memory_bandwidth)
+    everything = "all cores and GPUs" if gpus else "all cores"
     yield (
-        f"power      {scaled(watts * PSTATES[COMPUTING].power)}W with all cores computing, "
+        f"power      {scaled(watts * PSTATES[COMPUTING].power)}W with {everything} computing, "
         f"{scaled(watts * PSTATES[ASLEEP].power)}W with all idle"
     )
+    device = ["GPUs"] if gpus else []
     network = f"{format_bandwidth(platform.global_bandwidth[0])}, {format_latency(platform.global_latency[0])}"
     yield f"network    between clusters {network}"
 
     yield ""
     yield from _table(
-        ("cluster", "nodes", "processors", "cores", "node link", "latency"),
+        ("cluster", "nodes", "processors", "cores", *device, "node link", "latency"),
         [
             (
                 name,
                 last - first,
                 int(platform.node_first_processor[last] - platform.node_first_processor[first]),
-                int(platform.node_first_core[last] - platform.node_first_core[first]),
+                int(platform.node_cpu_cores[first:last].sum()),
+                *(int(platform.node_gpus[first:last].sum()) for _ in device),
                 format_bandwidth(platform.local_bandwidth[k]),
                 format_latency(platform.local_latency[k]),
             )
@@ -140,13 +148,14 @@ def _summary(platform: Platform) -> Iterator[str]:
     )
     yield ""
     yield from _table(
-        ("node type", "nodes", "processors", "cores", "memory"),
+        ("node type", "nodes", "processors", "cores", *device, "memory"),
         [
             (
                 name,
                 len(of_type),
                 int(np.diff(platform.node_first_processor)[of_type].sum()),
-                int(node_cores[of_type].sum()),
+                int(platform.node_cpu_cores[of_type].sum()),
+                *(int(platform.node_gpus[of_type].sum()) for _ in device),
                 format_size(platform.memory[of_type[0]]),
             )
             for t, name in enumerate(platform.node_type_names)

@@ -286,7 +286,8 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
 def _conclude(inputs: Inputs, outcome: Outcome) -> None:
     workload, platform = inputs.workload, inputs.platform
     click.echo(
-        f"{len(workload):,} jobs of {Path(workload.source).name} on {platform.name}, {platform.n_cores:,} cores\n"
+        f"{len(workload):,} jobs of {Path(workload.source).name} on {platform.name}, {platform.n_cpu_cores:,} cores"
+        f"{f' and {platform.n_gpus:,} GPUs' if platform.n_gpus else ''}\n"
     )
     click.echo(_metrics_table(outcome.metrics))
     click.echo(f"\nrun directory  {shown(outcome.directory)}")

@@ -210,13 +210,14 @@ def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
     """Lines that describe a workload to a person."""
     import numpy as np
 
-    cores = platform.n_cores if platform else jobs.cluster_cores
+    cores = platform.n_cpu_cores if platform else jobs.cluster_cores
     machine = f"the {cores} cores of {platform.name}" if platform else f"{cores} cores"
     days = float(jobs.submission_time[-1]) / 86400
     rows = [
         ("run time (s)", jobs.runtime),
         ("requested time (s)", jobs.requested_time),
         ("requested cores", jobs.requested_cores),
+        *([("requested GPUs", jobs.requested_gpus)] if jobs.asks_for_gpus else []),
         ("memory (MB/core)", jobs.memory),
         ("bandwidth (GB/s/core)", jobs.memory_bandwidth),
     ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.contention import CoreContention
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
+from hdsim.platform import GPU
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
@@ -54,10 +55,12 @@ class Smoothstep(CoreContention):
         self._digits = digits
         faults: dict[str, HdsimError] = {}
         error: type[HdsimError]
-        by_type = np.empty((len(CONSTANTS), len(platform.processor_type_names)))
+        by_type = np.full((len(CONSTANTS), len(platform.processor_type_names)), np.nan)
         for index, (name, spec) in enumerate(
             zip(platform.processor_type_names, platform.processor_type_specs, strict=True)
         ):
+            if platform.processor_kind[index] == GPU:
+                continue
             where = "contention.constants"
             given, error = constants, ConfigError
             if KEY in spec or constants is None:

@@ -153,7 +153,8 @@ def _header(run: Run) -> str:
         + ", ".join(
             f"{count:,} {name}{'s' * (count != 1)}"
             for name, count in (
-                ("core", platform.n_cores),
+                ("core", platform.n_cpu_cores),
+                *([("GPU", platform.n_gpus)] if platform.n_gpus else []),
                 ("processor", platform.n_processors),
                 ("node", platform.n_nodes),
                 ("cluster", platform.n_clusters),

@@ -146,12 +146,20 @@ def _job_blocks(run: Run) -> Blocks | None:
 
 
 def utilization(run: Run) -> Panel:
-    """Share of busy cores over time."""
-    steps = series.utilization(run)
-    share = series.Steps(steps.times, 100 * steps.values, steps.end)
-    note = f"Share of the {run.platform.n_cores:,} cores that serve a job; {share.mean():.1f} % on average."
-    lines = (_line("utilization", share, BLUE, filled=True),)
-    return _over_time(run, "utilization", "Utilization", note, Axis("Busy cores (%)", high=100), lines)
+    """Share of busy cores, and of busy GPUs, over time."""
+    cores, gpus = _percent(series.utilization(run)), run.platform.n_gpus
+    note = f"Share of the {run.platform.n_cpu_cores:,} cores that serve a job; {cores.mean():.1f} % on average."
+    lines = [_line("utilization", cores, BLUE, filled=True)]
+    if gpus:
+        devices = _percent(series.gpu_utilization(run))
+        note += f" Of the {gpus:,} GPUs {devices.mean():.1f} % on average."
+        lines = [_line("cores", cores, BLUE, filled=True), _line("GPUs", devices, GREEN)]
+    axis = Axis("Busy cores and GPUs (%)" if gpus else "Busy cores (%)", high=100)
+    return _over_time(run, "utilization", "Utilization", note, axis, tuple(lines))
+
+
+def _percent(steps: series.Steps) -> series.Steps:
+    return series.Steps(steps.times, 100 * steps.values, steps.end)
 
 
 def queue(run: Run) -> Panel:
