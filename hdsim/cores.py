@@ -32,13 +32,14 @@ STATIC_KEYS = {
     "high_gflops": lambda platform: platform.gflops,
     "low_power": lambda platform: -platform.power,
 }
-#: Core policies whose key moves with every core given, and the random one.
-MOVING_KEYS = ("high_cores", "high_mem", "high_mem_bw", "random")
-CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
+#: HDeepRM's six, and two that mind the nodes a job is on.
+CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack")
 
 #: Up to this many things are handled one by one; more of them in bulk.
 _FEW = 4
 _NOBODY = -1
+#: More cores than a processor has: in keys of `spread` nodes weigh so many times more than processors.
+_MANY = 1 << 20
 
 
 class Demands(NamedTuple):
@@ -250,7 +251,7 @@ class Gpus:
         self._idle = np.ones(len(self._ids), bool)
         self.node_idle: Ints = platform.node_gpus.copy()
 
-    def pick(self, nodes: Ints, counts: Ints) -> Ints:
+    def pick(self, nodes: NDArray[np.integer], counts: Ints) -> Ints:
         """Ids of the first idle GPUs of nodes, so many of each; there must be enough."""
         idle = members(self._first, nodes)
         idle = idle[self._idle[idle]]
@@ -434,12 +435,19 @@ class NodeCores:
             return self.free_bandwidth, bandwidth, False
         if policy == "high_cores":
             return self.processor_idle.astype(np.float64), 1.0, False
+        if policy == "spread":
+            key = self.node_idle[self._processor_node] * _MANY + self.processor_idle
+            return key.astype(np.float64), 1.0, True
+        if policy == "pack":
+            return -self.node_idle[self._processor_node].astype(np.float64), -1.0, True
         return self.node_memory[self._processor_node], memory, True
 
     def _best_first(self, n: int, room: Ints | Floats, policy: str, memory: float, bandwidth: float) -> Ints:
         """Idle cores of the nodes that n slots come from, best first."""
         if policy == "random":
             return self._rng.permutation(np.flatnonzero(self.idle))
+        if policy == "pack":
+            return self._idle_cores_of(self._fewest_nodes(n, room))
         key, step, by_node = self._key(policy, memory, bandwidth)
         # A node's best offer is its best processor with an idle core.
         best = self._best_of_nodes(np.where(self.processor_idle > 0, key, -np.inf))
@@ -452,10 +460,32 @@ class NodeCores:
             better = nodes[offers > last]
             nodes = np.sort(np.concatenate([better, nodes[offers == last][: n - len(better)]]))
         cores = self._idle_cores_of(nodes)
+        if policy == "spread":
+            return self._evenly(cores)
         owner = self._core_processor[cores]
         offer = key[owner]
         if step:
             offer = offer - step * _running_count(self._core_node[cores] if by_node else owner)
+        return cores[np.argsort(-offer, kind="stable")]
+
+    def _fewest_nodes(self, n: int, room: Ints | Floats) -> Ints:
+        """Nodes that n slots fill: while none holds the rest the one with most room, then the fullest that does."""
+        roomiest = np.argsort(-room, kind="stable")
+        held = np.cumsum(room[roomiest])
+        whole = int(np.searchsorted(held, n))
+        rest = n - (held[whole - 1] if whole else 0)
+        others = np.sort(roomiest[whole:])
+        others = others[room[others] >= rest]
+        return np.append(roomiest[:whole], others[self.node_idle[others].argmin()])
+
+    def _evenly(self, cores: Ints) -> Ints:
+        """Ascending cores in the order in which nodes, and within them processors, with the most idle cores give."""
+        owner = self._core_processor[cores]
+        left = self.processor_idle[owner] - _running_count(owner)
+        turn = np.lexsort((-left, self._core_node[cores]))
+        cores, left = cores[turn], left[turn]
+        node = self._core_node[cores]
+        offer = (self.node_idle[node] - _running_count(node)) * _MANY + left
         return cores[np.argsort(-offer, kind="stable")]
 
     def _within(self, ranked: Ints, room: Ints | Floats) -> Ints:

@@ -70,6 +70,10 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
                 "high_cores": sum(1 for c, q in enumerate(core_processor) if q == p and c not in taken),
                 "high_mem": free_memory(node_of[p]),
                 "high_mem_bw": platform.mem_bw[p] - used(1, p, lambda c: core_processor[c]),
+                "spread": tuple(
+                    sum(1 for c, q in enumerate(core_processor) if own(q) and c not in taken)
+                    for own in (lambda q: node_of[q] == node_of[p], lambda q: q == p)
+                ),
             }[policy]
 
         eligible = [
@@ -85,6 +89,25 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
     return sorted(given_cores)
 
 
+def on_fewest_nodes(platform, memory_of_job, held, n):
+    """The rule of `pack`: all the room of the nodes with most of it, then the fullest node that holds the rest."""
+    node_of = platform.processor_node[platform.core_processor]
+    free = [[core for core in np.flatnonzero(node_of == v) if core not in held] for v in range(platform.n_nodes)]
+    memory = platform.memory.copy()
+    for core, (each, _) in held.items():
+        memory[node_of[core]] -= each
+    room = {v: int(min(len(idle), memory[v] // memory_of_job if memory_of_job else 99)) for v, idle in enumerate(free)}
+    given_cores: list[int] = []
+    if sum(room.values()) < n:
+        return None
+    while len(given_cores) < n:
+        rest = n - len(given_cores)
+        holding = [v for v in room if room[v] >= rest]
+        node = min(holding, key=lambda v: len(free[v])) if holding else max(room, key=room.__getitem__)
+        given_cores += free[node][: min(rest, room.pop(node))]
+    return sorted(given_cores)
+
+
 @given(
     nodes=nodes, demands=demands, policy=st.sampled_from([p for p in CORE_POLICIES if p != "random"]), data=st.data()
 )
@@ -97,7 +120,10 @@ def test_bulk_picks_equal_the_rule(nodes, demands, policy, data):
     held: dict[int, tuple[int, int]] = {}
     running = {}
     for job, (n, mem, bw) in enumerate(demands):
-        expected = one_at_a_time(platform, mem, bw, held, n, policy)
+        if policy == "pack":
+            expected = on_fewest_nodes(platform, mem, held, n)
+        else:
+            expected = one_at_a_time(platform, mem, bw, held, n, policy)
         placement = store.pick(job)
         assert (placement and placement.cores.tolist()) == expected
         if placement is not None:
@@ -111,6 +137,37 @@ def test_bulk_picks_equal_the_rule(nodes, demands, policy, data):
                 del held[core]
             store.give_back(ended, running.pop(ended))
             store.check(list(running.values()))
+
+
+@given(nodes=nodes, held=st.sets(st.integers(0, 40)), n=st.integers(2, 12))
+def test_pack_uses_as_few_nodes_as_possible(nodes, held, n):
+    platform = platform_of([(None, sockets) for _, sockets in nodes])
+    held = [core for core in held if core < platform.n_cores]
+    store = NodeCores(platform, Demands([n, len(held)], [0, 0], [0, 0]), "pack", np.random.default_rng(0))
+    if held:
+        store.take(1, store.placement_of(held))
+    placement = store.pick(0)
+    if placement is not None:
+        idle = sorted(store.node_idle.tolist(), reverse=True)
+        fewest = next(k for k in range(1, len(idle) + 1) if sum(idle[:k]) >= n)
+        assert len(placement.nodes) == fewest
+
+
+def test_pack_fills_and_spread_takes_turns():
+    # Nodes of 2 x 2, 4 and 4 cores.
+    platform = platform_of([(None, [(2, 1.0, None, 10), (2, 1.0, None, 10)]), *[(None, [(4, 1.0, None, 10)])] * 2])
+    sizes = [1, 3, 2, 6]
+    picked = {}
+    for policy in ("pack", "spread"):
+        store = NodeCores(platform, Demands(sizes, [0] * 4, [0] * 4), policy, np.random.default_rng(0))
+        picked[policy] = []
+        for job in range(len(sizes)):
+            placement = store.pick(job)
+            picked[policy].append(placement.cores.tolist())
+            store.take(job, placement)
+    assert picked["pack"] == [[0], [1, 2, 3], [4, 5], [6, 7, 8, 9, 10, 11]]
+    # One, then the two fullest nodes and again the first of the fullest; within the first node, one a processor.
+    assert picked["spread"] == [[4], [0, 5, 8], [2, 9], [1, 3, 6, 7, 10, 11]]
 
 
 def test_random_is_uniform_over_eligible_cores():

@@ -243,7 +243,15 @@ def test_easy_with_candidates_by_length(cluster: Platform) -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", ["first-high_mem_bw", "shortest-high_cores", "low_mem_bw-high_mem", "low_mem-low_power"]
+    "pair",
+    [
+        "first-high_mem_bw",
+        "shortest-high_cores",
+        "low_mem_bw-high_mem",
+        "low_mem-low_power",
+        "first-spread",
+        "shortest-pack",
+    ],
 )
 @pytest.mark.parametrize("contention", ["none", "threshold"])
 def test_policy_pairs_on_a_shipped_platform(root: Path, pair: str, contention: str) -> None:
