@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,8 @@ class Attempts:
         end: (A,) s; for a job that still runs the end of the period accounted for.
         sizes: (A,) core ids, those of GPUs included.
         cores: (sum of sizes,) core ids of each attempt in turn, ascending within an attempt.
-        lost: (A,) s of running that a failure has undone; NaN for an attempt that no failure has cut short.
+        lost: (A,) s of running that a failure has undone.
+        requeued: (A,) whether the job went back to the queue because of a failure.
     """
 
     job: NDArray[np.int64]
@@ -36,19 +37,27 @@ class Attempts:
     sizes: NDArray[np.int64]
     cores: NDArray[np.int32]
     lost: Floats
+    requeued: NDArray[np.bool_]
 
     @classmethod
-    def lasting(
-        cls, job: NDArray[np.int64], start: Floats, end: Floats, sizes: NDArray[np.int64], cores: NDArray[np.int32]
+    def last(
+        cls,
+        job: NDArray[np.int64],
+        start: Floats,
+        end: Floats,
+        sizes: NDArray[np.int64],
+        cores: NDArray[np.int32],
+        given_up: NDArray[np.int64],
     ) -> Attempts:
-        """Makes attempts that no failure has cut short."""
-        return cls(job, start, end, sizes, cores, np.full(len(job), np.nan))
+        """Makes the last starts of jobs; those of jobs that were given up were in vain."""
+        lost = np.where(np.isin(job, given_up), end - start, 0.0) if len(given_up) else np.zeros(len(job))
+        return cls(job, start, end, sizes, cores, lost, np.zeros(len(job), bool))
 
     @classmethod
     def none(cls) -> Attempts:
         """Makes an empty table."""
         whole, real = np.zeros(0, np.int64), np.zeros(0)
-        return cls(whole, real, real, whole, whole.astype(np.int32), real)
+        return cls(whole, real, real, whole, whole.astype(np.int32), real, np.zeros(0, bool))
 
     def __len__(self) -> int:
         return len(self.job)
@@ -57,13 +66,16 @@ class Attempts:
         """These and others in order of their starts."""
         if not len(others):
             return self
-        job, start, end, sizes, cores, lost = (
-            np.concatenate([getattr(self, name), getattr(others, name)])
-            for name in ("job", "start", "end", "sizes", "cores", "lost")
-        )
-        order = np.argsort(start, kind="stable")
-        first = np.append(0, np.cumsum(sizes))
-        return Attempts(job[order], start[order], end[order], sizes[order], cores[members(first, order)], lost[order])
+        both = Attempts(*(np.concatenate([getattr(self, key.name), getattr(others, key.name)]) for key in fields(self)))
+        return both.rows(np.argsort(both.start, kind="stable"))
+
+    def rows(self, rows: NDArray[np.int64]) -> Attempts:
+        """Some rows, in the given order."""
+        if not len(rows):
+            return Attempts.none()
+        cores = self.cores[members(np.append(0, np.cumsum(self.sizes)), rows)]
+        job, start, end, sizes = self.job[rows], self.start[rows], self.end[rows], self.sizes[rows]
+        return Attempts(job, start, end, sizes, cores, self.lost[rows], self.requeued[rows])
 
     def gpus(self, platform: Platform) -> NDArray[np.int64]:
         """(A,) GPUs of each attempt."""
@@ -83,7 +95,7 @@ class Attempts:
     @cached_property
     def lost_core_seconds(self) -> Floats:
         """(A,) s x cores that a failure has undone."""
-        return np.where(np.isnan(self.lost), 0.0, self.sizes * self.lost)
+        return self.sizes * self.lost
 
     def restarts(self, jobs: int) -> NDArray[np.int64]:
         """(jobs,) how often each job was started again."""

@@ -11,6 +11,7 @@ from simpy.events import NORMAL, EventPriority
 
 from hdsim.engine import Alarm, SimBackend
 from hdsim.failures import Failures, kept
+from hdsim.state import FinalState
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
 class FailingBackend(SimBackend):
     """Simulates a workload on a platform whose nodes fail.
 
-    A job with cores on a node that fails goes back to its place in the queue. Every failure and every repair is an
-    instant with a scheduling pass.
+    A job with cores on a node that fails goes back to its place in the queue, unless that has happened too often. Every
+    failure and every repair is an instant with a scheduling pass.
 
     Args:
         *arguments: See :class:`hdsim.engine.SimBackend`.
@@ -36,6 +37,8 @@ class FailingBackend(SimBackend):
     def __init__(self, *arguments: Any, failures: Failures, rng: np.random.Generator, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._checkpoint_interval = failures.checkpoint_interval
+        self._max_restarts = failures.max_restarts
+        self._restarts: dict[int, int] = {}
         self._coming = failures.outages(rng)
         self._due_calls = 0
         self._idle_changes = 0
@@ -49,7 +52,7 @@ class FailingBackend(SimBackend):
         self.cluster.node_changes.clear()
         if going_on and super().advance():
             return True
-        self._tell_of_waiting_jobs()
+        self._tell_of_lost_jobs()
         return False
 
     def _is_over(self) -> bool:
@@ -64,8 +67,10 @@ class FailingBackend(SimBackend):
         self._idle_changes += 1
         return self._idle_changes > self._patience
 
-    def _tell_of_waiting_jobs(self) -> None:
+    def _tell_of_lost_jobs(self) -> None:
         cluster = self.cluster
+        if cluster.given_up:
+            log.warning("%d jobs failed for good after %d restarts", len(cluster.given_up), self._max_restarts)
         if not cluster.queue or not cluster.down:
             return
         for_good = {node for node, _, until in cluster.outages if until == math.inf}
@@ -84,7 +89,13 @@ class FailingBackend(SimBackend):
         node, up = event._value
         cluster = self.cluster
         for job in cluster.cores.jobs_on(node):
-            cluster.interrupt(job, self._interrupt(job))
+            restarts = self._restarts.get(job, 0)
+            if restarts < self._max_restarts:
+                self._restarts[job] = restarts + 1
+                cluster.interrupt(job, self._interrupt(job))
+            else:
+                cluster.given_up.append(job)
+                self._stop(job, FinalState.COMPLETED_FAILED)
         cluster.fail(node, up)
         self._called = True
         if up < math.inf:

@@ -83,6 +83,7 @@ class Failures(ABC):
         platform: The platform.
         checkpoint_interval: s of run time at the reference speed between two checkpoints of a job without steps,
             infinite where only jobs with steps have any; None: no job has any.
+        max_restarts: How often a job is started again, perhaps infinitely often.
 
     Args:
         platform: The platform of the replay. The settings of the model's file in ``conf/failures`` follow as keyword
@@ -90,13 +91,20 @@ class Failures(ABC):
         recovery: ``resubmit``: an interrupted job runs again from its start; ``checkpoint``: from its last checkpoint.
         checkpoint_interval: Time between two checkpoints of a job, in s of its run time at the reference speed or with
             a unit (``1h``); None: such a job has none. Jobs with steps have one after every superstep instead.
+        max_restarts: A job that has been restarted so often fails for good with the next failure of a node. None: none
+            does, and a job that needs more time than failures leave it keeps the replay going for ever.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
     def __init__(
-        self, platform: Platform, *, recovery: str = "resubmit", checkpoint_interval: float | str | None = None
+        self,
+        platform: Platform,
+        *,
+        recovery: str = "resubmit",
+        checkpoint_interval: float | str | None = None,
+        max_restarts: int | None = 100,
     ) -> None:
         if recovery not in RECOVERIES:
             raise ConfigError(
@@ -105,7 +113,13 @@ class Failures(ABC):
             )
         if checkpoint_interval is not None and recovery != "checkpoint":
             raise ConfigError("only failures.recovery=checkpoint has checkpoints", where="failures.checkpoint_interval")
+        whole = isinstance(max_restarts, int) and not isinstance(max_restarts, bool) and max_restarts >= 0
+        if max_restarts is not None and not whole:
+            raise ConfigError(
+                f"expected a whole number >= 0 or null, got {max_restarts!r}", where="failures.max_restarts"
+            )
         self.platform = platform
+        self.max_restarts = math.inf if max_restarts is None else max_restarts
         self.checkpoint_interval: float | None = None
         if checkpoint_interval is not None:
             self.checkpoint_interval = _duration("checkpoint_interval", checkpoint_interval)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class Result:
         sizes: (S,) core ids of each of them: cores and GPUs.
         cores: (sum of sizes,) core ids of each of them in turn, ascending within a job.
         interrupted_attempts: Earlier starts of jobs, cut short by failures.
+        given_up: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
@@ -77,6 +78,7 @@ class Result:
         cores: NDArray[np.int32],
         end_time: float,
         interrupted_attempts: Attempts | None = None,
+        given_up: Sequence[int] = (),
         outages: Outages | None = None,
         config: Mapping[str, Any] | None = None,
         wall_seconds: float = 0.0,
@@ -92,6 +94,7 @@ class Result:
         self.sizes: NDArray[np.int64] = workload.requested_resources[started]
         self.cores = cores
         self.interrupted_attempts = interrupted_attempts or Attempts.none()
+        self.given_up = np.array(given_up, np.int64)
         self.outages = outages
         self.end_time = end_time
         self.wall_seconds = wall_seconds
@@ -118,6 +121,7 @@ class Result:
             cores=cores,
             end_time=end,
             interrupted_attempts=cut_short,
+            given_up=cluster.given_up,
             outages=Outages.of(cluster.outages).begun_before(end) if cluster.nodes_fail else None,
             config=config,
             wall_seconds=wall_seconds,
@@ -167,9 +171,9 @@ class Result:
     @cached_property
     def attempts(self) -> Attempts:
         """Every start of a job, those cut short by failures among them."""
-        job = self.started
-        lasting = Attempts.lasting(job, self.starting_time[job], self.busy_until[job], self.sizes, self.cores)
-        return lasting.joined(self.interrupted_attempts)
+        job, start, end = self.started, self.starting_time, self.busy_until
+        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.given_up)
+        return last.joined(self.interrupted_attempts)
 
     @cached_property
     def usage(self) -> power.Usage:
@@ -255,10 +259,12 @@ class Result:
 
 
 def _cut_short(cluster: Cluster) -> Attempts:
-    """The starts that failures have cut short."""
+    """The starts after which jobs went back to the queue; those of jobs that were given up later were in vain."""
     if not cluster.interruptions:
         return Attempts.none()
-    job, placements, start, end, lost = zip(*cluster.interruptions, strict=True)
+    jobs, placements, starts, ends, losses = zip(*cluster.interruptions, strict=True)
+    job, start, end = np.array(jobs, np.int64), np.array(starts), np.array(ends)
+    lost = np.where(np.isin(job, cluster.given_up), end - start, losses)
     sizes = np.array([len(placement.ids) for placement in placements], np.int64)
     cores = cluster.cores.cores_of(placements, sizes)
-    return Attempts(np.array(job, np.int64), np.array(start), np.array(end), sizes, cores, np.array(lost))
+    return Attempts(job, start, end, sizes, cores, lost, np.ones(len(job), bool))

@@ -64,7 +64,7 @@ _DIGESTED = (
     "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
     "fixed_duration", "return_code",
 )  # fmt: skip
-_INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "allocated_resources")
+_INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "requeued", "allocated_resources")
 _MANIFEST = "manifest.json"
 _OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
@@ -223,7 +223,8 @@ class Run:
         jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist; the GPUs
             of a job that never started are not known, and 0.
         oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
-        interrupted_attempts: Starts of these jobs that failures have cut short.
+        interrupted_attempts: Starts of these jobs that failures have cut short, but the last of those given up.
+        given_up: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
     """
 
@@ -234,6 +235,7 @@ class Run:
     jobs: Mapping[str, NDArray[Any]]
     oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
     interrupted_attempts: Attempts
+    given_up: NDArray[np.int64]
     outages: Outages | None
 
     @property
@@ -288,9 +290,9 @@ class Run:
     @cached_property
     def attempts(self) -> Attempts:
         """Every start of a job, those cut short by failures among them."""
-        job = self.started
-        lasting = Attempts.lasting(job, self.starting_time[job], self.busy_until[job], self.sizes, self.cores)
-        return lasting.joined(self.interrupted_attempts)
+        job, start, end = self.started, self.starting_time, self.busy_until
+        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.given_up)
+        return last.joined(self.interrupted_attempts)
 
     @cached_property
     def usage(self) -> power.Usage:
@@ -316,10 +318,11 @@ def read(path: str | Path) -> Run:
     jobs = _read_jobs(path / "jobs.csv")
     platform = Platform.from_dict(_read_json(path / "platform.json"), str(path / "platform.json"))
     cut_short, outages = _read_interruptions(path / "interruptions.csv", jobs), _read_outages(path / "outages.csv")
-    count = len(jobs["job_id"])
-    jobs |= {"restarts": np.bincount(cut_short.job, minlength=count), "lost_core_seconds": cut_short.lost_by_job(count)}
+    last, back = np.flatnonzero(~cut_short.requeued), np.flatnonzero(cut_short.requeued)
     spans = _read_spans(path / "oversubscription.csv")
-    run = Run(path, manifest, _read_metrics(path), platform, jobs, spans, cut_short, outages)
+    run = Run(
+        path, manifest, _read_metrics(path), platform, jobs, spans, cut_short.rows(back), cut_short.job[last], outages
+    )
     try:
         held = run.cores
     except ValueError as error:
@@ -331,6 +334,8 @@ def read(path: str | Path) -> Run:
             f"allocated_resources: expected as many of {platform.n_cores} cores as each job asked for",
             where=str(path / "jobs.csv"),
         )
+    count = len(jobs["job_id"])
+    jobs |= {"restarts": run.attempts.restarts(count), "lost_core_seconds": run.attempts.lost_by_job(count)}
     jobs["requested_gpus"] = np.zeros(count, np.int64)
     if platform.n_gpus:
         jobs["requested_gpus"][run.attempts.job] = run.attempts.gpus(platform)
@@ -451,13 +456,16 @@ def _write_outages(path: Path, outages: Outages) -> None:
 
 def _write_interruptions(path: Path, result: Result) -> None:
     """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
-    cut = result.interrupted_attempts
+    ran = result.attempts
+    cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.given_up)))
     ids = _quoted(result.workload.job_id[cut.job].tolist())
     cores = interval_sets(cut.cores, cut.sizes)
     with replacing(path) as file:
         file.write(",".join(_INTERRUPTION_COLUMNS) + "\n")
-        rows = zip(ids, cut.start.tolist(), cut.end.tolist(), cut.lost.tolist(), cores, strict=True)
-        file.writelines(f"{job},{start:.6f},{end:.6f},{lost:.6f},{on}\n" for job, start, end, lost, on in rows)
+        numbers = (column.tolist() for column in (cut.start, cut.end, cut.lost, cut.requeued))
+        file.writelines(
+            "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cores, strict=True)
+        )
 
 
 def _read_jobs(path: Path) -> dict[str, NDArray[Any]]:
@@ -511,12 +519,12 @@ def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]]) -> Attempt
     row_of_job = {job: row for row, job in enumerate(jobs["job_id"].tolist())}
     rows = [row for row in rows if row[0] in row_of_job]
     job = np.array([row_of_job[row[0]] for row in rows], np.int64)
-    start, end, lost = (_numbers(path, header[i], [row[i] for row in rows]) for i in (1, 2, 3))
+    start, end, lost, requeued = (_numbers(path, header[i], [row[i] for row in rows]) for i in (1, 2, 3, 4))
     try:
-        cores = parse_interval_sets(row[4] for row in rows)
+        cores = parse_interval_sets(row[5] for row in rows)
     except ValueError as error:
         raise ConfigError(f"allocated_resources: expected interval sets: {error}", where=str(path)) from None
-    return Attempts(job, start, end, jobs["requested_number_of_resources"][job], cores, lost)
+    return Attempts(job, start, end, jobs["requested_number_of_resources"][job], cores, lost, requeued == 1)
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:

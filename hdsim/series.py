@@ -181,10 +181,10 @@ def queued_cores(result: Replay) -> Steps:
 def _waiting(result: Replay, amounts: Floats) -> Steps:
     queued = result.state != FinalState.REJECTED
     ran = result.attempts
-    # A job that a failure interrupts waits again.
-    back = ~np.isnan(ran.lost)
-    times = np.concatenate([result.jobs["submission_time"][queued], ran.end[back], ran.start])
-    changes = np.concatenate([amounts[queued], amounts[ran.job[back]], -amounts[ran.job]])
+    amounts = np.where(queued, amounts, 0.0)
+    back = ran.requeued
+    times = np.concatenate([result.jobs["submission_time"], ran.end[back], ran.start])
+    changes = np.concatenate([amounts, amounts[ran.job[back]], -amounts[ran.job]])
     return accumulate(times, changes, result.end_time)
 
 

@@ -73,7 +73,8 @@ class Cluster:
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order.
         outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
-        interruptions: Starts cut short by failures, in order of these.
+        interruptions: Starts cut short by failures after which jobs went back to the queue, in order of these.
+        given_up: Jobs that have failed for good because nodes failed under them too often.
         starting_time: s of the last start, NaN before it and after an interruption; one entry a job.
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
@@ -133,6 +134,7 @@ class Cluster:
         self.node_changes: list[int] = []
         self.outages: list[tuple[int, float, float]] = []
         self.interruptions: list[Interruption] = []
+        self.given_up: list[int] = []
         self.starting_time: list[float] = [math.nan] * jobs
         self.finish_time: list[float] = [math.nan] * jobs
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
