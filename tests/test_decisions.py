@@ -4,9 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
-pytest.importorskip("gymnasium")
-
 from decision_oracle import Oracle, snapshot
 from gymnasium.utils import seeding
 
@@ -64,8 +61,10 @@ def workload(seed: int = 0, jobs: int = 40, platform: hdsim.Platform = PLATFORM)
     )
 
 
-def environment(action: str, observation: str, jobs: hdsim.Workload | None = None, **settings: object) -> SchedulingEnv:
-    return SchedulingEnv(PLATFORM, jobs or workload(), action, observation, **settings)
+def environment(
+    action: str, observation: str, trace: hdsim.Workload | None = None, /, **settings: object
+) -> SchedulingEnv:
+    return SchedulingEnv(PLATFORM, trace or workload(), action, observation, **settings)
 
 
 class Player:

@@ -1,14 +1,18 @@
-"""The Gymnasium environment ``hdsim/Scheduling-v0``; importing this package registers it."""
+"""The Gymnasium environment ``hdsim/Scheduling-v0``; importing this package registers it.
 
-import gymnasium
+Gymnasium itself calls `register` where hdsim is installed, through the entry point group ``gymnasium.envs``; it does so
+while it is being imported, so that nothing here may import it before.
+"""
 
 ENV_ID = "hdsim/Scheduling-v0"
 
 
 def register() -> None:
     """Registers the environment, once."""
-    if ENV_ID not in gymnasium.registry:
-        gymnasium.register(id=ENV_ID, entry_point="hdsim.envs.scheduling:SchedulingEnv")
+    from gymnasium.envs import registration
+
+    if ENV_ID not in registration.registry:
+        registration.register(id=ENV_ID, entry_point="hdsim.envs.scheduling:SchedulingEnv")
 
 
 register()

@@ -1,0 +1,440 @@
+"""The Gymnasium environment: its contract, rewards against a second, slow reading, episodes, vectors."""
+
+import itertools
+import pickle
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from decision_oracle import Oracle, snapshot
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from test_decisions import PLATFORM, Player, environment, workload
+
+import hdsim
+import hdsim.envs
+from hdsim.decisions.task import ACTIONS, OBSERVATIONS
+from hdsim.envs.episodes import Episodes, make_traces
+from hdsim.envs.objectives import OBJECTIVES
+from hdsim.envs.scheduling import SchedulingEnv
+from hdsim.errors import ConfigError
+
+KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
+RATES = ["avg_job_slowdown", "avg_job_completion", "avg_utilization", "makespan", "energy_consumption"]
+
+
+# The contract
+
+
+@pytest.mark.parametrize(("action", "observation"), KINDS)
+def test_gymnasium_finds_no_fault(action: str, observation: str) -> None:
+    env = gymnasium.make(
+        "hdsim/Scheduling-v0", platform=PLATFORM, workload=workload(), action=action, observation=observation
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*(render|spec).*")
+        check_env(env.unwrapped)
+
+
+@pytest.mark.requires("stable-baselines3")
+@pytest.mark.parametrize(("action", "observation"), KINDS)
+def test_stable_baselines_finds_no_fault(action: str, observation: str) -> None:
+    from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+    from stable_baselines3.common.env_checker import check_env as check
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*unconventional shape.*")
+        check(environment(action, observation))
+    vector = DummyVecEnv([lambda: environment(action, observation)])
+    vector.reset()
+    assert is_masking_supported(vector)
+    assert get_action_masks(vector).shape == (1, vector.action_space.n)
+
+
+def test_the_entry_point_registers_it() -> None:
+    entry = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]["entry-points"]
+    module, _, function = entry["gymnasium.envs"]["hdsim"].partition(":")
+    script = (
+        f"import sys, gymnasium; from gymnasium.envs.registration import namespace; gymnasium.registry.clear()\n"
+        f"with namespace('hdsim'): __import__('{module}', fromlist=['x']).{function}()\n"
+        "print(*gymnasium.registry, 'torch' in sys.modules, 'simpy' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert shown.stdout.split() == ["hdsim/Scheduling-v0", "False", "False"]
+
+
+def test_autoreset_mode_is_declared() -> None:
+    assert environment("job", "jobs").metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_masked_random_play_makes_no_invalid_move(action: str) -> None:
+    steps, rng = 33_400, np.random.default_rng(1)
+    settings = {"policy_pair": {}, "job": {"void": True, "queue_size": 16}, "node": {"void": True}}[action]
+    env = environment(action, "minimal", workload(2, 400), contention="threshold", jobs=100, **settings)
+    _, info = env.reset(seed=1)
+    draws = rng.random(steps)
+    for i in range(steps):
+        allowed = info["action_mask"].nonzero()[0]
+        *_, over, truncated, info = env.step(allowed[int(draws[i] * len(allowed))])
+        assert not info["invalid_action"]
+        assert not truncated
+        if i % 997 == 0:
+            env.cluster.check()
+        if over:
+            assert info["metrics"]["jobs_completed"] == 100
+            _, info = env.reset()
+
+
+def test_an_invalid_move_counts_as_the_first_valid_one() -> None:
+    env = environment("job", "jobs", queue_size=4)
+    _, info = env.reset(seed=0)
+    while info["action_mask"].all():
+        *_, info = env.step(0)
+    wrong, right = int(info["action_mask"].argmin()), int(info["action_mask"].argmax())
+    job = list(env.cluster.queue)[right]
+    *_, info = env.step(wrong)
+    assert info["invalid_action"]
+    assert job not in env.cluster.queue
+
+
+@pytest.mark.parametrize(("action", "observation"), [("policy_pair", "normal"), ("job", "jobs"), ("node", "graph")])
+def test_a_seed_repeats_an_episode(action: str, observation: str) -> None:
+    def play(env: SchedulingEnv, seed: int | None) -> list[object]:
+        told: list[object] = [env.reset(seed=seed)[0]]
+        over = False
+        rng = np.random.default_rng(0)
+        while not over:
+            observed, reward, over, _, _ = env.step(int(rng.choice(env.action_masks().nonzero()[0])))
+            told += [observed, reward]
+        return told
+
+    def equal(one: list[object], other: list[object]) -> bool:
+        return pickle.dumps(one) == pickle.dumps(other)
+
+    env = environment(action, observation, workload(1, 120), jobs=25, reward="integrated", contention="threshold")
+    first, second = play(env, 4), play(env, None)
+    assert equal(play(environment(action, observation, workload(1, 120), jobs=25, reward="integrated",
+                                  contention="threshold"), 4), first)  # fmt: skip
+    assert equal(play(env, 4), first)
+    assert equal(play(env, None), second)
+    assert not equal(play(env, 5), first)
+
+
+def test_an_episode_ends_with_its_metrics() -> None:
+    env = environment("policy_pair", "minimal", workload(1, 30))
+    env.reset(seed=0)
+    over, steps = False, 0
+    while not over:
+        assert env.result is None
+        *_, over, truncated, info = env.step(7)
+        steps += 1
+        assert ("metrics" in info) == over
+    assert not truncated
+    assert info["metrics"]["jobs_completed"] == 30
+    assert info["action_mask"].all()
+    assert env.result.metrics == info["metrics"]
+
+    env = environment("policy_pair", "minimal", workload(1, 30), max_steps=steps - 5)
+    env.reset(seed=0)
+    for left in reversed(range(steps - 5)):
+        *_, over, truncated, info = env.step(7)
+        assert (over, truncated) == (False, left == 0)
+    assert info["metrics"]["jobs_unfinished"] > 0
+    # An episode that ends at its last permitted step has ended.
+    env = environment("policy_pair", "minimal", workload(1, 30), max_steps=steps)
+    env.reset(seed=0)
+    for _ in range(steps):
+        *_, over, truncated, info = env.step(7)
+    assert (over, truncated) == (True, False)
+
+
+def test_void_is_forbidden_when_nothing_else_would_happen() -> None:
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 10], runtime=[3, 3], requested_cores=[1, 1])
+    env = environment("policy_pair", "minimal", jobs)
+    _, info = env.reset()
+    assert info["action_mask"][36]  # another job is to come
+    *_, info = env.step(36)
+    assert env.cluster.now == 10
+    assert not info["action_mask"][36]
+    *_, over, _, info = env.step(36)
+    assert info["invalid_action"]
+    assert over
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nodes_may_fail(action: str) -> None:
+    failures = {"_target_": "hdsim.failures.Exponential", "mtbf": 400.0, "mttr": 30.0}
+    for observation in OBSERVATIONS:
+        env = environment(action, observation, workload(1, 60), failures=failures, objective="avg_job_slowdown")
+        observed, info = env.reset(seed=2)
+        over, rng = False, np.random.default_rng(0)
+        while not over:
+            assert env.observation_space.contains(observed)
+            observed, _, over, _, info = env.step(int(rng.choice(info["action_mask"].nonzero()[0])))
+            assert not info["invalid_action"]
+        assert env.cluster.outages
+
+
+# Rewards
+
+
+@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize("objective", RATES)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_sampled_rates(action: str, objective: str, contention: str) -> None:
+    jobs = workload(12, 30)
+    env = environment(action, "minimal", jobs, objective=objective, contention=contention, reward_scale=0.5)
+    player, oracle = Player(env), Oracle(PLATFORM, jobs)
+    taken = []
+    act = env.task.act
+
+    def acted(choice: int) -> None:
+        act(choice)
+        taken.append(snapshot(env.cluster))
+
+    env.task.act = acted
+    while not player.over:
+        reward = player.step()
+        assert reward == pytest.approx(0.5 * oracle.rate(objective, taken[-1], contention == "threshold"))
+
+
+@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize("objective", [*RATES, "edp"])
+def test_integrated_rates(objective: str, contention: str) -> None:
+    jobs = workload(13, 30)
+    env = environment("job", "minimal", jobs, objective=objective, contention=contention, reward="integrated")
+    player, oracle = Player(env), Oracle(PLATFORM, jobs)
+    rewards, times = [], [env.cluster.now]
+    while not player.over:
+        rewards.append(player.step())
+        times.append(env.cluster.now)
+    history = player.history
+
+    def integral(rate: str, until: float) -> float:
+        ends = [*[at.now for at in history[1:]], times[-1]]
+        return sum(
+            oracle.rate(rate, at, contention == "threshold") * (min(end, until) - at.now)
+            for at, end in zip(history, ends, strict=True)
+            if at.now < until
+        )
+
+    if objective == "edp":
+        at_times = [integral("energy_consumption", time) * time for time in times]
+        assert sum(rewards) == pytest.approx(-env.result.metrics["edp"])
+    else:
+        at_times = [integral(objective, time) for time in times]
+    assert np.diff(at_times) == pytest.approx(np.array(rewards), rel=1e-9, abs=1e-6)
+    if objective == "energy_consumption":
+        assert sum(rewards) == pytest.approx(-env.result.energy_joules)
+
+
+@pytest.mark.parametrize("reward", ["sampled", "integrated"])
+def test_bounded_slowdown(reward: str) -> None:
+    jobs = workload(14, 30)
+    env = environment("job", "minimal", jobs, objective="bounded_slowdown", reward=reward)
+    player = Player(env)
+    rewards = []
+    while not player.over:
+        ended = [job for job in range(30) if not np.isnan(env.cluster.finish_time[job])]
+        rewards.append(player.step())
+        newly = [job for job in range(30) if not np.isnan(env.cluster.finish_time[job]) and job not in ended]
+        start, finish = np.array(env.cluster.starting_time)[newly], np.array(env.cluster.finish_time)[newly]
+        slowdown = np.maximum((finish - jobs.submission_time[newly]) / np.maximum(finish - start, 10), 1)
+        if reward == "integrated":
+            assert rewards[-1] == pytest.approx(-slowdown.sum() / 30)
+    assert sum(rewards) == pytest.approx(-env.result.metrics["mean_bounded_slowdown"])
+    assert reward == "integrated" or not any(rewards[:-1])
+
+
+def test_cluster_balance() -> None:
+    jobs = workload(15, 60).replaced(requested_cores=1)
+    env = environment("node", "nodes", jobs, objective="cluster_balance", void=True)
+    player = Player(env)
+    chosen: list[int] = []
+    act = env.task.act
+    expected = []
+
+    def acted(node: int) -> None:
+        act(node)
+        if node == PLATFORM.n_nodes:
+            expected.append(0.0)
+            return
+        at = snapshot(env.cluster)
+        shares = []
+        for other in range(PLATFORM.n_nodes):
+            cores = [core.job for core in at.cores if core.node == other]
+            shares.append(sum(job is not None for job in cores) / len(cores))
+        mean = sum(shares) / len(shares)
+        v = (sum((share - mean) ** 2 for share in shares) / len(shares)) ** 0.5
+        balance = 1 - 2 * (v / (v + 1))
+        if chosen and chosen[-1] == node:
+            expected.append(max(-1.0, -balance))
+        else:
+            expected.append(balance / (chosen.count(node) + 1) ** 0.5)
+        chosen.append(node)
+
+    env.task.act = acted
+    rewards = []
+    while not player.over:
+        rewards.append(player.step())
+    assert rewards == pytest.approx(expected)
+    assert min(expected) < 0 < max(expected)
+
+
+def test_balance_counts_what_a_half_placed_job_will_hold() -> None:
+    jobs = hdsim.Workload.from_columns(submission_time=[0], runtime=[5], requested_cores=[8])
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4)
+    env = SchedulingEnv(platform, jobs, "node", "nodes", "cluster_balance")
+    env.reset()
+    assert env.step(0)[1] == pytest.approx(1 - 2 * (0.5 / 1.5))  # shares of 1 and 0
+    assert env.step(1)[1] == pytest.approx(1.0)
+
+
+# Episodes
+
+
+def test_windows_of_several_traces_are_equally_likely() -> None:
+    traces = [workload(1, 30), workload(2, 60)]
+    episodes = Episodes(traces, jobs=20)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(3000):
+        jobs = episodes.draw(rng)
+        window = episodes.window
+        drawn.append((window.trace, window.first))
+        part = traces[window.trace][window.first : window.first + 20]
+        assert len(jobs) == 20
+        assert np.array_equal(jobs.runtime, part.runtime)
+        assert jobs.submission_time[0] == 0
+    found, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(found) == 11 + 41
+    assert counts.max() < 3 * counts.min()
+
+
+def test_held_out_windows_share_no_job_with_an_episode() -> None:
+    traces = [workload(1, 100), workload(2, 50)]
+    episodes = Episodes(traces, jobs=10, held_out=[(20, 30), (1, 0, 25)])
+    rng = np.random.default_rng(0)
+    seen: tuple[set[int], set[int]] = (set(), set())
+    for _ in range(2000):
+        episodes.draw(rng)
+        window = episodes.window
+        seen[window.trace].update(range(window.first, window.first + window.jobs))
+    assert seen[0] == set(range(20)) | set(range(50, 100))
+    assert seen[1] == set(range(25, 50))
+
+
+def test_growing_windows() -> None:
+    episodes = Episodes([workload(1, 100)], 50, curriculum="growing", curriculum_episodes=10, curriculum_start=0.2)
+    rng = np.random.default_rng(0)
+    assert [len(episodes.draw(rng)) for _ in range(13)] == [10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 50, 50]
+
+
+def test_easy_windows_first() -> None:
+    trace = workload(1, 200)
+    episodes = Episodes([trace], 20, curriculum="easy_first", curriculum_episodes=400, curriculum_start=0.1)
+    rng = np.random.default_rng(0)
+
+    def load(first: int) -> float:
+        part = trace[first : first + 20]
+        return float(part.runtime @ part.requested_cores) / max(float(part.submission_time[-1]), 1.0)
+
+    ranked = sorted(map(load, range(181)))
+    loads = []
+    for _ in range(800):
+        episodes.draw(rng)
+        loads.append(load(episodes.window.first))
+    assert max(loads[:10]) <= ranked[21]
+    assert max(loads[400:]) > ranked[170]
+
+
+def test_sources_of_traces() -> None:
+    gaia = hdsim.load_platform("platforms/gaia.json")
+    traces = make_traces(["lublin_4000", {"model": "lublin", "jobs": 50, "seed": 3}, workload()], gaia)
+    assert [len(trace) for trace in traces] == [4000, 50, 40]
+    assert traces[1].requested_cores.max() <= gaia.n_cores
+    env = gymnasium.make("hdsim/Scheduling-v0", platform="gaia", workload={"model": "lublin", "jobs": 30}).unwrapped
+    assert env.platform.n_cores == gaia.n_cores
+
+
+def test_a_workload_may_be_named_at_reset() -> None:
+    env = environment("job", "jobs", workload(1, 50), jobs=10)
+    other = workload(2, 5)
+    env.reset(options={"workload": other})
+    assert env.cluster.workload is other
+
+
+def test_the_queue_is_scaled_by_whole_traces() -> None:
+    trace = workload(1, 100)
+    env = environment("policy_pair", "minimal", trace, jobs=5)
+    assert env.task.settings["scales"]["requested_time"] == np.percentile(trace.requested_time, 99)
+
+
+# Vectors
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_makes_vectors(mode: str) -> None:
+    vector = gymnasium.make_vec(
+        "hdsim/Scheduling-v0", num_envs=2, vectorization_mode=mode,
+        platform=PLATFORM, workload=workload(1, 60), jobs=10, action="job", observation="jobs", queue_size=8,
+    )  # fmt: skip
+    try:
+        observed, info = vector.reset(seed=3)
+        assert observed.shape == (2, 8, 8)
+        ends = 0
+        for _ in range(60):
+            observed, _, over, _, info = vector.step(info["action_mask"].argmax(axis=1))
+            ends += over.sum()
+        assert ends >= 4
+    finally:
+        vector.close()
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "speed"}, "env.objective"),
+        ({"objective": "cluster_balance"}, "env.action=node"),
+        ({"reward": "mean"}, "env.reward"),
+        ({"reward_scale": "big"}, "env.reward_scale"),
+        ({"jobs": 0}, "env.jobs"),
+        ({"jobs": 41}, "longest trace has 40"),
+        ({"jobs": 10, "held_out": [(0, 40)]}, "env.jobs"),
+        ({"jobs": 10, "held_out": [(35, 10)]}, "env.held_out"),
+        ({"held_out": [(0, 4)]}, "env.jobs"),
+        ({"jobs": 10, "curriculum": "hard"}, "env.curriculum"),
+        ({"jobs": 10, "curriculum_start": 0}, "env.curriculum_start"),
+        ({"max_steps": 0}, "env.max_steps"),
+        ({"contention": "thresh"}, "did you mean 'threshold'"),
+        ({"render_mode": "human"}, "env.render_mode"),
+        ({"wokload": 3}, "unknown setting"),
+        ({"workload": []}, "at least one trace"),
+        ({"workload": {"model": "poisson"}}, "workload.model"),
+        ({"workload": {"model": "lublin", "jops": 3}}, "jops"),
+        ({"workload": "lublin_400"}, "did you mean 'lublin_4000'"),
+        ({"platform": "gaja"}, "did you mean 'gaia'"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SchedulingEnv(**{"platform": PLATFORM, "workload": workload(), **settings})
+
+
+def test_every_objective_runs_with_every_action_it_is_for() -> None:
+    for action, (name, kind), reward in itertools.product(ACTIONS, OBJECTIVES.items(), ["sampled", "integrated"]):
+        if kind.only_action in (None, action):
+            player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))
+            while not player.over:
+                assert np.isfinite(player.step())
