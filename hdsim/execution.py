@@ -229,6 +229,8 @@ class Execution:
             accounts.computation[job] += seconds
             if course.kind == _SUPERSTEP:
                 accounts.waiting[job] += self._waited(course, now)
+        if course.phase != _OVER:
+            accounts.uncontended[job] += min(now - course.entered, self._alone(course))
         if self._network is not None and course.phase in (_EXCHANGING, _TOGETHER):
             self._network.end(job, now)
         self._leave_processors(course, now)
@@ -383,12 +385,8 @@ class Execution:
         return (waited + idle * (now - course.begun)) / course.tasks
 
     def _end_parallel(self, course: _Course, now: float) -> None:
-        step, job = course.step, course.job
-        self.accounts.computation[job] += now - course.begun
-        alone = course.seconds
-        if step.pattern is not None and self._network is not None:
-            alone = self._messages(course, step).beside(alone)
-        self.accounts.uncontended[job] += alone
+        self.accounts.computation[course.job] += now - course.begun
+        self.accounts.uncontended[course.job] += self._alone(course)
         course.index += 1
         self._begin(course, now)
 
@@ -425,17 +423,24 @@ class Execution:
         self._begin(course, now)
 
     def _end_superstep(self, course: _Course, now: float) -> None:
-        job, accounts, step = course.job, self.accounts, course.step
+        job, accounts = course.job, self.accounts
         accounts.communication[job] += now - course.begun
         accounts.supersteps[job] += 1
-        alone = step.latency
-        if step.longest:
-            alone += course.seconds
-        if step.pattern is not None:
-            alone += step.pattern.h * step.gap if self._network is None else self._messages(course, step).alone
-        accounts.uncontended[job] += alone
+        accounts.uncontended[job] += self._alone(course)
         course.index += 1
         course.phase = _OVER
+
+    def _alone(self, course: _Course) -> float:
+        """Seconds that the present step takes with cores at peak speed and links without other jobs."""
+        step, seconds = course.step, course.seconds
+        if step.pattern is not None:
+            if self._network is None:
+                seconds += step.pattern.h * step.gap
+            elif course.kind == _SUPERSTEP:
+                seconds += self._messages(course, step).alone
+            else:
+                seconds = self._messages(course, step).beside(seconds)
+        return seconds + step.latency
 
     # Processors
 

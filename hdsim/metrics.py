@@ -178,7 +178,34 @@ def full(result: Result) -> dict[str, float]:
             (start - workload.submission_time[ended] > STARVATION_FACTOR * np.maximum(requested, TAU)).sum()
         ),
         "peak_power_watts": float(series.power(result).values.max(initial=0.0)),
+        **course(result),
     }
+
+
+def course(result: Result) -> dict[str, float]:
+    """How jobs ran.
+
+    Returns:
+        The statistics of the slow-down factor (:func:`hdsim.details.slowdown_factor`), ``mean_nodes`` and
+        ``mean_node_spread``; where jobs have programs, also ``communication_share`` and ``barrier_waiting_share``, the
+        shares of the s x cores that jobs held in which they exchanged messages or waited for slower tasks.
+    """
+    jobs, cores = result.jobs, result.workload.requested_cores
+    ended = ~np.isnan(result.finish_time)
+
+    def mean(values: Floats) -> float:
+        return float(values.mean()) if len(values) else float("nan")
+
+    def share(seconds: Floats) -> float:
+        held = float(cores[ended] @ jobs["execution_time"][ended])
+        return float(cores[ended] @ seconds[ended]) / held if held > 0 else 0.0
+
+    metrics = statistics("slowdown_factor", jobs["slowdown_factor"][ended])
+    metrics |= {f"mean_{name}": mean(jobs[name][ended]) for name in ("nodes", "node_spread")}
+    if result.accounts is not None:
+        metrics["communication_share"] = share(jobs["communication_time"])
+        metrics["barrier_waiting_share"] = share(jobs["barrier_waiting_time"])
+    return metrics
 
 
 def steady_utilization(result: Result, cut: float = STEADY_CUT) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim import power
+from hdsim import details, power
 from hdsim.attempts import Attempts
 from hdsim.failures import Outages
 from hdsim.intervals import interval_sets
@@ -17,6 +17,7 @@ from hdsim.metrics import slowdown
 from hdsim.state import FinalState
 
 if TYPE_CHECKING:
+    from hdsim.execution import Accounts
     from hdsim.platform import Platform
     from hdsim.state import Cluster
     from hdsim.workload import Workload
@@ -61,6 +62,7 @@ class Result:
         interrupted_attempts: Earlier starts of jobs, cut short by failures.
         given_up: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
+        accounts: Where the time of jobs has gone, None where none has a program.
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
@@ -80,6 +82,7 @@ class Result:
         interrupted_attempts: Attempts | None = None,
         given_up: Sequence[int] = (),
         outages: Outages | None = None,
+        accounts: Accounts | None = None,
         config: Mapping[str, Any] | None = None,
         wall_seconds: float = 0.0,
         interrupted: bool = False,
@@ -96,6 +99,7 @@ class Result:
         self.interrupted_attempts = interrupted_attempts or Attempts.none()
         self.given_up = np.array(given_up, np.int64)
         self.outages = outages
+        self.accounts = accounts
         self.end_time = end_time
         self.wall_seconds = wall_seconds
         self.interrupted = interrupted
@@ -123,6 +127,7 @@ class Result:
             interrupted_attempts=cut_short,
             given_up=cluster.given_up,
             outages=Outages.of(cluster.outages).begun_before(end) if cluster.nodes_fail else None,
+            accounts=cluster.accounts,
             config=config,
             wall_seconds=wall_seconds,
             interrupted=interrupted,
@@ -135,7 +140,7 @@ class Result:
         `requested_number_of_resources` counts cores and GPUs, both of which are hosts to Batsim, `requested_gpus` the
         latter alone.
         `restarts` and `lost_core_seconds` tell how often a job was started again after a failure, and the s x cores of
-        running that failures have undone.
+        running that failures have undone. :func:`hdsim.details.columns` explains the others.
         """
         workload, start, finish = self.workload, self.starting_time, self.finish_time
         submission = workload.submission_time
@@ -158,6 +163,7 @@ class Result:
                 "requested_gpus": workload.requested_gpus.copy,
                 "restarts": lambda: self.attempts.restarts(len(workload)),
                 "lost_core_seconds": lambda: self.attempts.lost_by_job(len(workload)),
+                **details.columns(self),
             }
         )
 

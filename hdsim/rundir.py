@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim import __version__, power, series
+from hdsim import __version__, details, power, series
 from hdsim.attempts import Attempts
 from hdsim.errors import BackendError, ConfigError, HdsimError
 from hdsim.failures import Outages
@@ -68,7 +68,7 @@ _INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "re
 _MANIFEST = "manifest.json"
 _OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
-    "outages.csv", "interruptions.csv",
+    "outages.csv", "interruptions.csv", "job_details.csv",
 )  # fmt: skip
 
 
@@ -185,6 +185,7 @@ class RunDirectory:
         from hdsim.metrics import full
 
         write_jobs(self.path / "jobs.csv", result)
+        _write_details(self.path / "job_details.csv", result)
         _write_schedule(self.path / "schedule.csv", result)
         _write_machine_states(self.path / "machine_states.csv", result)
         processors, starts, ends = result.oversubscribed
@@ -319,6 +320,7 @@ def read(path: str | Path) -> Run:
     platform = Platform.from_dict(_read_json(path / "platform.json"), str(path / "platform.json"))
     cut_short, outages = _read_interruptions(path / "interruptions.csv", jobs), _read_outages(path / "outages.csv")
     last, back = np.flatnonzero(~cut_short.requeued), np.flatnonzero(cut_short.requeued)
+    jobs |= _read_details(path / "job_details.csv")
     spans = _read_spans(path / "oversubscription.csv")
     run = Run(
         path, manifest, _read_metrics(path), platform, jobs, spans, cut_short.rows(back), cut_short.job[last], outages
@@ -383,6 +385,17 @@ def write_jobs(path: Path, result: Result) -> None:
             _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
             for row, refused in zip(zip(*columns, strict=True), rejected, strict=True)
         )
+
+
+def _write_details(path: Path, result: Result) -> None:
+    """Writes job_details.csv: how each job of jobs.csv ran, in the same order."""
+    rows = np.flatnonzero(np.isin(result.state, _DONE))
+    names = list(details.columns(result))
+    columns = [_quoted(result.workload.job_id[rows].tolist())]
+    columns += [[_cell(value) for value in result.jobs[name][rows].tolist()] for name in names]
+    with replacing(path) as file:
+        file.write(",".join(("job_id", *names)) + "\n")
+        file.writelines(",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
 
 
 def _write_schedule(path: Path, result: Result) -> None:
@@ -487,6 +500,15 @@ def _read_jobs(path: Path) -> dict[str, NDArray[Any]]:
                 f"final_state: expected one of {', '.join(sorted(states))}, got '{state}'", where=f"{path}:{line}"
             )
     return columns
+
+
+def _read_details(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.exists():
+        return {}
+    header, rows = _read_csv(path)
+    texts = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    columns = {name: _numbers(path, name, texts[i]) for i, name in enumerate(header) if i}
+    return columns | {name: columns[name].astype(np.int64) for name in details.COUNTS}
 
 
 def _read_spans(path: Path) -> tuple[NDArray[np.int32], Floats, Floats]:

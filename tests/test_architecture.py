@@ -26,7 +26,7 @@ LAYERS = (
     ("policies", "progress", "execution", "agent"),
     ("decisions",),
     ("engine", "failing", "strict"),
-    ("attempts", "series"),
+    ("attempts", "series", "details"),
     ("metrics",),
     ("results",),
     ("replay", "rundir"),
