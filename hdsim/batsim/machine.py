@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.contention import Contention, CoreContention, ProcessorContention
+from hdsim.contention import Contention, CoreContention
 from hdsim.cores import Placement
 from hdsim.engine import SimBackend
 from hdsim.errors import DecisionError
@@ -97,15 +97,14 @@ class GrowingCluster(Cluster):
         return self._names[job - static] if job >= static else super()._name(job)
 
 
-class Unhindered(ProcessorContention):
-    """Jobs never slow each other down."""
+class _Held(NamedTuple):
+    """Cores of a job where nobody asks which processors they are on."""
 
-    def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
-        return np.ones(len(processors))
+    cores: NDArray[np.int64]
+    processors: NDArray[np.int64]
 
 
-class PStates(Progress):
+class Pace(Progress):
     """Progress of jobs on cores whose P-states a scheduler sets, and of jobs added on the way.
 
     A job advances at the speed of its slowest core; speeds of P-states and of the contention model multiply.
@@ -130,8 +129,8 @@ class PStates(Progress):
         self._fixed += jobs.fixed_duration.tolist()
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """Adds a job on a list of hosts; see :meth:`hdsim.progress.Progress.start`."""
-        super().start(job, Placement(np.array(placement, np.int64), self._platform), now)
+        """Adds a job on a list of cores; see :meth:`hdsim.progress.Progress.start`."""
+        super().start(job, self._place(np.array(placement, np.int64)), now)
 
     def done(self, job: int, now: float) -> float:
         """Share of a running job that is done, 0..1."""
@@ -140,25 +139,30 @@ class PStates(Progress):
         left = self._left[job] - self._rate[job] * (now - self._since[job])
         return 1.0 - max(left, 0.0) / self._runtime[job]
 
-    def set_share(self, cores: NDArray[np.int64], share: NDArray[np.float64]) -> list[int]:
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """(n,) share of its speed that each core of a running job uses; a job of fixed duration uses none."""
+        if self._fixed[job]:
+            return 0.0
+        speed = self._speeds_of(job)
+        return np.asarray(speed.min() / speed)
+
+    def set_share(self, hosts: Sequence[int], share: NDArray[np.float64]) -> list[int]:
         """Changes the speed of cores to a share of their peak; returns the jobs on them."""
+        cores = np.array(hosts, np.int64)
         self._share[cores] = share
         self._touched.append(self._processor[cores])
         self._changed.append(cores)
         return self._jobs_on(cores)
 
-    def loads(self, job: int) -> NDArray[np.float64] | float:
-        """(n,) share of its speed that each core of a running job uses; a job of fixed duration uses none."""
-        if self._fixed[job]:
-            return 0.0
-        speed = self._speeds_of(self._placements[job].cores)
-        return np.asarray(speed.min() / speed)
-
     @abstractmethod
     def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n,) speeds of busy cores under the contention model alone."""
 
-    def _speeds_of(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _place(self, cores: NDArray[np.int64]) -> Any:
+        return Placement(cores, self._platform)
+
+    def _speeds_of(self, job: int) -> NDArray[np.float64]:
+        cores = self._placements[job].cores
         return self._contended(cores) * self._share[cores]
 
     def _jobs_on(self, cores: NDArray[np.int64]) -> list[int]:
@@ -175,14 +179,27 @@ class PStates(Progress):
         return dict.fromkeys([*affected, *changed])
 
     def _rate_of(self, job: int) -> float:
-        return 1.0 if self._fixed[job] else float(self._speeds_of(self._placements[job].cores).min())
+        return 1.0 if self._fixed[job] else float(self._speeds_of(job).min())
 
 
-class ProcessorPStates(PStates, ProcessorProgress):
-    """P-states beside a model that gives all busy cores of a processor the same speed."""
+class FreePace(Pace):
+    """Where jobs never slow each other down: a start changes nobody else's speed."""
+
+    def _place(self, cores: NDArray[np.int64]) -> Any:
+        return _Held(cores, cores)
+
+    def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._peak[self._processor[cores]]
+
+    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+        return self._with_changed(())
+
+
+class ProcessorPace(Pace, ProcessorProgress):
+    """Beside a model that gives all busy cores of a processor the same speed."""
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`PStates.add`."""
+        """See :meth:`Pace.add`."""
         super().add(jobs)
         self._bandwidth += jobs.memory_bandwidth.tolist()
 
@@ -193,11 +210,11 @@ class ProcessorPStates(PStates, ProcessorProgress):
         return self._with_changed(ProcessorProgress._update(self, touched))
 
 
-class CorePStates(PStates, CoreProgress):
-    """P-states beside a model that gives every busy core a speed of its own."""
+class CorePace(Pace, CoreProgress):
+    """Beside a model that gives every busy core a speed of its own."""
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`PStates.add`."""
+        """See :meth:`Pace.add`."""
         super().add(jobs)
         self._bandwidth = np.append(self._bandwidth, jobs.memory_bandwidth)
 
@@ -231,12 +248,11 @@ class HostBackend(SimBackend):
         super().__init__(platform, workload, cluster, kill_at_walltime=True)
         self._grown = cluster
         self._homogeneous = platform.homogeneous_speed
-        self.pstates: PStates | None = None
+        self.pace: Pace | None = None
         if contention is not None or share is not None:
-            kind = CorePStates if isinstance(contention, CoreContention) else ProcessorPStates
-            share = np.ones(platform.n_cores) if share is None else share
-            self.pstates = kind(platform, workload, contention or Unhindered(platform), share)
-            self._executor = self.pstates
+            kind = CorePace if isinstance(contention, CoreContention) else ProcessorPace if contention else FreePace
+            self.pace = kind(platform, workload, contention, np.ones(platform.n_cores) if share is None else share)
+            self._executor = self.pace
 
     def add(self, jobs: Workload) -> int:
         """Adds jobs and returns the index of the first; they are submitted by the caller."""
@@ -250,15 +266,15 @@ class HostBackend(SimBackend):
             int(FinalState.COMPLETED_FAILED if code else FinalState.COMPLETED_SUCCESSFULLY) for code in codes
         ]
         self._completions += [None] * len(jobs)
-        if self.pstates is not None:
-            self.pstates.add(jobs)
+        if self.pace is not None:
+            self.pace.add(jobs)
         return first
 
     def done(self, job: int) -> float:
         """Share of a running job that is done, 0..1."""
         now = self.cluster.now
-        if self.pstates is not None:
-            return self.pstates.done(job, now)
+        if self.pace is not None:
+            return self.pace.done(job, now)
         seconds = self._runtime[job]
         if not self._at_peak[job]:
             seconds /= self.cluster.cores.slowest(self.cluster.running[job])

@@ -491,8 +491,8 @@ class Server:
             total = meter.read(now)
             self._joules[job] = meter.joules(hosts, now)
             record_watts = meter.least_watts
-            assert self._backend.pstates is not None
-            meter.set_load(hosts, self._backend.pstates.loads(job), now, busy=True)
+            assert self._backend.pace is not None
+            meter.set_load(hosts, self._backend.pace.loads(job), now, busy=True)
             self.record.energy(now, total, "s", record_watts)
         self.record.start(now, hosts)
 
@@ -537,10 +537,10 @@ class Server:
         return self._meter
 
     def _set_state(self, data: Mapping[str, Any]) -> None:
-        meter, pstates, now = self._need_energy(), self._backend.pstates, self.cluster.now
-        assert pstates is not None
-        hosts = np.array(parse_hosts(data["resources"], len(self._hosts)), np.int64)
-        if not len(hosts):
+        meter, pace, now = self._need_energy(), self._backend.pace, self.cluster.now
+        assert pace is not None
+        hosts = parse_hosts(data["resources"], len(self._hosts))
+        if not hosts:
             raise BackendError("data.resources: expected at least one host, got none")
         text = data["state"]
         least = int(self._hosts.n_states[hosts].min())
@@ -549,13 +549,13 @@ class Server:
         state = int(text)
         self._backend.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
-        jobs = pstates.set_share(hosts, self._hosts.speed[hosts, state])
+        jobs = pace.set_share(hosts, self._hosts.speed[hosts, state])
         meter.set_state(hosts, state, now)
         for job in jobs:
-            meter.set_load(self._alloc[job], pstates.loads(job), now, busy=True)
+            meter.set_load(self._alloc[job], pace.loads(job), now, busy=True)
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
-        self.record.switch(now, hosts.tolist(), state)
-        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts.tolist()), "state": text})
+        self.record.switch(now, hosts, state)
+        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts), "state": text})
 
     def _query(self, data: Mapping[str, Any]) -> None:
         requests = data["requests"]
