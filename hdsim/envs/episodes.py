@@ -87,6 +87,7 @@ class Episodes:
         curriculum_start: Where it begins, a share.
 
     Attributes:
+        drawn: How many have been drawn.
         window: The latest one drawn.
 
     Raises:
@@ -111,7 +112,7 @@ class Episodes:
                 f"expected a share above 0 and at most 1, got {curriculum_start}", where="env.curriculum_start"
             )
         self._start = curriculum_start
-        self._drawn = 0
+        self.drawn = 0
         held = [self._held_out(window) for window in held_out]
         if jobs is None:
             if held or curriculum != "none":
@@ -135,8 +136,8 @@ class Episodes:
 
     def draw(self, rng: np.random.Generator) -> Workload:
         """The jobs of the next episode, the first of them submitted at 0."""
-        share = self._start + (1 - self._start) * min(self._drawn / self._episodes, 1.0)
-        self._drawn += 1
+        share = self._start + (1 - self._start) * min(self.drawn / self._episodes, 1.0)
+        self.drawn += 1
         total = int(self._ends[-1])
         if self._easiest is None:
             number = int(rng.integers(total))
