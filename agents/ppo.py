@@ -53,7 +53,7 @@ class PPOAgent(LearningAgent):
     update_epochs: int = whole(4)
     num_minibatches: int = whole(4)
     clip_coef: float = number(0.2)
-    ent_coef: float = number(0.01)
+    ent_coef: float = number(0.0)
     vf_coef: float = number(0.5)
     max_grad_norm: float = number(0.5)
     target_kl: float = number(0.0)

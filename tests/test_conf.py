@@ -85,10 +85,11 @@ def test_an_own_agent_needs_no_plus_for_its_settings(composer: Composer) -> None
 
 
 @pytest.mark.parametrize("path", sorted((folder("conf") / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_experiment_composes_and_begins_with_its_command(composer: Composer, path: Path) -> None:
+def test_every_experiment_composes_and_begins_with_its_command(path: Path) -> None:
     first, second = path.read_text().splitlines()[:2]
     assert first == "# @package _global_"
-    assert second.startswith("# hdsim run") and f"experiment={path.stem}" in second
+    assert second.startswith(("# hdsim run", "# hdsim train")) and f"experiment={path.stem}" in second
+    composer = Composer(config_name="train" if second.startswith("# hdsim train") else "config")
     directory, runs = composer.sweep(composer.overrides([f"experiment={path.stem}"]))
     assert directory.parts[0] == "runs"
     for overrides in runs:

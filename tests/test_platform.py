@@ -25,6 +25,7 @@ SIZES = {  # cores, processors, nodes, clusters, processor types
     "mc2": (10002, 1548, 641, 32, 31),
     "homogeneous_256": (256, 64, 64, 1, 1),
     "teaching": (16, 4, 2, 1, 2),
+    "eight_nodes": (64, 8, 8, 1, 1),
     "accelerated": (312, 42, 9, 1, 2),
 }
 HDEEPRM = ("learning", "das2", "gaia", "pik", "ricc", "mc2")

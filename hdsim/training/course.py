@@ -20,14 +20,12 @@ from hdsim.training import card
 from hdsim.training.environments import Environments
 from hdsim.training.evaluation import METRICS, Evaluation, rivals
 from hdsim.training.loop import Schedule, Training
-from hdsim.training.windows import Windows, split
+from hdsim.training.windows import held_out
 
 if TYPE_CHECKING:
     from hdsim.platform import Platform
     from hdsim.results import Result
     from hdsim.workload import Workload
-
-_BACKEND_KEYS = ("kill_at_walltime", "batch_events")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,8 @@ class Course:
         platform: The platform.
         workload: The trace of the held-out windows.
         traces: Where the episodes come from.
-        windows: Pieces of the traces to learn from, and the held-out windows.
+        validation: Windows for the evaluations during training, which choose the best checkpoint.
+        test: Windows for the evaluation after it.
         agent: The agent, untrained.
         environments: What it learns in.
         evaluation: How it is judged.
@@ -51,7 +50,8 @@ class Course:
     platform: Platform
     workload: Workload
     traces: Sequence[Workload]
-    windows: Windows
+    validation: Sequence[Workload]
+    test: Sequence[Workload]
     agent: LearningAgent
     environments: Sequence[SchedulingEnv]
     evaluation: Evaluation
@@ -81,39 +81,40 @@ class Course:
             )
         if agent.checkpoint is not None:
             raise ConfigError("expected null; resume=true goes on with a training", where="agent.checkpoint")
-        if train["window_jobs"] is None:
+        jobs = train["window_jobs"]
+        if jobs is None:
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
-        windows = split(
-            workload,
-            train["window_jobs"],
-            validation=train["validation"],
-            test=train["test"],
-            train=not traces,
-        )
-        metric = train["metric"] or METRICS.get(env["objective"])
-        if metric is None:
-            raise ConfigError(f"expected the metric that goes with {env['objective']}", where="train.metric")
-        # What a replay and an episode share.
-        options = {key: config[key] for key in ("contention", "network", "failures")}
-        options |= {key: config["backend"][key] for key in _BACKEND_KEYS}
+        if config["backend"]["name"] != "sim":
+            raise ConfigError(f"expected sim for training, got {config['backend']['name']}", where="backend")
+        validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"])
+        # What an episode and a replay share.
+        options = {
+            **{group: config[group] for group in ("contention", "network", "failures")},
+            **{key: config["backend"][key] for key in ("kill_at_walltime", "batch_events")},
+        }
+        windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
         environments = [
-            SchedulingEnv(platform, traces or windows.training, **options, **env) for _ in range(agent.num_envs)
+            SchedulingEnv(platform, traces or workload, held_out=windows, **options, **env)
+            for _ in range(agent.num_envs)
         ]
         task = environments[0].task
-        actions = getattr(task.action, "names", None) or [str(index) for index in range(task.n_actions(platform))]
+        actions = getattr(task.action, "names", None) or [str(index) for index in range(environments[0].n_actions)]
         baselines = rivals(task) if train["baselines"] is None else {name: name for name in train["baselines"]}
         for spec in baselines.values():
             make_agent(spec)
-        evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})
+        metric = train["metric"] or METRICS.get(env["objective"])
+        if metric is None:
+            raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
         return cls(
             config,
             platform,
             workload,
             traces or [workload],
-            windows,
+            [workload[first : first + jobs] for first in validation],
+            [workload[first : first + jobs] for first in test],
             agent,
             environments,
-            evaluation,
+            Evaluation(platform, metric, options | {"seed": config["seed"]}),
             baselines,
             actions,
         )
@@ -150,8 +151,8 @@ class Course:
         if training.clock.best_score is not None:
             best = {"checkpoint": str(training.checkpoints / "best.safetensors")}
             agents["best"] = make_agent({**self.config["agent"], **best})
-        replays = {name: self.evaluation.replays(agent, self.windows.test) for name, agent in agents.items()}
-        replays |= {name: self.evaluation.replays(spec, self.windows.test) for name, spec in self.baselines.items()}
+        replays = {name: self.evaluation.replays(agent, self.test) for name, agent in agents.items()}
+        replays |= {name: self.evaluation.replays(spec, self.test) for name, spec in self.baselines.items()}
         _write_evaluation(directory / "evaluation.csv", replays)
         facts = card.facts(self, training, replays)
         card.write(training.checkpoints, facts)
@@ -166,7 +167,7 @@ class Course:
             self.agent,
             Environments(self.environments, seed),
             self.evaluation,
-            self.windows.validation,
+            self.validation,
             self.baselines,
             schedule,
             directory,

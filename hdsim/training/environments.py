@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.learning import Masks, Observations, Transitions, stacked
 
 
 class Environments:
     """Environments of one kind; one whose episode is over begins the next at once.
 
-    An environment is deterministic but for its generator, from which an episode is drawn when it begins. So its state
-    is the generator's before that and the actions since: replaying them brings it back, whatever it is made of.
+    An environment draws an episode from its generator when the episode begins, and is deterministic from then on. So
+    its state is that of the generator before that and the actions since: replaying them brings it back, whatever it is
+    made of.
 
     Args:
-        environments: Environments with ``action_mask`` in their infos and nothing drawn from ``np_random`` but at the
-            beginning of episodes or in a way that depends on the actions alone.
+        environments: The environments.
         seed: Seed of what the episodes are.
 
     Attributes:
@@ -29,8 +29,8 @@ class Environments:
         finished: Return, number of steps and metrics of the episodes that ended in the latest step.
     """
 
-    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], seed: int) -> None:
-        self._environments = [environment.unwrapped for environment in environments]
+    def __init__(self, environments: Sequence[SchedulingEnv], seed: int) -> None:
+        self._environments = list(environments)
         for environment, child in zip(
             self._environments, np.random.SeedSequence(seed).spawn(len(environments)), strict=True
         ):
@@ -75,13 +75,15 @@ class Environments:
     def state(self) -> list[dict[str, Any]]:
         """Where every environment is."""
         return [
-            {"source": episode.source, "actions": np.array(episode.actions, np.int64)} for episode in self._episodes
+            {"drawn": episode.drawn, "source": episode.source, "actions": np.array(episode.actions, np.int64)}
+            for episode in self._episodes
         ]
 
     def load_state(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Brings every environment to where it was."""
         for index, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
             environment.np_random.bit_generator.state = kept["source"]
+            environment.episodes.drawn = kept["drawn"]
             episode = self._episodes[index] = self._begin(environment)
             for action in kept["actions"].tolist():
                 episode.seen, reward, _, _, info = environment.step(action)
@@ -90,10 +92,10 @@ class Environments:
                 episode.actions.append(action)
         self._look()
 
-    def _begin(self, environment: gymnasium.Env[Any, Any]) -> _Episode:
-        source = environment.np_random.bit_generator.state
+    def _begin(self, environment: SchedulingEnv) -> _Episode:
+        drawn, source = environment.episodes.drawn, environment.np_random.bit_generator.state
         seen, info = environment.reset()
-        return _Episode(source, seen, info["action_mask"])
+        return _Episode(drawn, source, seen, info["action_mask"])
 
     def _look(self) -> None:
         self.observations: Observations = stacked([episode.seen for episode in self._episodes])
@@ -103,8 +105,9 @@ class Environments:
 class _Episode:
     """An episode under way."""
 
-    def __init__(self, source: Mapping[str, Any], seen: Any, mask: NDArray[np.bool_]) -> None:
-        self.source = source
+    def __init__(self, drawn: int, source: Mapping[str, Any], seen: Any, mask: NDArray[np.bool_]) -> None:
+        self.drawn = drawn  # episodes before it
+        self.source = source  # state of the generator before it
         self.seen = seen
         self.mask = mask
         self.actions: list[int] = []
