@@ -29,6 +29,8 @@ UNITS: dict[str, str] = {
     "makespan": "s",
     "waiting_time": "s",
     "turnaround_time": "s",
+    "execution_time": "s",
+    "contention_loss": "core s",
     "energy_joules": "J",
     "edp": "J s",
     "ed2p": "J s^2",
@@ -178,6 +180,7 @@ def full(result: Result) -> dict[str, float]:
             (start - workload.submission_time[ended] > STARVATION_FACTOR * np.maximum(requested, TAU)).sum()
         ),
         "peak_power_watts": float(series.power(result).values.max(initial=0.0)),
+        **statistics("execution_time", finish - start),
         **course(result),
     }
 
@@ -188,8 +191,11 @@ def course(result: Result) -> dict[str, float]:
     Returns:
         The statistics of the slow-down factor (:func:`hdsim.details.slowdown_factor`), ``mean_nodes`` and
         ``mean_node_spread``; where jobs have programs, also ``communication_share`` and ``barrier_waiting_share``, the
-        shares of the s x cores that jobs held in which they exchanged messages or waited for slower tasks.
+        shares of the s x cores that jobs held in which they exchanged messages or waited for slower tasks, and
+        ``contention_loss``, the s x cores' worth of speed that contention for memory bandwidth has taken.
     """
+    from hdsim import series
+
     jobs, cores = result.jobs, result.workload.requested_cores
     ended = ~np.isnan(result.finish_time)
 
@@ -205,6 +211,7 @@ def course(result: Result) -> dict[str, float]:
     if result.accounts is not None:
         metrics["communication_share"] = share(jobs["communication_time"])
         metrics["barrier_waiting_share"] = share(jobs["barrier_waiting_time"])
+        metrics["contention_loss"] = series.lost_cores(result).integral()
     return metrics
 
 

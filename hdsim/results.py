@@ -243,6 +243,15 @@ class Result:
         until = np.flatnonzero(~over & np.append(False, (processor[1:] == processor[:-1]) & over[:-1]))
         return processor[begins], time[begins], time[until]
 
+    @cached_property
+    def contention(self) -> NDArray[np.float64]:
+        """(E, 3) changes, in any order: date in s, cores' worth of speed lost to contention, tasks that send messages.
+
+        Empty where jobs have no programs.
+        """
+        changes = self.accounts.changes if self.accounts is not None else ()
+        return np.array(changes, np.float64).reshape(-1, 3)
+
     def _interval_sets(self) -> Column:
         texts = np.full(len(self.workload), "", object)
         texts[self.started] = interval_sets(self.cores, self.sizes)

@@ -65,10 +65,13 @@ _DIGESTED = (
     "fixed_duration", "return_code",
 )  # fmt: skip
 _INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "requeued", "allocated_resources")
+_CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
+#: Most steps of each curve of contention.csv: several a pixel of any screen.
+_CONTENTION_STEPS = 20_000
 _MANIFEST = "manifest.json"
 _OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
-    "outages.csv", "interruptions.csv", "job_details.csv",
+    "outages.csv", "interruptions.csv", "job_details.csv", "contention.csv",
 )  # fmt: skip
 
 
@@ -194,6 +197,8 @@ class RunDirectory:
                 file.write("processor,start,end\n")
                 rows = zip(processors.tolist(), starts.tolist(), ends.tolist(), strict=True)
                 file.writelines(f"{processor},{start:.6f},{end:.6f}\n" for processor, start, end in rows)
+        if len(result.contention):
+            _write_contention(self.path / "contention.csv", result)
         if result.outages is not None:
             _write_outages(self.path / "outages.csv", result.outages)
             _write_interruptions(self.path / "interruptions.csv", result)
@@ -227,6 +232,7 @@ class Run:
         interrupted_attempts: Starts of these jobs that failures have cut short, but the last of those given up.
         given_up: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
+        contention: (E, 3) changes of lost speed and of tasks that send messages, without what no report can show.
     """
 
     path: Path
@@ -238,6 +244,7 @@ class Run:
     interrupted_attempts: Attempts
     given_up: NDArray[np.int64]
     outages: Outages | None
+    contention: Floats
 
     @property
     def config(self) -> dict[str, Any]:
@@ -323,8 +330,9 @@ def read(path: str | Path) -> Run:
     jobs |= _read_details(path / "job_details.csv")
     spans = _read_spans(path / "oversubscription.csv")
     run = Run(
-        path, manifest, _read_metrics(path), platform, jobs, spans, cut_short.rows(back), cut_short.job[last], outages
-    )
+        path, manifest, _read_metrics(path), platform, jobs, spans, cut_short.rows(back), cut_short.job[last], outages,
+        _read_contention(path / "contention.csv"),
+    )  # fmt: skip
     try:
         held = run.cores
     except ValueError as error:
@@ -459,6 +467,16 @@ def _write_machine_states(path: Path, result: Result) -> None:
         file.writelines(f"{time:.6f},0,0,0,{waiting},{serving}\n" for time, waiting, serving in rows)
 
 
+def _write_contention(path: Path, result: Result) -> None:
+    """Writes contention.csv: two curves, the steps of each thinned so that no peak is lost."""
+    lost, sending = (steps(result).thinned(_CONTENTION_STEPS) for steps in (series.lost_cores, series.exchanging_tasks))
+    times = np.union1d(lost.times, sending.times)
+    with replacing(path) as file:
+        file.write(",".join(_CONTENTION_COLUMNS) + "\n")
+        rows = zip(times.tolist(), lost.at(times).tolist(), sending.at(times).tolist(), strict=True)
+        file.writelines(f"{time:.6f},{cores:.6f},{tasks:.0f}\n" for time, cores, tasks in rows)
+
+
 def _write_outages(path: Path, outages: Outages) -> None:
     """Writes outages.csv, which `failures=trace` takes; `up` is empty for a node that stays down."""
     with replacing(path) as file:
@@ -519,6 +537,17 @@ def _read_spans(path: Path) -> tuple[NDArray[np.int32], Floats, Floats]:
     if header != ["processor", "start", "end"] or not columns:
         raise ConfigError("expected rows of processor,start,end", where=str(path))
     return columns[0].astype(np.int32), columns[1], columns[2]
+
+
+def _read_contention(path: Path) -> Floats:
+    """(E, 3) changes."""
+    if not path.exists():
+        return np.zeros((0, 3))
+    header, rows = _read_csv(path)
+    if header != list(_CONTENTION_COLUMNS):
+        raise ConfigError(f"expected rows of {','.join(_CONTENTION_COLUMNS)}", where=str(path))
+    time, *values = (_numbers(path, name, [row[i] for row in rows]) for i, name in enumerate(header))
+    return np.stack([time, *(np.diff(column, prepend=0.0) for column in values)], axis=1)
 
 
 def _read_outages(path: Path) -> Outages | None:
@@ -637,6 +666,10 @@ def digest(workload: Workload) -> str:
     digest = hashlib.sha256()
     for name in (*_DIGESTED, "requested_gpus") if workload.asks_for_gpus else _DIGESTED:
         digest.update(getattr(workload, name).tobytes())
+    if workload.has_programs:
+        for row, program in enumerate(workload.program.tolist()):
+            if program is not None:
+                digest.update(b"%d:%s" % (row, program.fingerprint))
     return digest.hexdigest()
 
 

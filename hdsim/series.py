@@ -205,6 +205,23 @@ def oversubscribed_processors(result: Replay) -> Steps:
     return _between(begins, ends, 1.0, result.end_time)
 
 
+def lost_cores(result: Replay) -> Steps:
+    """Cores' worth of speed that contention for memory bandwidth takes from jobs; 0 where they have no programs."""
+    return _contention(result, 1)
+
+
+def exchanging_tasks(result: Replay) -> Steps:
+    """Tasks that exchange messages over the network at the end of a superstep."""
+    return _contention(result, 2)
+
+
+def _contention(result: Replay, column: int) -> Steps:
+    changes = result.contention[result.contention[:, column] != 0]
+    steps = accumulate(changes[:, 0], changes[:, column], result.end_time)
+    # What is left of sums of fractions that cancel out.
+    return Steps(steps.times, np.round(steps.values, 9) + 0.0, steps.end)
+
+
 def power(result: Replay) -> Steps:
     """Power of all cores together in W, processor by processor: an idle core draws more beside a busy one.
 

@@ -257,6 +257,10 @@ class _JobSamples:
                 return wait
             case "mean_turnaround_time":
                 return turnaround
+            case "mean_execution_time":
+                return execution
+            case "mean_slowdown_factor":
+                return jobs.get("slowdown_factor")
             case "mean_slowdown":
                 return slowdown(turnaround, execution)
             case "mean_bounded_slowdown":
