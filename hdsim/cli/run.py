@@ -404,14 +404,13 @@ def _metrics_table(metrics: Mapping[str, float]) -> str:
     others = {}
     for name, value in metrics.items():
         kind, _, quantity = name.partition("_")
-        if kind in _STATISTICS:
+        if kind in _STATISTICS and all(f"{other}_{quantity}" in metrics for other in _STATISTICS):
             statistics.setdefault(quantity, {})[kind] = value
         else:
             others[name] = value
-    columns = [kind for kind in _STATISTICS if any(kind in numbers for numbers in statistics.values())]
-    rows = [["", *columns, ""]]
+    rows = [["", *_STATISTICS, ""]]
     for quantity, numbers in statistics.items():
-        rows.append([quantity, *(_number(numbers[kind]) for kind in columns), unit(f"mean_{quantity}")])
+        rows.append([quantity, *(_number(numbers[kind]) for kind in _STATISTICS), unit(f"mean_{quantity}")])
     width = max(map(len, others))
     lines = [f"{name:{width}}  {_number(value):>16} {unit(name)}".rstrip() for name, value in others.items()]
     return _aligned(rows) + "\n\n" + "\n".join(lines)
