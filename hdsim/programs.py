@@ -8,9 +8,10 @@ follows Valiant, A bridging model for parallel computation, CACM 33 (8), 1990.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -86,11 +87,43 @@ class Program:
         """Number of supersteps."""
         return sum(step.kind == Kind.SUPERSTEP for step in self.steps)
 
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """The same for programs that do the same."""
+        number: dict[Step, int] = {}
+        order = [number.setdefault(step, len(number)) for step in self.steps]
+        digest = hashlib.sha256(repr((self.tasks, order)).encode())
+        for step in number:
+            digest.update(repr((int(step.kind), step.work, step.gap, step.latency)).encode())
+            if step.pattern is not None:
+                pattern = step.pattern
+                digest.update(repr((pattern.exchange, len(pattern.volumes))).encode())
+                for ends in (pattern.sources, pattern.targets, pattern.volumes):
+                    digest.update(ends.tobytes())
+        return digest.digest()
+
     @property
     def is_rigid(self) -> bool:
         """Whether all tasks merely compute the same, together: `runtime` then says all."""
         step = self.steps[0]
         return len(self.steps) == 1 and step.kind == Kind.TOGETHER and len(step.work) == 1 and step.pattern is None
+
+
+def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the profiles that have one of the names, and all that they are composed of, in the order of `profiles`.
+
+    Args:
+        names: Names of profiles; others are left out.
+        profiles: Batsim profiles by name.
+    """
+    needed, new = set(), [name for name in names if name in profiles]
+    while new:
+        name = new.pop()
+        if name not in needed:
+            needed.add(name)
+            parts = profiles[name].get("seq") if isinstance(profiles[name], Mapping) else None
+            new += [part for part in parts if part in profiles] if isinstance(parts, list) else []
+    return {name: profile for name, profile in profiles.items() if name in needed}
 
 
 class Compiler:

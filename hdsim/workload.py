@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.programs import parts_of
 from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
@@ -223,8 +224,7 @@ class Workload:
             )
         columns = {key: getattr(self, key)[rows] for key in COLUMNS}
         columns["submission_time"] = columns["submission_time"] - columns["submission_time"][0]
-        used = set(columns["profile"].tolist()) if self.profiles else set()
-        profiles = {key: profile for key, profile in self.profiles.items() if key in used}
+        profiles = parts_of(set(columns["profile"].tolist()), self.profiles) if self.profiles else {}
         return dataclasses.replace(self, **_frozen(columns), profiles=profiles)
 
     def scaled_arrivals(self, factor: float) -> Workload:
@@ -385,7 +385,7 @@ def load_workload(
             for each job of an SWF file, while the jobs of a JSON file keep their own.
         memory: MB a core of all jobs, "none", or "trace".
         runtime: "trace"; "requested" (the estimates are exact); or "hdeeprm" (a random share of the requested time,
-            :data:`RUNTIME_SHARES`).
+            :data:`RUNTIME_SHARES`). Jobs with programs always keep theirs.
         walltime: Kill limit: "trace" (SWF has none), "requested" (the requested time) or "none".
         strict: A job that cannot be replayed is an error.
         name: Name of the workload.
@@ -555,12 +555,13 @@ def _synthesised(
         new["memory_bandwidth"] = _amount("memory_bandwidth", memory_bandwidth, "draw")
     if memory != "trace":
         new["memory"] = _amount("memory", memory, "trace")
-    if runtime == "requested":
-        new["runtime"] = workload.requested_time
-    elif runtime == "hdeeprm":
-        new["runtime"] = workload.requested_time * runtime_rng.choice(
-            RUNTIME_SHARES, len(workload), p=RUNTIME_PROBABILITIES
-        )
+    if runtime != "trace":
+        drawn = workload.requested_time
+        if runtime == "hdeeprm":
+            drawn = drawn * runtime_rng.choice(RUNTIME_SHARES, len(workload), p=RUNTIME_PROBABILITIES)
+        # What a program says cannot be said otherwise by one number.
+        rigid = [program is None for program in workload.program.tolist()]
+        new["runtime"] = np.where(rigid, drawn, workload.runtime)
     if walltime != "trace":
         requested = np.where(workload.requested_time > 0, workload.requested_time, np.inf)
         new["walltime"] = requested if walltime == "requested" else np.inf

@@ -373,10 +373,19 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         else:
             job |= {key: value for key, value in zip(_IDENTITIES, identities[row], strict=True) if value != -1}
         name = workload.profile[row]
+        said = kept.get((name, cores))
         if workload.program[row] is not None:
-            if name not in profiles:
+            if said is None:
                 raise WorkloadError(f"job {ids[row]}: expected the profile of its program", where=workload.source)
-        elif not _says(kept.get((name, cores)), demand, requested, walltime):
+            _, _, memory, bandwidth, code = demand
+            says = {"req_time": requested, "mem": memory, "mem_bw": bandwidth, "ret": code}
+            if not _says(said, (said.runtime, *demand[1:]), requested, walltime):
+                key = (name, *says.values())
+                if key not in made:
+                    made[key] = unused(name, profiles)
+                    profiles[made[key]] = profiles[name] | {word: plain(value) for word, value in says.items()}
+                name = made[key]
+        elif not _says(said, demand, requested, walltime):
             name = made.get((*demand, requested))
             if name is None:
                 name, profiles_entry = _profile(demand, requested, reference)
