@@ -187,6 +187,14 @@ class OrderedCores:
         cores = self._core_of_slot[slots]
         return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
 
+    def ids_of(self, slots: list[int]) -> list[int]:
+        """Core ids of a placement, ascending; quicker than `cores_of` for one."""
+        if self._by_id:
+            last = len(self._core_of_slot) - 1
+            return [last - slot for slot in slots]
+        ids: list[int] = sorted(self._core_of_slot[slots].tolist())
+        return ids
+
     def check(self, running: Sequence[list[int]]) -> None:
         """Asserts that every core is either idle or held by exactly one running job."""
         held = [slot for slots in running for slot in slots]
@@ -574,6 +582,11 @@ class NodeCores:
         if not placements:
             return np.zeros(0, np.int32)
         return np.concatenate([placement.ids for placement in placements]).astype(np.int32)
+
+    def ids_of(self, placement: Placement) -> list[int]:
+        """Core ids of a placement, ascending."""
+        ids: list[int] = placement.ids.tolist()
+        return ids
 
     def check(self, running: Sequence[Placement]) -> None:
         """Asserts that every core is idle or held by exactly one running job and that the counts agree."""

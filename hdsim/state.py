@@ -267,7 +267,8 @@ class Cluster:
 
     def core_ids(self, job: int) -> list[int]:
         """Core ids that a started job was given, ascending."""
-        return self.cores.cores_of([self.placements[job]], np.array([self.size[job]])).tolist()
+        ids: list[int] = self.cores.ids_of(self.placements[job])
+        return ids
 
     # What a backend calls
 

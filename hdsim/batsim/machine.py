@@ -58,6 +58,10 @@ class HostCores:
         """Makes hosts idle again."""
         self._idle.update(hosts)
 
+    def ids_of(self, hosts: list[int]) -> list[int]:
+        """Core ids of a placement, which it is."""
+        return hosts
+
     def slowest(self, hosts: list[int]) -> float:
         """Relative speed of the slowest of the hosts."""
         return min([self._speed[host] for host in hosts])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cores import members
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hdsim.workload import Workload
 
 Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
 
 
 class PStates:
@@ -31,13 +33,13 @@ class PStates:
         self._model = model
         self._owner = platform.core_processor
         self._first_core = platform.processor_first_core
+        self._alone = platform.n_processors == platform.n_cores
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
         self._busy = np.zeros(platform.n_cores, bool)
-        self._state = np.full(platform.n_cores, ASLEEP, np.int8)
+        self._state = np.full(platform.n_cores, ASLEEP)
         self._n_busy = np.zeros(platform.n_processors, np.int64)
         self._demand = np.zeros(platform.n_processors)
-        self._touched = np.zeros(platform.n_processors, bool)
-        self._dirty = False
+        self._touched: list[Ints32] = []
 
     def start(self, job: int, cores: Sequence[int]) -> None:
         """A job has started on some cores."""
@@ -55,7 +57,7 @@ class PStates:
         bandwidth = self._bandwidth[job]
         if bandwidth and self._model is not None:
             np.add.at(self._demand, owner, sign * bandwidth)
-        self._touched[owner] = self._dirty = True
+        self._touched.append(owner)
 
     def changes(self) -> Iterator[tuple[int, list[int]]]:
         """Brings the states up to date.
@@ -63,23 +65,27 @@ class PStates:
         Yields:
             (P-state, ascending ids of the cores that enter it), in order of the P-states.
         """
-        if not self._dirty:
+        if not self._touched:
             return
-        self._dirty = False
-        processors = self._touched.nonzero()[0].astype(np.int32)
-        self._touched[processors] = False
-        first = self._first_core[processors]
-        sizes = self._first_core[processors + 1] - first
-        ends = np.cumsum(sizes)
-        cores = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
-        working: Ints = np.full(len(processors), COMPUTING)
-        if self._model is not None:
-            slowed = self._model.speeds(processors, self._demand[processors]) < PSTATES[COMPUTING].speed
-            working[slowed] = OVERSUBSCRIBED
-        resting = np.where(self._n_busy[processors] > 0, IDLE, ASLEEP)
-        states = np.where(self._busy[cores], np.repeat(working, sizes), np.repeat(resting, sizes))
+        processors = self._touched[0] if len(self._touched) == 1 else np.concatenate(self._touched)
+        self._touched.clear()
+        processors = np.unique(processors)
+        # A core that is the only one of its processor has the same number.
+        cores = processors if self._alone else members(self._first_core, processors)
+        owner = self._owner[cores]
+        resting = np.where(self._n_busy[owner] > 0, IDLE, ASLEEP)
+        states = np.where(self._busy[cores], self._working(processors, owner), resting)
         changed = states != self._state[cores]
-        cores, states = cores[changed], states[changed]
+        if not changed.all():
+            cores, states = cores[changed], states[changed]
         self._state[cores] = states
-        for state in sorted(set(states.tolist())):
-            yield state, cores[states == state].tolist()
+        found = states.tolist()
+        for state in sorted(set(found)):
+            yield state, (cores if found.count(state) == len(found) else cores[states == state]).tolist()
+
+    def _working(self, processors: Ints32, owner: Ints32) -> Ints | int:
+        """P-state of busy cores, by their processors."""
+        if self._model is None:
+            return COMPUTING
+        slowed = self._model.speeds(processors, self._demand[processors]) < PSTATES[COMPUTING].speed
+        return np.where(slowed, OVERSUBSCRIBED, COMPUTING)[np.searchsorted(processors, owner)]

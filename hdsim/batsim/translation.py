@@ -13,7 +13,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hdsim.batsim.protocol import FROM_BATSIM, SEPARATOR, Event, format_hosts, parse_hosts, parse_message
+from hdsim.batsim.protocol import (
+    FROM_BATSIM,
+    SEPARATOR,
+    Event,
+    format_event,
+    format_hosts,
+    join_message,
+    parse_hosts,
+    parse_message,
+    quote,
+)
 from hdsim.errors import BackendError, nearest
 from hdsim.state import FinalState
 
@@ -83,7 +93,10 @@ class Translation:
         self.ended = False
         self._impossible = frozenset(impossible)
         self._pstates = pstates
-        self._names: dict[int, str] = {}
+        # Batsim's id of each job as JSON.
+        self._quoted: dict[int, str] = {}
+        # Hosts whose change of state Batsim has yet to confirm.
+        self._switching: dict[str, None] = {}
         self._clock = -math.inf
         self._begun = False
         self._called = False
@@ -141,35 +154,41 @@ class Translation:
 
     def write(self) -> str:
         """The reply: what was decided in the cluster since the last one."""
+        # A repr tells a time exactly, so that Batsim's own rounding is the only one.
         now = repr(float(self.cluster.now))
-        events = [f'{{"timestamp":{now},"type":"{kind}","data":{_encode(data)}}}' for kind, data in self._decisions()]
-        return f'{{"now":{now},"events":[{",".join(events)}]}}'
+        return join_message(now, [format_event(now, kind, data) for kind, data in self._decisions()])
 
     # Decisions to messages
 
-    def _decisions(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        cluster, names = self.cluster, self._names
+    def _decisions(self) -> Iterator[tuple[str, str]]:
+        """Types of the events of a reply, each with its data as text."""
+        cluster, names = self.cluster, self._quoted
         for job in cluster.rejected:
-            yield "REJECT_JOB", {"job_id": names[job]}
-        for job in cluster.started:
-            yield "EXECUTE_JOB", {"job_id": names[job], "alloc": self._execute(job)}
-        cluster.started.clear()
+            yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
+        if cluster.started:
+            for job in cluster.started:
+                yield "EXECUTE_JOB", f'{{"job_id":{names[job]},"alloc":"{self._execute(job)}"}}'
+            cluster.started.clear()
         if cluster.killed:
-            yield "KILL_JOB", {"job_ids": [names[job] for job in cluster.killed]}
+            yield "KILL_JOB", f'{{"job_ids":[{",".join([names[job] for job in cluster.killed])}]}}'
             cluster.killed.clear()
-        for date in cluster.calls:
-            yield "CALL_ME_LATER", {"timestamp": date}
-        self._pending_calls += len(cluster.calls)
-        cluster.calls.clear()
+        if cluster.calls:
+            for date in cluster.calls:
+                yield "CALL_ME_LATER", f'{{"timestamp":{float(date)!r}}}'
+            self._pending_calls += len(cluster.calls)
+            cluster.calls.clear()
         if self._pstates is not None:
             for state, cores in self._pstates.changes():
-                yield "SET_RESOURCE_STATE", {"resources": format_hosts(self._hosts_of(cores)), "state": str(state)}
-        yield from self._requests
-        self._requests.clear()
+                hosts = format_hosts(self._hosts_of(cores))
+                self._switching[hosts] = None
+                yield "SET_RESOURCE_STATE", f'{{"resources":"{hosts}","state":"{state}"}}'
+        if self._requests:
+            yield from [(kind, _encode(data)) for kind, data in self._requests]
+            self._requests.clear()
         if self._no_more_jobs and cluster.queue and self._nothing_will_happen():
             self.abandoned = list(cluster.queue)
             for job in self.abandoned:
-                yield "REJECT_JOB", {"job_id": names[job]}
+                yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
 
     def _nothing_will_happen(self) -> bool:
         """Whether Batsim would wait for ever for the jobs in the queue."""
@@ -180,7 +199,7 @@ class Translation:
         hosts = self._hosts_of(cores)
         if self._unavailable and not self._unavailable.isdisjoint(hosts):
             raise BackendError(
-                f"job {self._names[job]} was started on host {min(self._unavailable.intersection(hosts))}, which "
+                f"job {self._name(job)} was started on host {min(self._unavailable.intersection(hosts))}, which "
                 "Batsim's external events have made unavailable; agents do not know of unavailable cores"
             )
         text = self.allocations[job] = format_hosts(hosts)
@@ -222,12 +241,12 @@ class Translation:
             self._host_of_core = order
         for row, own in enumerate(self.cluster.workload.job_id.tolist()):
             self.rows[f"{workloads[0]}{SEPARATOR}{own}"] = row
-        self._names = {row: name for name, row in self.rows.items()}
+        self._quoted = {row: quote(name) for name, row in self.rows.items()}
 
     def add_job(self, job_id: str, row: int) -> None:
         """Tells which row of the workload a job is that was registered while the simulation runs."""
         self.rows[job_id] = row
-        self._names[row] = job_id
+        self._quoted[row] = quote(job_id)
 
     def _on_submission(self, data: Mapping[str, Any]) -> None:
         job = self._row(data["job_id"])
@@ -273,7 +292,10 @@ class Translation:
                 raise BackendError(f"job {job_id}: expected its JOB_COMPLETED before")
 
     def _on_state_change(self, data: Mapping[str, Any]) -> None:
-        parse_hosts(data["resources"], self.cluster.platform.n_cores)
+        if data["resources"] in self._switching:
+            del self._switching[data["resources"]]
+        else:
+            parse_hosts(data["resources"], self.cluster.platform.n_cores)
 
     def _on_call(self, data: Mapping[str, Any]) -> None:
         if not self._pending_calls:
@@ -322,11 +344,15 @@ class Translation:
             )
         return row
 
+    def _name(self, job: int) -> str:
+        """Batsim's id of a job."""
+        return str(json.loads(self._quoted[job]))
+
     def _expect(self, job: int, state: FinalState) -> None:
         found = self.cluster.state[job]
         if found != state:
             raise BackendError(
-                f"job {self._names[job]}: expected a job that is {state.name}, it is {FinalState(found).name}"
+                f"job {self._name(job)}: expected a job that is {state.name}, it is {FinalState(found).name}"
             )
 
 
