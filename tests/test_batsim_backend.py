@@ -713,6 +713,71 @@ def test_batsim_never_outlives_hdsim(
         assert finished_jobs(directory) > 5
 
 
+@pytest.fixture
+def apart(
+    tmp_path: Path, serve: Callable[..., Path]
+) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str], Path]]:
+    """``hdsim run backend=batsim`` and a Batsim at its socket, neither the child of the other; some jobs have ended."""
+    (tmp_path / "slow.py").write_text(SLOW_AGENT)
+    directory, endpoint = tmp_path / "run", f"ipc://{tmp_path}/socket"
+    files = directory / "batsim"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def start(*command: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            list(map(str, command)), cwd=tmp_path, env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    ours = start(
+        sys.executable, "-m", "hdsim", "run", "backend=batsim", f"backend.socket={endpoint}", "backend.timeout=3",
+        "platform=teaching", "workload.jobs=2000", "agent.path=slow.py", f"hydra.run.dir={directory}",
+    )  # fmt: skip
+    wait_until(lambda: (files / "workload.json").exists() or ours.poll() is not None)
+    inputs = ["-p", files / "platform.xml", "-w", files / "workload.json", "-E"]
+    theirs = start(serve(), "-s", endpoint, *inputs, "-e", tmp_path / "theirs", "--timeout", "3")
+    try:
+        wait_until(lambda: (tmp_path / "begun").exists() or ours.poll() is not None or theirs.poll() is not None)
+        yield ours, theirs, directory
+    finally:
+        for process in (ours, theirs):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.requires("pyzmq")
+def test_batsim_at_a_socket_is_killed(
+    apart: tuple[subprocess.Popen[str], subprocess.Popen[str], Path],
+) -> None:
+    ours, theirs, directory = apart
+    theirs.kill()
+    begin = time.monotonic()
+    _, errors = ours.communicate()
+    assert time.monotonic() - begin < 3 + 15  # the rest is spent on the files
+    assert ours.returncode == 1
+    assert re.match(
+        r"hdsim: error: Batsim has sent nothing for 3 s after the reply to its message \d+$", errors.splitlines()[-1]
+    )
+    assert "Traceback" not in errors
+    assert json.loads((directory / "manifest.json").read_text())["status"] == "failed"
+    assert finished_jobs(directory) > 5
+
+
+@pytest.mark.requires("pyzmq")
+def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
+    apart: tuple[subprocess.Popen[str], subprocess.Popen[str], Path],
+) -> None:
+    ours, theirs, directory = apart
+    ours.kill()
+    begin = time.monotonic()
+    _, errors = theirs.communicate()
+    assert time.monotonic() - begin < 3 + 15
+    assert theirs.returncode == 1
+    assert "the scheduler has been silent for 3 s" in errors
+    assert "Traceback" not in errors
+    assert len((directory.parent / "theirs_jobs.csv").read_text().splitlines()) > 5
+
+
 @pytest.mark.requires("pyzmq")
 def test_batsim_that_waits_at_a_socket(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
     """hdsim is there first or last; here it is last, and its files were written by an earlier try."""
