@@ -15,8 +15,8 @@ SIGMETRICS 2015).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 import numpy as np
@@ -36,16 +36,18 @@ class Demand:
     Attributes:
         uses: For each resource in use: (resource, usage at rate 1, slope). The slope is the rate per level of the
             resource: what the claim there gets when a claim of share 1 gets 1.
+        others: For each resource in use: the other ones.
         slope: The one slope that holds for each of its resources, 0 where they differ.
         peak: Rate that the resources allow to an activity alone in the system; inf without resources.
     """
 
-    __slots__ = ("peak", "slope", "uses")
+    __slots__ = ("others", "peak", "slope", "uses")
 
     def __init__(self, uses: tuple[tuple[int, float, float], ...], peak: float) -> None:
         self.uses = uses
+        self.others = [tuple([other for other, _, _ in uses if other != resource]) for resource, _, _ in uses]
         slopes = {slope for _, _, slope in uses}
-        self.slope = slopes.pop() if len(slopes) == 1 else 0.0
+        self.slope = slopes.pop() if len(slopes) == 1 else 0.0 if slopes else 1.0
         self.peak = peak
 
 
@@ -60,18 +62,22 @@ class Activity:
         limit: Rate that it would have alone.
     """
 
-    __slots__ = ("bound", "demand", "limit", "new_rate", "owner", "rate", "slope", "uses")
+    __slots__ = ("bound", "demand", "limit", "owner", "rate", "slope", "top", "uses")
 
     def __init__(self, owner: Any, demand: Demand, bound: float) -> None:
         self.owner = owner
         self.demand = demand
         self.uses = demand.uses
         self.slope = demand.slope
-        self.bound = bound
-        self.limit = min(bound, demand.peak)
         self.rate = 0.0
-        #: What the solver has found, below 0 while it searches.
-        self.new_rate = 0.0
+        self.set_bound(bound)
+
+    def set_bound(self, bound: float) -> None:
+        """Changes the largest rate."""
+        self.bound = bound
+        self.limit = min(bound, self.demand.peak)
+        #: Level at which it has its limit.
+        self.top = self.limit / self.slope if self.slope else math.inf
 
 
 class MaxMin:
@@ -90,13 +96,18 @@ class MaxMin:
         count = len(self.capacity)
         #: Amount of each resource in use.
         self.load = [0.0] * count
-        #: Usage by the activities on each resource.
-        self.users: list[dict[Activity, float]] = [{} for _ in range(count)]
+        # The activities on each resource: usage, and the other resources of the activity.
+        self._users: list[dict[Activity, tuple[float, tuple[int, ...]]]] = [{} for _ in range(count)]
+        # The most that a claim of share 1 may take of each resource: inf where everybody gets all they want.
+        self._level = [math.inf] * count
         # What the users of a resource would take if each were alone in the system. Where that fits, the resource
         # slows nobody down and does not tie its users together.
         self._wanted = [0.0] * count
         self._tight = [False] * count
         self._rounds = rounds
+        # Activities present whose slopes differ, and resources whose levels are not kept because of such ones.
+        self._uneven = 0
+        self._rough: set[int] = set()
         self._touched: dict[int, None] = {}
         self._new: dict[Activity, None] = {}
 
@@ -130,19 +141,20 @@ class MaxMin:
             bound: Largest rate.
         """
         activity = Activity(owner, demand, bound)
-        limit, touched, wanted, users = activity.limit, self._touched, self._wanted, self.users
-        for resource, usage, _ in activity.uses:
-            users[resource][activity] = usage
+        limit, touched, wanted, users = activity.limit, self._touched, self._wanted, self._users
+        for (resource, usage, _), others in zip(activity.uses, demand.others, strict=True):
+            users[resource][activity] = (usage, others)
             wanted[resource] += usage * limit
             touched[resource] = None
         self._new[activity] = None
+        self._uneven += not activity.slope
         return activity
 
     def remove(self, activity: Activity) -> None:
         """Removes an activity."""
         limit, rate = activity.limit, activity.rate
         for resource, usage, _ in activity.uses:
-            users = self.users[resource]
+            users = self._users[resource]
             del users[activity]
             self._touched[resource] = None
             if users:
@@ -152,14 +164,15 @@ class MaxMin:
                 # What adding and subtracting has left over ends here.
                 self._wanted[resource] = self.load[resource] = 0.0
         self._new.pop(activity, None)
+        self._uneven -= not activity.slope
 
     def set_bound(self, activity: Activity, bound: float) -> None:
         """Changes the largest rate of an activity."""
-        limit = min(bound, activity.demand.peak)
+        before = activity.limit
+        activity.set_bound(bound)
         for resource, usage, _ in activity.uses:
             self._touched[resource] = None
-            self._wanted[resource] += usage * (limit - activity.limit)
-        activity.bound, activity.limit = bound, limit
+            self._wanted[resource] += usage * (activity.limit - before)
         self._new[activity] = None
 
     def solve(self) -> list[Activity]:
@@ -168,36 +181,117 @@ class MaxMin:
         Only activities tied to a changed one by a chain of resources that slow somebody down are looked at.
         """
         changed: list[Activity] = []
-        seeds = self._new
-        tight, wanted, capacity = self._tight, self._wanted, self.capacity
-        for resource in self._touched:
-            now = self._rounds or wanted[resource] > capacity[resource] * (1.0 + _SLACK)
-            if now or tight[resource]:
-                tight[resource] = now
-                seeds.update(dict.fromkeys(self.users[resource]))
-        self._touched.clear()
-        self._new = {}
-        seen: set[Activity] = set()
-        for seed in seeds:
+        touched, self._touched = self._touched, {}
+        new, self._new = self._new, {}
+        for resource in touched:
+            self._tight[resource] = self._rounds or self._wanted[resource] > self.capacity[resource] * (1.0 + _SLACK)
+        solved: set[Activity] = set()
+        if self._rounds or self._uneven or self._rough:
+            self._solve_components(touched, new, solved, changed)
+        self._solve_levels(touched, new, solved, changed)
+        return changed
+
+    def _solve_levels(
+        self, touched: dict[int, None], new: dict[Activity, None], solved: set[Activity], changed: list[Activity]
+    ) -> None:
+        """Sets the levels of resources one by one until all agree, beginning with those touched; leaves `solved` alone.
+
+        A resource shares what it has among its users, each of whom takes no more than the levels of its other resources
+        allow; where its level moves, those are looked at again. The lowest of all levels is right as soon as it has
+        been looked at, whatever the others are, then the lowest of the rest, and so on: the end is max-min fair
+        (Bertsekas and Gallager, 6.5.2; Charny, Clark and Jain, Congestion control with explicit rate indication, 1995).
+        """
+        levels, users, tight, inf = self._level, self._users, self._tight, math.inf
+        waiting, queued = deque(touched), set(touched)
+        affected = new
+        while waiting:
+            resource = waiting.popleft()
+            queued.discard(resource)
+            before = levels[resource]
+            level = self._level_of(resource) if tight[resource] else inf
+            if level == before or abs(level - before) <= _SAME * before < inf:
+                continue
+            levels[resource] = level
+            lower = min(level, before)
+            for activity, (_, others) in users[resource].items():
+                if activity in solved:
+                    continue
+                affected[activity] = None
+                for other in others:
+                    # Who gets less elsewhere than here before and now does not count there.
+                    if other not in queued and (
+                        lower < levels[other] if levels[other] < inf else level > before and tight[other]
+                    ):
+                        queued.add(other)
+                        waiting.append(other)
+        for activity in affected:
+            level = activity.top
+            for resource, _, _ in activity.uses:
+                if levels[resource] < level:
+                    level = levels[resource]
+            rate = level * activity.slope if level < activity.top else activity.limit
+            if rate != activity.rate:
+                self._set_rate(activity, rate, changed)
+
+    def _level_of(self, resource: int) -> float:
+        """The level of a resource under the present levels of all others."""
+        levels, capacity = self._level, self.capacity[resource]
+        wishes = []
+        width = wanted = 0.0
+        lowest = math.inf
+        for activity, (usage, others) in self._users[resource].items():
+            wish = activity.top
+            for other in others:
+                if levels[other] < wish:
+                    wish = levels[other]
+            if wish < lowest:
+                lowest = wish
+            claim = usage * activity.slope
+            width += claim
+            wanted += claim * wish
+            wishes.append((wish, claim))
+        if wanted <= capacity * (1.0 + _SAME):
+            return math.inf
+        if lowest * width >= capacity:
+            return capacity / width
+        wishes.sort()
+        for wish, claim in wishes:
+            if wish * width >= capacity:
+                return capacity / width
+            capacity -= wish * claim
+            width -= claim
+        # All wishes fit but for the rounding.
+        return math.inf
+
+    def _solve_components(
+        self, touched: dict[int, None], new: dict[Activity, None], solved: set[Activity], changed: list[Activity]
+    ) -> None:
+        """Solves what levels cannot, whole sets of tied activities; moves it from `touched` and `new` to `solved`."""
+        tight, seen = self._tight, set[Activity]()
+        self._rough.difference_update([resource for resource in touched if not tight[resource]])
+        for seed in [*new, *(user for resource in touched for user in self._users[resource])]:
             if seed in seen:
                 continue
-            resources = [use[0] for use in seed.uses if tight[use[0]]]
-            if not resources:
-                if seed.rate != seed.limit:
-                    self._set_rate(seed, seed.limit, changed)
-                continue
             seen.add(seed)
-            activities = self._component(seed, resources, seen)
-            if self._rounds:
+            resources = [resource for resource, _, _ in seed.uses if tight[resource]]
+            activities = self._component(seed, resources, seen) if resources else [seed]
+            if self._rounds and resources:
                 rates = self._climb(activities, resources)
             elif all(activity.slope for activity in activities):
-                rates = self._fill(activities, resources)
+                touched.update(dict.fromkeys(self._rough.intersection(resources)))
+                new.update(dict.fromkeys(activities))
+                self._rough.difference_update(resources)
+                continue
             else:
-                rates = self._balance(activities, resources)
+                rates = self._balance(activities, resources) if resources else [seed.limit]
+                self._rough.update(resources)
+            for resource in resources:
+                touched.pop(resource, None)
+            solved.update(activities)
             for activity, rate in zip(activities, rates, strict=True):
+                new.pop(activity, None)
                 if rate != activity.rate:
                     self._set_rate(activity, rate, changed)
-        return changed
 
     def _set_rate(self, activity: Activity, rate: float, changed: list[Activity]) -> None:
         before = activity.rate
@@ -214,7 +308,7 @@ class MaxMin:
         tight, found = self._tight, [seed]
         known = set(resources)
         for resource in resources:  # grows on the way
-            for activity in self.users[resource]:
+            for activity in self._users[resource]:
                 if activity not in seen:
                     seen.add(activity)
                     found.append(activity)
@@ -223,54 +317,6 @@ class MaxMin:
                             known.add(other)
                             resources.append(other)
         return found
-
-    def _fill(self, activities: list[Activity], resources: list[int]) -> list[float]:
-        """Progressive filling: raise the level of all activities together, stop those whose resource is used up."""
-        left = {resource: self.capacity[resource] for resource in resources}
-        climbing: dict[int, int] = {}
-        weight: dict[int, float] = {}
-        levels: list[tuple[float, int]] = []
-        for resource in resources:
-            users = self.users[resource]
-            climbing[resource] = len(users)
-            weight[resource] = width = math.fsum([usage * user.slope for user, usage in users.items()])
-            levels.append((left[resource] / width, resource))
-        heapify(levels)
-        for activity in activities:
-            activity.new_rate = -1.0
-        limits = [(activity.limit / activity.slope, i) for i, activity in enumerate(activities)]
-        heapify(limits)
-        waiting = len(activities)
-        while waiting:
-            limit, i = limits[0]
-            if activities[i].new_rate >= 0.0:
-                heappop(limits)
-                continue
-            # A stored level is at most the true one: a resource gains room when one of its users stops elsewhere.
-            while levels and levels[0][0] < limit:
-                level, resource = levels[0]
-                if not climbing[resource]:
-                    heappop(levels)
-                    continue
-                true = left[resource] / weight[resource]
-                if true <= level:
-                    break
-                heapreplace(levels, (true, resource))
-            if levels and levels[0][0] < limit:
-                level, resource = heappop(levels)
-                stopping = [user for user in self.users[resource] if user.new_rate < 0.0]
-            else:
-                level, stopping = limit, [activities[i]]
-            waiting -= len(stopping)
-            for activity in stopping:
-                slope = activity.slope
-                activity.new_rate = rate = min(level * slope, activity.limit)
-                for used, usage, _ in activity.uses:
-                    if used in left:
-                        left[used] = max(left[used] - usage * rate, 0.0)
-                        weight[used] -= usage * slope
-                        climbing[used] -= 1
-        return [activity.new_rate for activity in activities]
 
     def _climb(self, activities: list[Activity], resources: list[int]) -> list[float]:
         """SimGrid's default rule for parallel tasks, ``fairbottleneck``.
@@ -300,8 +346,8 @@ class MaxMin:
                 if step >= room * (1.0 - _SAME):
                     stopped.append(activity)
             for resource in list(left):
-                users = self.users[resource]
-                left[resource] -= sum(usage * steps[activity] for activity, usage in users.items())
+                users = self._users[resource]
+                left[resource] -= sum(usage * steps[activity] for activity, (usage, _) in users.items())
                 if left[resource] <= _SAME * self.capacity[resource]:
                     del left[resource]
                     stopped.extend(users)
