@@ -107,6 +107,9 @@ def check(
     if workload.asks_for_gpus:
         asking = int(np.count_nonzero(workload.requested_gpus))
         faults.append(f"expected jobs without GPUs, unknown to Batsim; {asking} of {len(workload)} jobs ask for some")
+    stepping = sum(program is not None and program.supersteps > 0 for program in workload.program.tolist())
+    if stepping:
+        faults.append(f"expected jobs without supersteps, unknown to Batsim; {stepping} of {len(workload)} have some")
     instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
     if instant:
         faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")
