@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+#: More schedules in one figure could not be told apart.
+_MOST_SCHEDULES = 8
+
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", type=click.Path(path_type=Path))
@@ -24,7 +27,12 @@ import click
     metavar="RUN",
     help="Run whose configuration the others are compared with  [default: the first].",
 )
-def compare(runs: tuple[Path, ...], output: Path, metrics: tuple[str, ...], baseline: Path | None) -> None:
+@click.option(
+    "--schedules", is_flag=True, help="Also draw the schedules of the runs beside each other, to DIR/schedules.png."
+)
+def compare(
+    runs: tuple[Path, ...], output: Path, metrics: tuple[str, ...], baseline: Path | None, *, schedules: bool
+) -> None:
     """Compares runs in one table and one figure: means, paired differences, bootstrap confidence intervals.
 
     RUN is a run directory, or a sweep: a directory with run directories in it.
@@ -33,11 +41,24 @@ def compare(runs: tuple[Path, ...], output: Path, metrics: tuple[str, ...], base
     from hdsim.report import compare as comparing
 
     comparison = comparing.compare(runs, metrics, baseline)
+    if schedules and len(comparison.runs) > _MOST_SCHEDULES:
+        raise ConfigError(
+            f"expected at most {_MOST_SCHEDULES} runs to draw, got {len(comparison.runs)}", where="--schedules"
+        )
     try:
         output.mkdir(parents=True, exist_ok=True)
         comparing.write_csv(comparison, output / "compare.csv")
         comparing.write_figure(comparison, output / "compare.png")
+        if schedules:
+            from hdsim import rundir
+            from hdsim.report.figures import write_schedules
+
+            write_schedules(
+                {name: rundir.read(path) for path, name in comparison.runs.items()}, output / "schedules.png"
+            )
     except OSError as error:
         raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
     click.echo(comparing.table(comparison))
     click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")
+    if schedules:
+        click.echo(f"figure  {output / 'schedules.png'}")

@@ -115,11 +115,13 @@ class Comparison:
         rows: Every metric of every configuration, metric by metric.
         metrics: Names of the metrics, in order.
         by_job: There are no replications, and jobs are the sample of the intervals.
+        runs: What each run directory goes by.
     """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     by_job: bool
+    runs: Mapping[Path, str]
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,10 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
         for (scenario, configuration), group in groups.items():
             others = groups.get((scenario, base), []) if configuration != base else []
             rows.append(_row(name, group, others, samples, is_baseline=configuration == base))
-    return Comparison(tuple(_with_best(rows)), names, by_job)
+    runs = {
+        entry.path: _joined(*map(_text, (entry.scenario, entry.configuration, entry.replication))) for entry in entries
+    }
+    return Comparison(tuple(_with_best(rows)), names, by_job, runs)
 
 
 def _row(
@@ -481,7 +486,11 @@ def _best(comparison: Comparison) -> Iterator[str]:
 
 
 def _name(row: Row) -> str:
-    return " | ".join(part for part in (row.scenario, row.configuration) if part) or "all runs"
+    return _joined(row.scenario, row.configuration)
+
+
+def _joined(*parts: str) -> str:
+    return " | ".join(part for part in parts if part) or "all runs"
 
 
 def _bounds(low: float, high: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from hdsim.report.charts import HEAT, Axis, Blocks, Chart, Floats, Heat, Lines, time_unit
-from hdsim.report.panels import panels
+from hdsim.report.charts import BLUE, HEAT, ORANGE, Axis, Blocks, Chart, Floats, Heat, Lines, time_unit
+from hdsim.report.panels import panels, schedule
 
 if TYPE_CHECKING:
     from hdsim.rundir import Run
@@ -32,6 +32,13 @@ _DURATIONS = {
     1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
     8640000: "100 d",
 }  # fmt: skip
+#: Metrics below schedules, with their headings and factors.
+_BARS = {
+    "mean_execution_time": ("Mean execution time (s)", 1.0),
+    "mean_slowdown_factor": ("Mean slow-down factor", 1.0),
+    "communication_share": ("Time in messages (%)", 100.0),
+    "barrier_waiting_share": ("Time at barriers (%)", 100.0),
+}
 _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -79,6 +86,61 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
         if parts:
             written.append(_save(_figure(parts), directory / f"overview.{kind}"))
     return written
+
+
+def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
+    """Draws the schedules of runs beside each other, over one span of time, and below them what became of the jobs.
+
+    Args:
+        runs: The runs by what they go by.
+        path: The PNG or SVG file.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    charts = {name: _by_node(run) for name, run in runs.items()}
+    end = max(run.end_time for run in runs.values()) or 1.0
+    bars = [name for name in _BARS if all(name in run.metrics for run in runs.values())]
+    lines = -(-len(runs) // 2)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7), layout="constrained")
+        FigureCanvasAgg(figure)
+        parts: Any = figure.subfigures(2, 1, height_ratios=(3.4 * lines, 1.2 + 0.28 * len(runs)))
+        upper, lower = parts
+        axes = upper.subplots(lines, 2, squeeze=False, sharex=True)
+        for ax, (name, chart) in zip(axes.flat, charts.items(), strict=False):
+            ax.set_title(name, fontsize=10, pad=24 if chart and (_has_legend(chart) or isinstance(chart, Heat)) else 9)
+            if chart is not None:
+                _draw(ax, chart)
+                ax.set_ylabel(chart.y.label)
+            _x_axis(ax, Axis("Time since first submission", "time", 0.0, end))
+            ax.label_outer()
+        for ax in axes.flat[len(runs) :]:
+            ax.set_visible(False)
+        for ax, metric in zip(lower.subplots(1, len(bars), squeeze=False, sharey=True)[0], bars, strict=True):
+            _draw_bars(ax, metric, {name: run.metrics[metric] for name, run in runs.items()})
+        return _save(figure, path)
+
+
+def _by_node(run: Run) -> Chart | None:
+    """The schedule by nodes, None where no job has started."""
+    views = {view.key: view.chart for view in schedule(run).views}
+    return views.get("gantt_nodes", views.get("occupancy"))
+
+
+def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
+    label, scale = _BARS[metric]
+    numbers = [scale * value for value in values.values()]
+    bars = ax.barh(list(values), numbers, color=[BLUE if place % 2 else ORANGE for place in range(len(values))])
+    ax.bar_label(bars, [f"{number:,.3g}" for number in numbers], padding=3, fontsize=9)
+    ax.set_title(label, fontsize=10)
+    ax.margins(x=0.2)
+    ax.set_ylim(len(values) - 0.5, -0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
+    ax.tick_params(labelsize=9)
 
 
 def _save(figure: Figure, path: Path) -> Path:
@@ -170,7 +232,9 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
             [np.stack([x, y], axis=1) for x, y in ((start, low), (finish, low), (finish, high), (start, high))], axis=1
         )
         colors = to_rgba_array(chart.colors)[color]
-        blocks = PolyCollection(corners, facecolors=colors, edgecolors="white", linewidths=0.3)
+        # White lines between neighbours, which would hide what is hardly thicker than they are.
+        widths = np.where((high - low) * _PIXELS[1] > 12 * (chart.y.high or 1.0), 0.3, 0.0)
+        blocks = PolyCollection(corners, facecolors=colors, edgecolors="white", linewidths=widths)
         ax.add_collection(blocks, autolim=False)
     else:
         extent = (chart.x.low, chart.x.high or 1.0, chart.y.low, chart.y.high or 1.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,14 @@ BINS, ROWS = 480, 160
 #: Most steps of a curve.
 POINTS = 4_000
 
+#: Slow-down factors up to here are rounding.
+_SLOWED = 1 + 1e-5
+#: Numbers whose extremes are so many times apart need a logarithmic axis.
+_WIDE = 20.0
+#: % of the execution time that can be seen in a plot.
+_SEEN = 0.01
+_AT_OR_BELOW = "jobs at or below"
+
 _KILLED = (FinalState.COMPLETED_KILLED, FinalState.COMPLETED_WALLTIME_REACHED)
 _OUTCOMES = {
     FinalState.COMPLETED_SUCCESSFULLY: "completed",
@@ -55,6 +63,7 @@ _OUTCOMES = {
     FinalState.COMPLETED_KILLED: "killed",
 }
 _KILLED_COLOR, _FAILED_COLOR = RED, "#3b4048"
+_INTERRUPTED_COLOR = "#b98a3e"
 _SPAN_COLOR = "#d0706a"
 
 
@@ -96,11 +105,12 @@ def schedule(run: Run) -> Panel:
 
 
 def _job_blocks(run: Run) -> Blocks | None:
-    """Every job as blocks of neighbouring cores; None when there are too many to draw."""
-    cores, started = run.cores, run.started
-    ends = np.cumsum(run.sizes)
+    """Every start of a job as blocks of neighbouring cores; None when there are too many to draw."""
+    ran = run.attempts
+    cores, started = ran.cores, ran.job
+    ends = np.cumsum(ran.sizes)
     first = np.append(True, cores[1:] != cores[:-1] + 1)
-    first[ends - run.sizes] = True
+    first[ends - ran.sizes] = True
     begins = np.flatnonzero(first)
     if len(begins) > MAX_BLOCKS:
         return None
@@ -108,11 +118,11 @@ def _job_blocks(run: Run) -> Blocks | None:
     color = (np.arange(len(started)) % len(JOB_COLORS)).astype(np.uint8)
     legend = []
     colors: tuple[str, ...] = JOB_COLORS
-    for label, states, special in (
-        ("killed", _KILLED, _KILLED_COLOR),
-        ("failed", (FinalState.COMPLETED_FAILED,), _FAILED_COLOR),
+    for label, found, special in (
+        ("killed", np.isin(state, _KILLED), _KILLED_COLOR),
+        ("failed", state == FinalState.COMPLETED_FAILED, _FAILED_COLOR),
+        ("interrupted by a failure", ran.requeued, _INTERRUPTED_COLOR),
     ):
-        found = np.isin(state, states)
         if found.any():
             color[found] = len(colors)
             colors = (*colors, special)
@@ -121,8 +131,8 @@ def _job_blocks(run: Run) -> Blocks | None:
     return Blocks(
         x=_time(run),
         y=Axis("Core", "count", high=run.platform.n_cores),
-        start=run.starting_time[started],
-        finish=run.busy_until[started],
+        start=ran.start,
+        finish=ran.end,
         item=np.searchsorted(ends, begins, side="right").astype(np.int32),
         low=cores[begins],
         high=cores[np.append(begins[1:], len(cores)) - 1] + 1,
@@ -137,10 +147,16 @@ def _job_blocks(run: Run) -> Blocks | None:
             Fact("cores", jobs["requested_number_of_resources"], "number"),
             Fact("submitted", jobs["submission_time"], "time"),
             Fact("waited", jobs["waiting_time"], "duration"),
-            Fact("started", jobs["starting_time"], "time"),
-            Fact("ended", jobs["finish_time"], "time"),
-            Fact("ran", jobs["execution_time"], "duration"),
-            Fact("state", [_OUTCOMES[FinalState(outcome)] for outcome in state.tolist()]),
+            Fact("started", ran.start, "time"),
+            Fact("ended", ran.end, "time"),
+            Fact("ran", ran.end - ran.start, "duration"),
+            Fact(
+                "state",
+                [
+                    "interrupted by a failure" if again else _OUTCOMES.get(FinalState(outcome), "")
+                    for outcome, again in zip(state.tolist(), ran.requeued.tolist(), strict=True)
+                ],
+            ),
         ),
     )
 
@@ -188,6 +204,50 @@ def power(run: Run) -> Panel:
     return _over_time(
         run, "power", "Power", note, Axis(f"Power ({unit})"), (_line("power", watts, PURPLE, filled=True),)
     )
+
+
+def outages(run: Run) -> Panel | None:
+    """Which nodes were down when."""
+    found = run.outages
+    if found is None:
+        return None
+    title = "Nodes that are down"
+    if not len(found):
+        return Panel(title, "No node failed.", ())
+    count, down = run.platform.n_nodes, series.down_nodes(run)
+    note = (
+        f"{len(found):,} outages on {len(np.unique(found.node)):,} of {count:,} nodes, at most {down.values.max():,.0f} "
+        f"at once. {run.metrics['restarts']:,.0f} times a job was started again; "
+        f"{run.metrics['lost_work'] / 3600:,.1f} core hours were lost."
+    )
+    axis = Axis("Nodes", "count")
+    views: tuple[View, ...] = (
+        View("down_nodes", "Number", Lines(_time(run), axis, (_line("down", down, GREY, filled=True),))),
+    )
+    if len(found) <= MAX_SPANS:
+        until = np.minimum(found.up, run.end_time)
+        spans = Blocks(
+            x=_time(run),
+            y=Axis("Node", "count", high=count),
+            start=found.down,
+            finish=until,
+            item=np.arange(len(found), dtype=np.int32),
+            low=found.node.astype(np.int32),
+            high=(found.node + 1).astype(np.int32),
+            position=np.arange(count + 1, dtype=np.float32),
+            color=np.zeros(len(found), np.uint8),
+            colors=(_FAILED_COLOR,),
+            legend=(),
+            lane="node",
+            groups=_nodes(run.platform, np.arange(count + 1)),
+            facts=(
+                Fact("from", found.down, "time"),
+                Fact("to", until, "time"),
+                Fact("for", until - found.down, "duration"),
+            ),
+        )
+        views = (View("outages", "Spans", spans), *views)
+    return Panel(title, note, views)
 
 
 def oversubscribed_spans(run: Run) -> Panel:
@@ -253,6 +313,35 @@ def oversubscribed_processors(run: Run) -> Panel | None:
     )
 
 
+def contention(run: Run) -> Panel | None:
+    """What contention for memory bandwidth takes from jobs."""
+    steps = series.lost_cores(run)
+    if not steps.values.any():
+        return None
+    title = "Speed lost to contention"
+    loss = run.metrics["contention_loss"]
+    note = (
+        "Cores' worth of speed that busy cores lose because jobs compete for memory bandwidth: "
+        f"{loss / run.end_time:,.3g} cores on average, at most {steps.values.max():,.4g}."
+    )
+    return _over_time(run, "contention", title, note, Axis("Cores"), (_line("lost", steps, RED, filled=True),))
+
+
+def communication(run: Run) -> Panel | None:
+    """Tasks that exchange messages."""
+    steps = series.exchanging_tasks(run)
+    if not steps.values.any():
+        return None
+    title = "Tasks exchanging messages"
+    note = (
+        "Tasks in the communication of a superstep, one a core, while messages are on the network; at most "
+        f"{steps.values.max():,.0f}. Jobs spend {100 * run.metrics['communication_share']:.3g} % of "
+        "their core time in messages."
+    )
+    lines = (_line("exchanging", steps, GREEN, filled=True),)
+    return _over_time(run, "communication", title, note, Axis("Tasks", "count"), lines)
+
+
 def progress(run: Run) -> Panel:
     """Jobs submitted and jobs that ended so far."""
     lines = (
@@ -270,7 +359,8 @@ def waiting_times(run: Run) -> Panel:
         return Panel("Waiting time", "No job ended.", (), narrow=True)
     median, high = np.percentile(waits, (50, 95))
     note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Below 1 s counts as 1 s."
-    return _distribution("waiting_time", "Waiting time", note, Axis("Waiting time", "duration", 1.0), waits, ORANGE)
+    axis = Axis("Waiting time", "duration", 1.0)
+    return _distribution("waiting_time", "Waiting time", note, axis, {_AT_OR_BELOW: (waits, ORANGE)})
 
 
 def slowdowns(run: Run) -> Panel:
@@ -282,7 +372,47 @@ def slowdowns(run: Run) -> Panel:
     values = bounded_slowdown(run.jobs["turnaround_time"][ended], run.jobs["execution_time"][ended])
     median, high = np.percentile(values, (50, 95))
     note = f"max(1, turnaround / max(execution, {TAU:g} s)): median {median:,.1f}, 95th percentile {high:,.1f}."
-    return _distribution("bounded_slowdown", title, note, Axis(title, "log", 1.0), values, BLUE)
+    axis = Axis(title, "log", 1.0)
+    return _distribution("bounded_slowdown", title, note, axis, {_AT_OR_BELOW: (values, BLUE)})
+
+
+def slowdown_factors(run: Run) -> Panel | None:
+    """Distribution of the factor by which other jobs, and the own tasks, have slowed jobs down, and by size."""
+    factors, ended = run.jobs.get("slowdown_factor"), ~np.isnan(run.finish_time)
+    if factors is None or not ended.any() or factors[ended].max() < _SLOWED:
+        return None
+    title, values = "Slow-down by contention", factors[ended]
+    median, high = np.percentile(values, (50, 95))
+    note = (
+        "Execution time over that on the same cores at peak speed and with links of one's own: "
+        f"median {median:,.3g}, 95th percentile {high:,.3g}."
+    )
+    label = "Slow-down factor"
+    axis = Axis(label, "log" if values.max() > _WIDE else "number", 1.0)
+    shares = _distribution("slowdown_factor", title, note, axis, {_AT_OR_BELOW: (values, RED)}).views[0]
+    sizes = run.jobs["requested_number_of_resources"][ended]
+    by_size = View("slowdown_factor_by_size", "By size", _by_size(sizes, values, Axis(label, low=1.0)))
+    return Panel(title, note, (replace(shares, label="Share of jobs"), by_size), narrow=True)
+
+
+def barriers(run: Run) -> Panel | None:
+    """Distribution of the shares of execution time that jobs wait at barriers and exchange messages."""
+    ended = ~np.isnan(run.finish_time)
+    if "communication_time" not in run.jobs or not ended.any():
+        return None
+    jobs = {name: column[ended] for name, column in run.jobs.items()}
+    took = np.maximum(jobs["execution_time"], np.finfo(float).tiny)
+    waiting, sending = (
+        100 * np.clip(jobs[f"{name}_time"] / took, 0, 1) for name in ("barrier_waiting", "communication")
+    )
+    if max(waiting.max(), sending.max()) < _SEEN:
+        return None
+    note = (
+        "What messages, and waiting for slower tasks at barriers, take of a job's execution time: "
+        f"in the median {np.median(sending):.3g} % and {np.median(waiting):.3g} %."
+    )
+    curves = {"messages": (sending, GREEN), "barriers": (waiting, PURPLE)}
+    return _distribution("barriers", "Messages and barriers", note, Axis("Share of the execution time (%)"), curves)
 
 
 PANELS: tuple[Callable[[Run], Panel | None], ...] = (
@@ -290,11 +420,16 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     utilization,
     queue,
     power,
+    outages,
     oversubscribed_spans,
     oversubscribed_processors,
+    contention,
+    communication,
     progress,
     waiting_times,
     slowdowns,
+    slowdown_factors,
+    barriers,
 )
 
 
@@ -317,20 +452,46 @@ def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[
     return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
 
 
-def _distribution(key: str, title: str, note: str, x: Axis, values: Floats, color: str) -> Panel:
-    """Panel with the share of jobs at or below each value; values below the axis count as its first."""
-    ordered = np.sort(np.maximum(values, x.low))
-    # At most so many quantiles, the extremes among them.
-    ranks = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS)).astype(np.int64))
-    last = np.append(ordered[ranks][1:] != ordered[ranks][:-1], True)
-    found, share = ordered[ranks][last], 100 * (ranks[last] + 1) / len(ordered)
-    if found[0] > x.low:
-        found, share = np.append(x.low, found), np.append(0.0, share)
-    high = max(float(found[-1]) * 1.1, x.low * 10)
-    axis = Axis(x.label, x.kind, x.low, high)
-    line = Line("jobs at or below", np.append(found, high), np.append(share, share[-1]), color)
-    view = View(key, title, Lines(axis, Axis("Jobs at or below (%)", high=100), (line,)))
+def _distribution(key: str, title: str, note: str, x: Axis, curves: Mapping[str, tuple[Floats, str]]) -> Panel:
+    """Panel with the share of jobs at or below each value; values below the axis count as its first.
+
+    Args:
+        key: Of the view.
+        title: Heading.
+        note: How to read it.
+        x: Axis, which ends beyond the largest value unless it says otherwise.
+        curves: Values and colours by label.
+    """
+    largest = max(float(values.max()) for values, _ in curves.values())
+    high = largest * 1.1 if x.kind == "number" else max(largest * 1.1, x.low * 10)
+    lines = []
+    for label, (values, color) in curves.items():
+        ordered = np.sort(np.maximum(values, x.low))
+        # At most so many quantiles, the extremes among them.
+        ranks = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS)).astype(np.int64))
+        last = np.append(ordered[ranks][1:] != ordered[ranks][:-1], True)
+        found, share = ordered[ranks][last], 100 * (ranks[last] + 1) / len(ordered)
+        if found[0] > x.low:
+            found, share = np.append(x.low, found), np.append(0.0, share)
+        lines.append(Line(label, np.append(found, high), np.append(share, share[-1]), color))
+    axis = replace(x, high=high)
+    view = View(key, title, Lines(axis, Axis("Jobs at or below (%)", high=100), tuple(lines)))
     return Panel(title, note, (view,), narrow=True)
+
+
+def _by_size(sizes: NDArray[np.int64], values: Floats, y: Axis) -> Lines:
+    """Median and 95th percentile of the jobs of 1, 2, 3 to 4, 5 to 8, ... cores."""
+    upper = np.ceil(np.log2(sizes)).astype(np.int64)
+    classes = np.unique(upper)
+    quantiles = np.array([np.percentile(values[upper == one], (50, 95)) for one in classes])
+    # A class of sizes is as wide as it is; one without jobs looks like the one before it.
+    bounds = np.append(2.0 ** (classes - 1), 2.0 ** classes[-1])
+    lines = tuple(
+        Line(label, bounds, np.append(column, column[-1]), color)
+        for label, column, color in (("95 %", quantiles[:, 1], ORANGE), ("median", quantiles[:, 0], BLUE))
+    )
+    kind: Literal["log", "count"] = "log" if bounds[-1] > _WIDE * bounds[0] else "count"
+    return Lines(Axis("Cores of a job", kind, float(bounds[0]), float(bounds[-1])), y, lines)
 
 
 def _nodes(platform: Platform, first: NDArray[Any]) -> Groups:
