@@ -152,7 +152,7 @@ def test_metrics_of_nothing_are_not_defined() -> None:
 
 def test_batsim_does_not_know_supersteps() -> None:
     result = mixed()
-    with pytest.raises(ConfigError, match="expected jobs without supersteps, unknown to Batsim; 1 of 4 jobs have some"):
+    with pytest.raises(ConfigError, match="expected jobs without supersteps, unknown to Batsim; 1 of 4 have some"):
         backend.check(backend.Settings(socket="tcp://*:1"), result.platform, result.workload, "none")
 
 
