@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,6 @@ class Failures(ABC):
     def __init__(
         self,
         platform: Platform,
-        *,
         recovery: str = "resubmit",
         checkpoint_interval: float | str | None = None,
         max_restarts: int | None = 100,
@@ -159,16 +158,25 @@ class Weibull(Failures):
         mtbf: Mean time from a repair to the next failure of a node, s or with a unit (``1000h``).
         mttr: Mean time to repair, s or with a unit; 0 interrupts jobs and costs no time.
         shape: Below 1 failures come in bursts, 1 is the exponential distribution, above 1 nodes wear out.
-        **recovery: See :class:`Failures`.
+        recovery: See :class:`Failures`.
+        checkpoint_interval: See :class:`Failures`.
+        max_restarts: See :class:`Failures`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
     def __init__(
-        self, platform: Platform, mtbf: float | str, mttr: float | str, shape: float = 0.7, **recovery: Any
+        self,
+        platform: Platform,
+        mtbf: float | str,
+        mttr: float | str,
+        shape: float = 0.7,
+        recovery: str = "resubmit",
+        checkpoint_interval: float | str | None = None,
+        max_restarts: int | None = 100,
     ) -> None:
-        super().__init__(platform, **recovery)
+        super().__init__(platform, recovery, checkpoint_interval, max_restarts)
         if isinstance(shape, bool) or not isinstance(shape, int | float) or not 0 < shape < math.inf:
             raise ConfigError(f"expected a number > 0, got {shape!r}", where="failures.shape")
         self._mttr = _duration("mttr", mttr, zero=True)
@@ -194,14 +202,24 @@ class Exponential(Weibull):
         platform: The platform.
         mtbf: Mean time from a repair to the next failure of a node, s or with a unit (``1000h``).
         mttr: Mean time to repair, s or with a unit.
-        **recovery: See :class:`Failures`.
+        recovery: See :class:`Failures`.
+        checkpoint_interval: See :class:`Failures`.
+        max_restarts: See :class:`Failures`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
-    def __init__(self, platform: Platform, mtbf: float | str, mttr: float | str, **recovery: Any) -> None:
-        super().__init__(platform, mtbf, mttr, 1.0, **recovery)
+    def __init__(
+        self,
+        platform: Platform,
+        mtbf: float | str,
+        mttr: float | str,
+        recovery: str = "resubmit",
+        checkpoint_interval: float | str | None = None,
+        max_restarts: int | None = 100,
+    ) -> None:
+        super().__init__(platform, mtbf, mttr, 1.0, recovery, checkpoint_interval, max_restarts)
 
 
 class Trace(Failures):
@@ -215,14 +233,23 @@ class Trace(Failures):
     Args:
         platform: The platform.
         file: The file.
-        **recovery: See :class:`Failures`.
+        recovery: See :class:`Failures`.
+        checkpoint_interval: See :class:`Failures`.
+        max_restarts: See :class:`Failures`.
 
     Raises:
         ConfigError: There is no such file, or lines of it are wrong: all of them.
     """
 
-    def __init__(self, platform: Platform, file: str | Path, **recovery: Any) -> None:
-        super().__init__(platform, **recovery)
+    def __init__(
+        self,
+        platform: Platform,
+        file: str | Path,
+        recovery: str = "resubmit",
+        checkpoint_interval: float | str | None = None,
+        max_restarts: int | None = 100,
+    ) -> None:
+        super().__init__(platform, recovery, checkpoint_interval, max_restarts)
         if not isinstance(file, str | Path) or not Path(file).is_file():
             raise ConfigError(f"expected a file of outages, found no file '{file}'", where="failures.file")
         self._by_node = _read(Path(file), platform.n_nodes)
@@ -240,15 +267,16 @@ def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
     """
     where = f"failures.{key}"
     try:
-        seconds = parse_duration(value) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError) as error:
+        seconds = parse_duration(value) if isinstance(value, str) else value
+    except ValueError as error:
         raise ConfigError(str(error), where=where) from None
-    if isinstance(value, bool) or not (0 <= seconds < math.inf) or (seconds == 0 and not zero):
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf or (seconds == 0 and not zero):
         least = ">= 0" if zero else "> 0"
         raise ConfigError(
             f"expected s {least} or a text with a unit ({', '.join(DURATION_UNITS)}), got {value!r}", where=where
         )
-    return seconds
+    return float(seconds)
 
 
 # (line, node, time, whether it goes down)
