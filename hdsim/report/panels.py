@@ -87,7 +87,7 @@ def schedule(run: Run) -> Panel:
         else _nodes(run.platform, np.arange(nodes + 1)),
     )
     occupancy = View("occupancy", "Busy cores by node", heat)
-    if len(run.started) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
+    if len(run.attempts) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
         note = "Share of the cores that serve a job"
         note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
         note += f" Single jobs are drawn up to {MAX_JOBS:,} jobs in {MAX_BLOCKS:,} blocks of neighbouring cores."
@@ -216,8 +216,8 @@ def outages(run: Run) -> Panel | None:
         return Panel(title, "No node failed.", ())
     count, down = run.platform.n_nodes, series.down_nodes(run)
     note = (
-        f"{len(found):,} outages on {len(np.unique(found.node)):,} of {count:,} nodes, at most {down.values.max():,.0f} "
-        f"at once. {run.metrics['restarts']:,.0f} times a job was started again; "
+        f"{len(found):,} outages on {len(np.unique(found.node)):,} of {count:,} nodes, "
+        f"at most {down.values.max():,.0f} at once. {run.metrics['restarts']:,.0f} times a job was started again; "
         f"{run.metrics['lost_work'] / 3600:,.1f} core hours were lost."
     )
     axis = Axis("Nodes", "count")
