@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, draw, mapped, number, stacked, whole, widths
+from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, row, stacked, whole, widths
 from hdsim.training.networks import by_rows, masked_log_softmax, scorer
 
 
@@ -71,8 +71,8 @@ class ReinforceAgent(LearningAgent):
         for env, episode in enumerate(self.episodes):
             episode.append(
                 {
-                    "observations": mapped(lambda array, env=env: array[env].copy(), step.observations),
-                    "masks": step.masks[env].copy(),
+                    "observations": row(step.observations, env),
+                    "masks": row(step.masks, env),
                     "actions": step.actions[env],
                     "returns": float(step.rewards[env]),
                 }

@@ -46,9 +46,7 @@ class Shapes:
     @classmethod
     def of(cls, task: Task, platform: Platform) -> Shapes:
         """Shapes of a task on a platform."""
-        arrays = task.arrays(platform)
-        shapes = {name: tuple(array.shape) for name, array in arrays.items()} if isinstance(arrays, dict) else None
-        return cls(tuple(arrays.shape) if shapes is None else shapes, task.n_actions(platform))
+        return cls(mapped(lambda array: tuple(array.shape), task.arrays(platform)), task.n_actions(platform))
 
 
 @dataclass(frozen=True)
@@ -326,6 +324,11 @@ def mapped(function: Callable[[Any], Any], arrays: Any) -> Any:
     if isinstance(arrays, Mapping):
         return {name: function(array) for name, array in arrays.items()}
     return function(arrays)
+
+
+def row(arrays: Any, index: int) -> Any:
+    """One row of an array, or of each of several by name; a copy."""
+    return mapped(lambda array: array[index].copy(), arrays)
 
 
 def stacked(observations: Sequence[Any]) -> Any:

@@ -43,6 +43,10 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: all(map(importlib.util.find_spec, ("stable_baselines3", "sb3_contrib"))),
         "pip install sb3-contrib",
     ),
+    "torch": (
+        lambda: all(map(importlib.util.find_spec, ("gymnasium", "safetensors", "tensorboard", "torch"))),
+        "pip install 'hdsim[rl]'",
+    ),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
 }
 

@@ -23,6 +23,7 @@ LAYERS = (
     ("generators",),
     ("cores", "contention", "network", "failures"),
     ("state",),
+    ("sharing",),
     ("policies", "progress", "execution", "agent"),
     ("decisions",),
     ("engine", "failing", "strict"),
@@ -49,6 +50,7 @@ HEAVY = {
     "report": {"matplotlib", "plotly"},
     "generators": {"scipy"},
     "envs": {"gymnasium"},
+    "training": {"torch", "tqdm"},
 }
 NEVER = {"torch", "zmq", "kubernetes", "gymnasium", "tensorboard", "ray"}
 

@@ -236,9 +236,10 @@ class Composer:
         """Prepares a user's overrides for the other methods.
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
-        an agent that is not hdsim's own need no ``+``; the same goes for the other open groups.
+        an agent that is not hdsim's own need no ``+``, nor do those of a task; the same goes for the other open groups.
         """
-        given = list(given)
+        # Which settings there are depends on the kinds of action and observation; the task knows them.
+        given = [f"++{text}" if text.startswith("env.") else text for text in given]
         for group in OPEN_GROUPS:
             foreign = {"custom", *(self._installed_agents if group == "agent" else ())}
             choices = {name for text in given if text.startswith(f"{group}=") for name in text.split("=")[1].split(",")}

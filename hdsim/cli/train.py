@@ -112,7 +112,12 @@ def _begun(directory: Path, *, unfinished: bool = False) -> Mapping[str, Any] | 
     return None if unfinished and manifest["status"] == "finished" else config
 
 
-def _prepare(config: Mapping[str, Any]) -> Course:
+def prepare(config: Mapping[str, Any]) -> Course:
+    """Reads and makes everything a configuration names, so that a mistake in it is found before anything is written.
+
+    Raises:
+        HdsimError: A file or a setting cannot be used.
+    """
     from hdsim.training.course import Course
 
     platform = read_platform(config)
@@ -124,7 +129,12 @@ def _prepare(config: Mapping[str, Any]) -> Course:
 def _perform(
     config: Mapping[str, Any], course: Course, directory: Path, *, resume: bool = False
 ) -> tuple[Result, dict[str, Any]]:
-    return course.run(directory, resume=resume, progress=sys.stderr.isatty())
+    try:
+        return course.run(directory, resume=resume, progress=sys.stderr.isatty())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; 'hdsim train resume=true hydra.run.dir={shown(directory)}' goes on from here"
+        ) from None
 
 
 def _conclude(course: Course, outcome: Outcome) -> None:
@@ -144,4 +154,4 @@ def _conclude(course: Course, outcome: Outcome) -> None:
     click.echo(f"replay         hdsim run {name} agent.checkpoint={shown(best)}")
 
 
-_TRAINING = Work(_prepare, _perform, _conclude)
+_TRAINING = Work(prepare, _perform, _conclude)

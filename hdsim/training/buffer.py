@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.learning import Observations, Transitions, mapped
+from hdsim.learning import Observations, Transitions, mapped, row
 
 
 class Batch(NamedTuple):
@@ -61,13 +61,13 @@ class ReplayBuffer:
             self._open = [deque() for _ in step.actions]
         for env, waiting in enumerate(self._open):
             ends = {
-                "next_observations": mapped(lambda array, env=env: array[env], step.next_observations),
+                "next_observations": row(step.next_observations, env),
                 "next_masks": step.next_masks[env],
             }
             terminated = bool(step.terminated[env])
             waiting.append(
                 {
-                    "observations": mapped(lambda array, env=env: array[env], step.observations),
+                    "observations": row(step.observations, env),
                     "masks": step.masks[env],
                     "actions": step.actions[env],
                     "rewards": 0.0,
@@ -99,10 +99,10 @@ class ReplayBuffer:
         self._size = len(state["columns"]["actions"]) if state["columns"] else 0
         self._open = [deque(dict(begun) for begun in waiting) for waiting in state["open"]]
 
-    def _put(self, row: Mapping[str, Any]) -> None:
+    def _put(self, transition: Mapping[str, Any]) -> None:
         if not self._columns:
-            self._columns = {name: mapped(self._column, value) for name, value in row.items()}
-        for name, value in row.items():
+            self._columns = {name: mapped(self._column, value) for name, value in transition.items()}
+        for name, value in transition.items():
             _assign(self._columns[name], self._next, value)
         self._next = (self._next + 1) % self._capacity
         self._size = min(self._size + 1, self._capacity)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.agent import make_agent
+from hdsim.agent import Agent, make_agent
 from hdsim.decisions import Task
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
@@ -147,7 +147,7 @@ class Course:
 
     def _test(self, training: Training, directory: Path) -> tuple[Result, dict[str, Any]]:
         """Replays the test windows, and writes what came of it all."""
-        agents = {"final": self.agent}
+        agents: dict[str, Agent] = {"final": self.agent}
         if training.clock.best_score is not None:
             best = {"checkpoint": str(training.checkpoints / "best.safetensors")}
             agents["best"] = make_agent({**self.config["agent"], **best})

@@ -33,6 +33,11 @@ class Records:
         self._writer: Any = None
         self.rows: list[dict[str, float]] = []
         self._shares: list[list[float]] = []
+        # Since the latest row: how often each action was taken, what it brought, losses by name, finished episodes.
+        self._counts: NDArray[np.int64]
+        self._reward: float
+        self._losses: dict[str, list[float]]
+        self._episodes: list[dict[str, float]]
         self._reset()
 
     def step(self, actions: NDArray[np.int64], rewards: NDArray[np.float64], losses: Mapping[str, float]) -> None:
@@ -110,10 +115,10 @@ class Records:
         self._episodes = state["episodes"]
 
     def _reset(self) -> None:
-        self._counts: NDArray[np.int64] = np.zeros(len(self._actions), np.int64)
+        self._counts = np.zeros(len(self._actions), np.int64)
         self._reward = 0.0
-        self._losses: dict[str, list[float]] = defaultdict(list)
-        self._episodes: list[dict[str, float]] = []
+        self._losses = defaultdict(list)
+        self._episodes = []
 
     def _events(self, step: int, row: Mapping[str, float]) -> None:
         writer = self._writer_from(step)

@@ -1,0 +1,497 @@
+"""Training: what is held out, reproducible to the byte, goes on after kill -9, and what it leaves behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hdsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hdsim.training.course import Course
+
+pytestmark = pytest.mark.requires("torch")
+
+AGENTS = ("actor_critic", "dqn", "ppo", "reinforce")
+#: A training of a second or two.
+SMALL = (
+    "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
+    "env.objective=makespan", "env.jobs=20", "env.pairs=[first-low_power,shortest-high_gflops,smallest-random]",
+    "train.steps=600", "train.log_every=200", "train.evaluate_every=300", "train.checkpoint_every=200",
+    "train.validation=1", "train.test=2", "train.baselines=[fcfs,sjf-low_power]",
+)  # fmt: skip
+#: Settings that make an agent update often within a few hundred steps.
+QUICK = {
+    "actor_critic": ("agent.num_envs=3",),
+    "dqn": ("agent.num_envs=2", "agent.buffer_size=150", "agent.batch_size=16", "agent.n_step=2"),
+    "ppo": ("agent.num_envs=3", "agent.num_steps=32"),
+    "reinforce": ("agent.num_envs=3", "agent.episodes_per_update=2"),
+}
+
+
+def make_course(*overrides: str) -> Course:
+    from hdsim.cli.config import Composer
+    from hdsim.cli.train import prepare
+
+    composer = Composer(config_name="train")
+    return prepare(composer.compose(composer.overrides(overrides)))
+
+
+def train(directory: Path, *overrides: str, resume: bool = False) -> dict[str, Any]:
+    """Trains in this process; returns the facts of the model card."""
+    directory.mkdir(exist_ok=True)
+    _, facts = make_course(*overrides).run(directory, resume=resume, progress=False)
+    return facts["training"]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# ---- checkpoints
+
+
+def test_a_checkpoint_brings_back_what_was_saved(tmp_path: Path) -> None:
+    import torch
+
+    from hdsim import checkpoint
+
+    network = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(network.parameters())
+    network(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    tree = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "rng": np.random.default_rng(3).bit_generator.state,
+        "arrays": [
+            np.arange(6).reshape(2, 3).T,
+            np.zeros((0, 4), np.float32),
+            np.float32(2.5),
+            np.array([True, False]),
+        ],
+        "plain": {"none": None, "text": "a.b", "number": 0.1, "flag": True, "nested": {"a.b": 1}},
+    }
+    path = tmp_path / "file.safetensors"
+    checkpoint.save(path, tree)
+    first = path.read_bytes()
+    back = checkpoint.load(path)
+    checkpoint.save(path, back)
+    assert path.read_bytes() == first
+    assert list(tmp_path.iterdir()) == [path]
+    assert back["rng"] == tree["rng"] and back["plain"] == tree["plain"]
+    for kept, array in zip(back["arrays"], tree["arrays"], strict=True):
+        np.testing.assert_array_equal(kept, array)
+    assert back["optimizer"]["state"].keys() == {0, 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", pickle.dumps({"weights": [1.0]})])
+def test_what_is_no_checkpoint_is_refused_and_not_executed(tmp_path: Path, content: bytes) -> None:
+    from hdsim import checkpoint
+
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"expected a checkpoint of hdsim, .* cannot be read"):
+        checkpoint.load(path)
+
+
+def test_a_file_of_weights_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    from hdsim import checkpoint
+
+    save_file({"weight": np.zeros(3)}, tmp_path / "file")
+    with pytest.raises(ConfigError, match="of other origin"):
+        checkpoint.load(tmp_path / "file")
+    with pytest.raises(ConfigError, match="found no file"):
+        checkpoint.load(tmp_path / "nothing")
+
+
+# ---- windows
+
+
+def test_counted_windows_lie_at_the_end_of_the_trace() -> None:
+    from hdsim.training.windows import held_out
+
+    assert held_out(100, 10, validation=2, test=3) == ([50, 60], [70, 80, 90])
+
+
+def test_validation_windows_keep_clear_of_named_test_windows() -> None:
+    from hdsim.training.windows import held_out
+
+    validation, test = held_out(100, 10, validation=3, test=[85, 40, 45])
+    assert test == [85, 40, 45]
+    assert validation == [55, 65, 75]
+    assert held_out(100, 10, validation=[0, 5], test=[20]) == ([0, 5], [20])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"validation": 5, "test": 6}, "train.validation: expected a trace with 5 windows of 10 jobs"),
+        ({"validation": 0, "test": [91]}, "train.test: expected first jobs from 0 to 90"),
+        (
+            {"validation": [15], "test": [20]},
+            "train.validation: expected windows without jobs of test windows, got .* 15",
+        ),
+    ],
+)
+def test_windows_that_cannot_be_held_out(settings: dict[str, Any], message: str) -> None:
+    from hdsim.training.windows import held_out
+
+    with pytest.raises(ConfigError, match=message):
+        held_out(100, 10, **settings)
+
+
+def test_no_episode_has_a_job_of_a_held_out_window() -> None:
+    course = make_course(*SMALL, "agent=reinforce")
+    held = {str(job) for window in (*course.validation, *course.test) for job in window.job_id}
+    assert len(held) == 60
+    rng = np.random.default_rng(1)
+    episodes = course.environments[0].episodes
+    learned_from = {str(job) for _ in range(300) for job in episodes.draw(rng).job_id}
+    assert learned_from.isdisjoint(held)
+    assert len(learned_from) > 200
+
+
+# ---- parts
+
+
+def transitions(step: int, *, over: bool) -> Any:
+    from hdsim.learning import Transitions
+
+    return Transitions(
+        observations=np.array([[step]], np.float32),
+        masks=np.ones((1, 2), bool),
+        actions=np.array([step % 2]),
+        rewards=np.array([2.0**step]),
+        next_observations=np.array([[step + 1]], np.float32),
+        next_masks=np.ones((1, 2), bool),
+        terminated=np.array([over]),
+        truncated=np.array([False]),
+    )
+
+
+def test_the_buffer_sums_n_rewards_and_shortens_the_last() -> None:
+    from hdsim.training.buffer import ReplayBuffer
+
+    buffer = ReplayBuffer(100, gamma=0.5, n_step=3)
+    for step in range(5):
+        buffer.add(transitions(step, over=step == 4))
+    batch = buffer.sample(400, np.random.default_rng(0))
+    seen = {
+        (int(begin), float(reward), int(end), float(discount))
+        for (begin,), reward, (end,), discount in zip(
+            batch.observations, batch.rewards, batch.next_observations, batch.discounts, strict=True
+        )
+    }
+    # Rewards 1, 2, 4, 8, 16: three of them halved one by one, unless the episode ends before.
+    assert seen == {(0, 3, 3, 0.125), (1, 6, 4, 0.125), (2, 12, 5, 0), (3, 16, 5, 0), (4, 16, 5, 0)}
+
+
+def test_a_full_buffer_forgets_the_oldest_and_survives_a_checkpoint(tmp_path: Path) -> None:
+    from hdsim import checkpoint
+    from hdsim.training.buffer import ReplayBuffer
+
+    buffer = ReplayBuffer(4, gamma=1.0, n_step=2)
+    for step in range(7):
+        buffer.add(transitions(step, over=False))
+    checkpoint.save(tmp_path / "file", buffer.state_dict())
+    other = ReplayBuffer(4, gamma=1.0, n_step=2)
+    other.load_state_dict(checkpoint.load(tmp_path / "file"))
+    for kept in (buffer, other):
+        assert len(kept) == 4
+        kept.add(transitions(7, over=True))
+        batch = kept.sample(100, np.random.default_rng(0))
+        assert set(batch.observations[:, 0].tolist()) == {4, 5, 6, 7}
+
+
+def test_rewards_are_scaled_by_the_size_of_their_sums() -> None:
+    from hdsim.training.rewards import RewardScale
+
+    scale = RewardScale(1, gamma=0.5)
+    going, over = np.array([False]), np.array([True])
+    assert scale(np.array([-8.0]), going) == -1.0
+    # Sums so far: -8 and -8 / 2 - 4 = -8.
+    assert scale(np.array([-4.0]), over) == -0.5
+    # The third begins anew: 1.
+    assert scale(np.array([1.0]), going) == pytest.approx(1 / np.sqrt((64 + 64 + 1) / 3))
+    assert RewardScale(2, gamma=1.0)(np.zeros(2), np.zeros(2, bool)).tolist() == [0.0, 0.0]
+
+
+def test_actions_are_drawn_as_their_probabilities_say_and_never_against_the_mask() -> None:
+    from hdsim.learning import draw
+
+    probabilities = np.tile([0.0, 0.25, 0.0, 0.75, 0.0], (20_000, 1))
+    counts = np.bincount(draw(probabilities, np.random.default_rng(5)), minlength=5)
+    assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
+    assert counts[1] / 20_000 == pytest.approx(0.25, abs=0.02)
+
+
+def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
+    from hdsim import checkpoint
+    from hdsim.training.environments import Environments
+
+    overrides = (*SMALL, "agent=reinforce", "agent.num_envs=3", "env.curriculum=growing", "env.curriculum_episodes=20")
+    rng = np.random.default_rng(7)
+    one, other = (Environments(make_course(*overrides).environments, seed=seed) for seed in (4, 99))
+    for _ in range(90):
+        one.step(rng.integers(3, size=3))
+    checkpoint.save(tmp_path / "file", {"state": one.state()})
+    other.load_state(checkpoint.load(tmp_path / "file")["state"])
+    finished = 0
+    for _ in range(90):
+        actions = rng.integers(3, size=3)
+        mine, theirs = one.step(actions), other.step(actions)
+        for name in ("observations", "rewards", "next_observations", "terminated", "next_masks"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+        assert one.finished == other.finished
+        finished += len(one.finished)
+    assert finished
+
+
+# ---- trainings
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_one_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path, agent: str) -> None:
+    overrides = (*SMALL, f"agent={agent}", *QUICK[agent], "train.tensorboard=false")
+    for name, seed in (("one", 1), ("two", 1), ("other", 2)):
+        train(tmp_path / name, *overrides, f"seed={seed}")
+    weights = [(tmp_path / name / "checkpoints/final.safetensors").read_bytes() for name in ("one", "two", "other")]
+    assert weights[0] == weights[1] != weights[2]
+    assert (tmp_path / "one/actions.csv").read_text() == (tmp_path / "two/actions.csv").read_text()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_training_cut_in_two_ends_like_one_in_one_piece(
+    tmp_path: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hdsim.training.loop import Training
+
+    overrides = (*SMALL, f"agent={agent}", *QUICK[agent], "train.tensorboard=false")
+    train(tmp_path / "whole", *overrides)
+
+    class Crash(Exception):
+        pass
+
+    step = Training._step
+
+    def failing(self: Training) -> None:
+        # Between two checkpoints, within a rollout and within episodes.
+        if self.clock.step > 300:
+            raise Crash
+        step(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "_step", failing)
+        with pytest.raises(Crash):
+            train(tmp_path / "cut", *overrides)
+    assert not (tmp_path / "cut/checkpoints/final.safetensors").exists()
+    train(tmp_path / "cut", *overrides, resume=True)
+    for name in ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    cut, whole = ([{**row, "seconds": "", "steps_per_second": ""} for row in rows(tmp_path / name / "progress.csv")]
+                  for name in ("cut", "whole"))  # fmt: skip
+    assert cut == whole
+
+
+def start(root: Path, directory: Path, *overrides: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "hdsim", "train", *overrides, f"hydra.run.dir={directory}"],
+        cwd=directory.parent,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def stop_after_checkpoint(process: subprocess.Popen[str], directory: Path, number: signal.Signals) -> None:
+    limit = time.monotonic() + 120
+    while not (directory / "checkpoints/state.safetensors").exists():
+        assert process.poll() is None and time.monotonic() < limit, process.communicate()[0]
+        time.sleep(0.02)
+    process.send_signal(number)
+
+
+def test_kill_9_and_resume_end_with_the_same_bytes(
+    tmp_path: Path, root: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    overrides = (*SMALL, "agent=dqn", *QUICK["dqn"], "train.steps=3000", "train.evaluate_every=1000")
+    train(tmp_path / "whole", *overrides)
+    process = start(root, tmp_path / "killed", *overrides)
+    stop_after_checkpoint(process, tmp_path / "killed", signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+    assert not (tmp_path / "killed/checkpoints/final.safetensors").exists()
+    # The directory tells the rest.
+    resumed = hdsim("train", "resume=true", f"hydra.run.dir={tmp_path / 'killed'}")
+    assert resumed.returncode == 0, resumed.stderr
+    for name in ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    again = hdsim("train", "resume=true", f"hydra.run.dir={tmp_path / 'killed'}")
+    assert again.returncode == 0 and "finished before" in again.stdout
+    assert not list((tmp_path / "killed/checkpoints").glob(".*"))
+
+
+def test_sigterm_leaves_a_checkpoint_and_the_same_command_goes_on(
+    tmp_path: Path, root: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    overrides = (*SMALL, "agent=reinforce", *QUICK["reinforce"], "train.steps=3000", "train.tensorboard=false")
+    directory = tmp_path / "runs" / "one"
+    directory.parent.mkdir()
+    process = start(root, directory, *overrides)
+    stop_after_checkpoint(process, directory, signal.SIGTERM)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 1 and "resume=true" in output and "Traceback" not in output
+    assert json.loads((directory / "manifest.json").read_text())["status"] == "interrupted"
+    # hydra.run.dir need not be named: it is the only interrupted training of this configuration in runs/.
+    resumed = hdsim("train", *overrides, "resume=true")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads((directory / "manifest.json").read_text())["status"] == "finished"
+    train(tmp_path / "whole", *overrides)
+    weights = "checkpoints/final.safetensors"
+    assert (directory / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+    other = hdsim("train", *overrides, "seed=2", "resume=true", f"hydra.run.dir={directory}")
+    assert other.returncode == 2 and "seed differs" in other.stderr
+    nothing = hdsim("train", *overrides, "seed=2", "resume=true")
+    assert nothing.returncode == 2 and "found none" in nothing.stderr
+
+
+# ---- what it leaves behind
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of ``hdsim train`` with PPO."""
+    directory = tmp_path_factory.mktemp("train") / "run"
+    process = start(Path(__file__).resolve().parent.parent, directory, *SMALL, "agent=ppo", *QUICK["ppo"])
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, output
+    assert f"agent=ppo agent.checkpoint={directory.name}/checkpoints/best.safetensors" in output
+    return directory
+
+
+def test_records_tell_the_course_of_the_training(trained: Path) -> None:
+    progress = rows(trained / "progress.csv")
+    assert [int(row["step"]) for row in progress] == [0, 201, 300, 402, 600]
+    evaluated = [row for row in progress if row["validation_makespan"]]
+    assert [int(row["step"]) for row in evaluated] == [0, 300, 600]
+    assert all(float(row["validation_best_classic"]) > 0 for row in evaluated)
+    assert {"episodes", "episode_return", "loss", "policy_loss", "value_loss", "entropy"} <= set(progress[-1])
+    actions = rows(trained / "actions.csv")
+    assert list(actions[0]) == ["step", "first-low_power", "shortest-high_gflops", "smallest-random", "void"]
+    assert all(sum(float(share) for name, share in row.items() if name != "step") == pytest.approx(1)
+               for row in actions[1:])  # fmt: skip
+
+
+def test_tensorboard_has_rewards_losses_actions_metrics_and_evaluations(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()
+    assert {"training/mean_reward", "episodes/return", "losses/loss", "episodes/makespan",
+            "evaluation/validation_makespan", "training/steps_per_second"} <= set(tags["scalars"])  # fmt: skip
+    assert tags["histograms"] == ["actions"]
+
+
+def test_the_model_card_tells_what_was_learned_from_what(trained: Path) -> None:
+    card = json.loads((trained / "checkpoints/model_card.json").read_text())
+    assert (card["agent"], card["seed"], card["steps"], card["metric"]) == ("PPOAgent", 1, 600, "makespan")
+    assert card["settings"]["num_steps"] == 32 and card["config"]["train"]["steps"] == 600
+    (trace,) = card["traces"]
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert trace["sha256"] == manifest["inputs"][1]["sha256"]
+    assert trace["jobs_sha256"] == manifest["workload"]["sha256"]
+    assert [point["step"] for point in card["curve"]] == [0, 300, 600]
+    assert set(card["scores"]) == {"final", "best", "fcfs", "sjf-low_power"}
+    assert all(len(scores) == 2 for scores in card["scores"].values())
+    text = (trained / "checkpoints/model_card.md").read_text()
+    assert "# PPOAgent" in text and trace["sha256"] in text and "| sjf-low_power |" in text
+
+
+def test_a_replay_with_the_checkpoint_is_what_the_test_saw(
+    trained: Path, tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = hdsim(
+        "run", "platform=teaching", "workload.path=even_1000", "workload.start=280", "workload.jobs=20",
+        "workload.memory_bandwidth=none", "agent=ppo", f"agent.checkpoint={trained / 'checkpoints/best.safetensors'}",
+        "hydra.run.dir=out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    (seen,) = [row for row in rows(trained / "evaluation.csv") if (row["agent"], row["window"]) == ("best", "1")]
+    for name in ("makespan", "energy_joules", "mean_waiting_time"):
+        assert metrics[name] == pytest.approx(float(seen[name]), rel=1e-8), name
+
+
+def test_a_training_directory_is_a_run_directory(
+    trained: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    assert hdsim("report", trained).returncode == 0
+    assert (trained / "report.html").is_file()
+    assert len(rows(trained / "jobs.csv")) == 20
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["agent.checkpoint=x"], "agent.checkpoint: expected a checkpoint, found no file 'x'"),
+        (["agent.gamma=1.5"], "agent.gamma: expected a number from 0 to 1, got 1.5"),
+        (["agent.num_envs=0"], "agent.num_envs: expected a whole number >= 1, got 0"),
+        (["agent.hidden=[64,x]"], "agent.hidden: expected a list of whole numbers >= 1"),
+        (["agent.device=gpu7"], "agent.device: expected auto, cpu or a GPU's name"),
+        (["train.window_jobs=null"], "train.window_jobs: expected the number of jobs of a held-out window, got null"),
+        (["train.window_jobs=200"], "train.test: expected a trace with 2 windows of 200 jobs to hold out"),
+        (["train.metric=makspan"], "train.metric: expected one of .* (did you mean 'makespan'?)"),
+        (["train.baselines=[fcsf]"], "agent: expected an agent such as fcfs"),
+        (["train.stepps=3"], "train.stepps: unknown key (did you mean 'steps'?)"),
+        (["train.steps=0"], "train.steps: expected a whole number >= 1, got 0"),
+        (["backend=batsim"], "backend: expected sim for training, got batsim"),
+        (["env.observation=graph"], "env.observation: expected an observation of one array"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_explained(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train(tmp_path, *SMALL, "agent=ppo", *QUICK["ppo"], *overrides)
+    start, _, end = message.partition(".*")
+    assert start in str(caught.value) and end in str(caught.value)
+
+
+def test_a_classic_policy_has_nothing_to_learn(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="agent: expected an agent that learns, got ClassicAgent"):
+        train(tmp_path, *SMALL, "agent=fcfs")
+
+
+def test_an_agent_without_a_checkpoint_cannot_replay() -> None:
+    import hdsim
+
+    platform = hdsim.Platform.homogeneous(2, 2)
+    workload = hdsim.Workload.from_columns(submission_time=[0], requested_cores=[1], runtime=[5], requested_time=[5])
+    with pytest.raises(ConfigError, match=r"expected agent\.checkpoint=FILE of a trained agent"):
+        hdsim.simulate(platform, workload, {"_target_": "hdsim.agents.dqn.DQNAgent"})
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(trained: Path) -> None:
+    from hdsim.agent import make_agent
+
+    path = str(trained / "checkpoints/best.safetensors")
+    with pytest.raises(ConfigError, match=r"expected a checkpoint of DQNAgent, .* is of PPOAgent"):
+        make_agent({"_target_": "hdsim.agents.dqn.DQNAgent", "checkpoint": path})
