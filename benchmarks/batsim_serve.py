@@ -3,7 +3,7 @@
 Jobs of delay profiles on 256 hosts, served first come, first served; figures are of the server's process alone and
 include its sockets. Batsim 4.2.1 handles about 2,500 to 3,300 jobs/s of its own CPU time on such a load.
 
-    python benchmarks/batsim_serve.py [--jobs 20000] [--energy]
+    python benchmarks/batsim_serve.py [--jobs 20000] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import multiprocessing
 import tempfile
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from yardstick import rounds
 
 from hdsim import Platform
 from hdsim.batsim.hosts import hosts_of
 from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
 
 HOSTS = 256
+#: jobs/s of its own CPU time that the server is to handle.
+LIMIT = 5000
 
 
 def schedule(endpoint: str) -> None:
@@ -95,13 +99,13 @@ def measure(jobs: int, options: Options, folder: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000)
-    parser.add_argument("--runs", type=int, default=3, help="the best of so many counts")
-    parser.add_argument("--energy", action="store_true", help="with energy and P-states")
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    options = Options(energy=arguments.energy)
-    with tempfile.TemporaryDirectory() as folder:
-        best = max(measure(arguments.jobs, options, Path(folder)) for _ in range(arguments.runs))
-    print(f"batsim-serve{' -E' if arguments.energy else ''}: {best:,.0f} jobs/s of its own CPU time")
+    for name, options in {"batsim-serve": Options(), "batsim-serve -E": Options(energy=True)}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            measured = rounds(partial(measure, arguments.jobs, options, Path(folder)), arguments.rounds)
+        best, middle = max(measured.values), measured.middle
+        print(f"{name:16} {best:7,.0f} jobs/s at best, {middle:7,.0f} in the middle; limit {LIMIT:,}; {measured}")
 
 
 if __name__ == "__main__":
