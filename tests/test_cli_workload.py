@@ -231,3 +231,29 @@ def test_the_bundled_trace_keeps_the_bundled_platform_busy() -> None:
 @pytest.mark.parametrize("name", sorted(bundled("workloads")))
 def test_bundled_workloads_have_no_fault(name: str) -> None:
     assert "no fault" in call("validate", name).output
+
+
+def test_convert_makes_bsp_jobs_of_rigid_ones(trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "bsp.json"
+    options = ("--platform", "teaching", "--supersteps", "3,9", "--pattern", "ring,halo_2d", "--imbalance", "0.3")
+    call("convert", trace, *options, "-o", path)
+    first = path.read_bytes()
+    profiles = json.loads(first)["profiles"].values()
+    assert len(profiles) == 3
+    assert all(profile["type"] == "bsp" and 3 <= profile["supersteps"] <= 9 for profile in profiles)
+    assert {profile["pattern"] for profile in profiles} <= {"ring", "halo_2d"}
+    call("convert", trace, *options, "-o", path)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--pattern", "ring", "--platform", "teaching", "-o", "b.json"),
+        ("--supersteps", "3", "-o", "b.json"),
+        ("--supersteps", "3", "--platform", "teaching", "-o", "b.swf"),
+    ],
+)
+def test_bsp_jobs_need_a_platform_and_a_format_that_has_them(trace: Path, options: tuple[str, ...]) -> None:
+    output = CliRunner().invoke(command, ["convert", str(trace), *options]).output
+    assert f"{options[0]}: expected --supersteps, --platform and JSON as output" in output

@@ -26,6 +26,9 @@ _STATISTICS = (
     ("max", 1.0),
 )
 
+#: Of `convert`, for BSP jobs.
+_BSP_OPTIONS = ("supersteps", "communication", "pattern", "imbalance", "latency", "bandwidth")
+
 _platform = click.option("--platform", metavar="FILE", help="Platform to replay on: a file or a bundled name.")
 _output = click.option(
     "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
@@ -125,16 +128,41 @@ def validate(file: str, platform: str | None) -> None:
     help="Run times: those of the file, the requested times, or a random share of these.",
 )  # fmt: skip
 @click.option("--strict", is_flag=True, help="Fail on a job that cannot be replayed rather than leave it out.")
+@click.option(
+    "--supersteps", type=_Amounts(), metavar="N[,MAX]",
+    help="Make BSP jobs of rigid ones, with so many supersteps; needs --platform, and JSON as output.",
+)  # fmt: skip
+@click.option(
+    "--communication", type=_Amounts(), metavar="X[,MAX]", help="Share of the run time for messages.  [default: 0.2]"
+)
+@click.option("--pattern", metavar="NAME,...", help="Patterns to draw from.  [default: h_relation]")
+@click.option(
+    "--imbalance", type=_Amounts(), metavar="X[,MAX]",
+    help="Coefficient of variation of the work of a job's tasks.  [default: 0]",
+)  # fmt: skip
+@click.option("--latency", type=float, help="Seconds of a barrier.  [default: 0]")
+@click.option("--bandwidth", type=float, help="GB/s that turn communication time into bytes.  [default: slowest link]")
 def convert(file: str, output: Path, to: str | None, platform: str | None, **options: Any) -> None:
     """Write a workload in the other format, or part of it, or with other demands.
 
     With --platform, JSON profiles count operations at the platform's reference speed (HDeepRM's form); without it they
     are delays in seconds.
     """
-    from hdsim.workload import load_workload
+    from hdsim.workload import is_json, load_workload
 
     machine = _load_platform(platform)
+    given = {key: options.pop(key) for key in _BSP_OPTIONS}
+    bsp = {key: value for key, value in given.items() if value is not None}
+    if bsp:
+        if "supersteps" not in bsp or machine is None or not (to == "json" or (to is None and is_json(output))):
+            raise click.UsageError(f"--{next(iter(bsp))}: expected --supersteps, --platform and JSON as output with it")
+        if "pattern" in bsp:
+            bsp["pattern"] = bsp["pattern"].split(",")
     jobs = load_workload(_find(file), machine, **options)
+    if bsp and machine is not None:
+        from hdsim.generators.bsp import with_supersteps
+
+        jobs = with_supersteps(jobs, machine, **bsp, seed=options["seed"])
     _write(jobs, output, to, machine)
     click.echo(f"{output}: {len(jobs)} jobs")
 

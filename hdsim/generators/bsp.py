@@ -141,7 +141,9 @@ def _between(limits: tuple[float, float], level: float) -> float:
 
 def _limits(key: str, given: Range, least: float, most: float, *, whole: bool = False) -> tuple[float, float]:
     """The two ends of what is drawn."""
-    numbers: list[Any] = list(given) if isinstance(given, list | tuple) else [given, given]
+    numbers: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    if len(numbers) == 1:
+        numbers *= 2
     good = len(numbers) == 2 and all(
         isinstance(number, int | float)
         and not isinstance(number, bool)
