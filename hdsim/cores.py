@@ -86,13 +86,16 @@ class FreeNodes:
         """The same in arrays of its own."""
         return FreeNodes(self.idle.copy(), self.memory.copy(), None if self.gpus is None else self.gpus.copy())
 
-    def room(self, slot: Slot, nodes: Ints | slice = slice(None)) -> Ints | Floats:
+    def room(self, slot: Slot, nodes: Ints | None = None) -> Ints | Floats:
         """How many slots of a job nodes can give, by default all nodes."""
-        cores = capacity(self.idle[nodes], self.memory[nodes], slot.memory)
+        idle, memory, gpus = self.idle, self.memory, self.gpus
+        if nodes is not None:
+            idle, memory, gpus = idle[nodes], memory[nodes], None if gpus is None else gpus[nodes]
+        cores = capacity(idle, memory, slot.memory)
         if not slot.gpus:
             return cores
-        assert self.gpus is not None
-        return np.minimum(cores // slot.cores, self.gpus[nodes] // slot.gpus)
+        assert gpus is not None
+        return np.minimum(cores // slot.cores, gpus // slot.gpus)
 
     def add(self, nodes: Ints, cores: Ints, slot: Slot) -> None:
         """Gives nodes back what a job has there, or with a negative number of `cores` takes it."""
@@ -341,6 +344,8 @@ class NodeCores:
         if not any(self._bandwidth):
             self._unmoved["high_mem_bw"] = self.free_bandwidth
         self._ranked: dict[str, Ints] = {}
+        # Policies with a short cut to their choice as long as no memory is in the way.
+        self._quick = dict.fromkeys(self._unmoved, self._first_ranked) | {"high_cores": self._levelled}
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> Placement | None:
         """Returns the cores that the core policy gives one at a time, or None; changes nothing.
@@ -360,13 +365,15 @@ class NodeCores:
             slot = self._demands.slot(job)
             if slot.gpus:
                 return self._pick_with_gpus(self.gpus, slot, policy, bandwidth, limit)
-        if not memory and limit is None and policy in self._unmoved:
-            ranked = self._ranking(policy)
-            cores = ranked[self.idle[ranked]][:n]
-            cores.sort()
-            return Placement(cores, self._platform)
+        if limit is None and policy in self._quick and (n > 1 or policy in self._unmoved):
+            placement = Placement(self._quick[policy](n, policy), self._platform)
+            # Where no core was given against the memory of its node, memory has not changed the choice.
+            if not memory or (self.node_memory[placement.nodes] >= placement.node_counts * memory).all():
+                return placement
         if n == 1 and limit is None and policy != "random":
             return self._pick_one(self._key(policy, memory, bandwidth)[0], memory)
+        if policy == "random" and limit is None and not memory:
+            return Placement(np.sort(self._rng.permutation(self.idle.nonzero()[0])[:n]), self._platform)
         room = capacity(self.node_idle, self.node_memory, memory)
         if limit is not None:
             room = np.minimum(room, limit)
@@ -403,6 +410,27 @@ class NodeCores:
     def free_nodes(self) -> FreeNodes:
         """What every node can give now."""
         return FreeNodes(self.node_idle, self.node_memory, None if self.gpus is None else self.gpus.node_idle).copy()
+
+    def _first_ranked(self, n: int, policy: str) -> Ints:
+        """The n best idle cores under a policy whose keys no job moves, ascending."""
+        ranked = self._ranking(policy)
+        cores = ranked[self.idle[ranked]][:n]
+        cores.sort()
+        return cores
+
+    def _levelled(self, n: int, policy: str) -> Ints:
+        """The n idle cores, ascending, that processors give when always the one with the most idle cores gives one."""
+        # All idle cores above a level are given, and from the first processors that reach the level one more each.
+        idle = self.processor_idle
+        at_least = np.bincount(idle)[::-1].cumsum()[::-1]
+        above = at_least[:0:-1].cumsum()
+        level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))
+        given = np.maximum(idle - level, 0)
+        given[(idle >= level).nonzero()[0][: n - int(given.sum())]] += 1
+        cores = self.idle.nonzero()[0]
+        owner = self._core_processor[cores]
+        place = np.arange(len(cores)) - (idle.cumsum() - idle)[owner]
+        return cores[place < given[owner]]
 
     def _ranking(self, policy: str) -> Ints:
         """All cores from the best to the worst under a policy whose keys no job moves."""
@@ -665,7 +693,7 @@ def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
     """Members of some groups, one group after the other, where group i has those from offsets[i] to offsets[i + 1]."""
     first = offsets[groups]
     sizes = offsets[groups + 1] - first
-    ends = np.cumsum(sizes)
+    ends = sizes.cumsum()
     listed: Ints = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
     return listed
 

@@ -3,11 +3,12 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim.cores import CORE_POLICIES, Demands, NodeCores
+from hdsim.cores import CORE_POLICIES, Demands, NodeCores, Placement
 
 #: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
 processors = st.tuples(
@@ -180,3 +181,27 @@ def test_random_is_uniform_over_eligible_cores():
     pairs = [tuple(store.pick(1).cores.tolist()) for _ in range(500)]
     assert (0, 1) not in pairs
     assert len(set(pairs)) == 9
+
+
+@pytest.mark.parametrize("memory", [0.0, 1e9])
+@pytest.mark.parametrize("policy", ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "random"])
+def test_short_cuts_choose_as_core_by_core(policy: str, memory: float) -> None:
+    platform = hdsim.load_platform("platforms/gaia.json")
+    rng = np.random.default_rng(5)
+    sizes = rng.integers(1, 200, 150).tolist()
+    amounts = rng.choice([memory / 5, memory], 150).tolist()
+    cores = NodeCores(platform, Demands(sizes, amounts, [4.0] * 150), "high_gflops", np.random.default_rng(0))
+    no_limit = np.full(platform.n_nodes, platform.n_cores)
+    running: list[tuple[int, Placement]] = []
+    for job in range(150):
+        state = cores._rng.bit_generator.state
+        quick = cores.pick(job, policy)
+        cores._rng.bit_generator.state = state
+        slow = cores.pick(job, policy, limit=no_limit)
+        assert (quick is None) == (slow is None)
+        while quick is None or (running and rng.random() < 0.4):
+            cores.give_back(*running.pop(rng.integers(len(running))))
+            quick = slow = cores.pick(job, policy, limit=no_limit)
+        assert np.array_equal(quick.cores, slow.cores)
+        cores.take(job, quick)
+        running.append((job, quick))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hdsim.cores import Floats, Ints
 from hdsim.decisions.jobs import Jobs
 from hdsim.decisions.nodes import Nodes
-from hdsim.decisions.parts import Array, Observation, Observer, largest_is_one, oversubscribed, share_of_capacity
+from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one, overdrawn
 
 if TYPE_CHECKING:
     from hdsim.decisions.waiting import Waiting
@@ -98,6 +98,7 @@ class Graph(Observer):
         self._edge_mask = np.ones(len(layout.edge_type), np.int8)
         cores = platform.node_cpu_cores.astype(np.float64)
         self._cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
+        self._bandwidth, self._overdrawn = Shares(platform.mem_bw), overdrawn(platform)
         self._shared: Floats = np.zeros(len(links))
         self._held: dict[int, tuple[Ints, Ints]] = {}
         self._known = 0
@@ -126,8 +127,8 @@ class Graph(Observer):
         self._nodes.fill(x[layout.of(NODE)], self._waiting.next_job())
         processors = x[layout.of(PROCESSOR)]
         processors[:, 0] = 1.0 - cores.processor_busy() / platform.cores_per_processor
-        share_of_capacity(cores.free_bandwidth, platform.mem_bw, processors[:, 1])
-        processors[:, 5] = oversubscribed(cluster)
+        self._bandwidth.write(cores.free_bandwidth, processors[:, 1])
+        processors[:, 5] = cores.free_bandwidth < self._overdrawn
         np.divide(self._shared, self._cores_behind, out=x[layout.of(LINK), 3], where=self._cores_behind > 0)
         jobs, _ = self._waiting.look(self._queue_size)
         node_mask[len(jobs) : self._queue_size] = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cores import Floats, Ints, members
-from hdsim.decisions.parts import Array, Observation, Observer, oversubscribed, share_of_capacity
+from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
 from hdsim.units import in_bytes
@@ -62,7 +62,9 @@ class Minimal(Observer):
     def begin(self, cluster: Cluster, waiting: Waiting) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._waiting = cluster, waiting
-        scales = {**queue_scales(cluster.workload), **(self._scales or {})}
+        scales = self._scales or {}
+        if len(scales) < len(ORDER_OF):
+            scales = queue_scales(cluster.workload) | dict(scales)
         self._attributes = []
         for name, order in ORDER_OF.items():
             queue, scale = waiting.by(order), scales[name]
@@ -98,17 +100,19 @@ class Minimal(Observer):
 
     def _quartiles(self, last: int) -> list[float]:
         """Quartiles of each attribute, between two jobs on a line; `last` is the place of the last job."""
-        places = [
-            (place, place + 1, rest / QUARTILES) for place, rest in (divmod(k * last, QUARTILES) for k in (1, 2, 3))
-        ]
+        (low, a), (middle, b), (high, c) = (divmod(k * last, QUARTILES) for k in (1, 2, 3))
         numbers: list[float] = []
         for queue, share in self._attributes:
             ranks = queue.ranks
-            numbers.append(share[ranks[0]])
-            for low, high, beyond in places:
-                value = share[ranks[low]]
-                numbers.append(value + beyond * (share[ranks[high]] - value) if beyond else value)
-            numbers.append(share[ranks[-1]])
+            first, median, third = share[ranks[low]], share[ranks[middle]], share[ranks[high]]
+            # Between two jobs where the quartile is at none.
+            if a:
+                first += a / QUARTILES * (share[ranks[low + 1]] - first)
+            if b:
+                median += b / QUARTILES * (share[ranks[middle + 1]] - median)
+            if c:
+                third += c / QUARTILES * (share[ranks[high + 1]] - third)
+            numbers += (share[ranks[0]], first, median, third, share[ranks[-1]])
         return numbers
 
 
@@ -136,16 +140,16 @@ class Small(Minimal):
         """See :meth:`Observer.begin`."""
         super().begin(cluster, waiting)
         platform = cluster.platform
-        self._memory, self._bandwidth = in_bytes(platform.memory), platform.mem_bw
+        self._memory, self._bandwidth = Shares(in_bytes(platform.memory)), Shares(platform.mem_bw)
+        self._nodes, self._both = platform.n_nodes, platform.n_nodes + platform.n_processors
         self._length = self.arrays(platform).shape[0]
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
         cores = self._cluster.cores
         seen = np.empty(self._length, np.float32)
-        nodes = len(self._memory)
-        share_of_capacity(cores.node_memory, self._memory, seen[:nodes])
-        share_of_capacity(cores.free_bandwidth, self._bandwidth, seen[nodes : nodes + len(self._bandwidth)])
+        self._memory.write(cores.node_memory, seen[: self._nodes])
+        self._bandwidth.write(cores.free_bandwidth, seen[self._nodes : self._both])
         seen[-QUEUE_NUMBERS:] = self._queue_numbers()
         return seen
 
@@ -167,15 +171,15 @@ class Normal(Small):
         """See :meth:`Observer.begin`."""
         super().begin(cluster, waiting)
         platform = cluster.platform
-        self._speed = platform.gflops / platform.reference_gflops
+        self._peak = platform.gflops / platform.reference_gflops
         self._fixed: list[bool] = cluster.workload.fixed_duration.tolist()
+        self._overdrawn = overdrawn(platform)
         self._over = np.zeros(platform.n_processors, bool)
+        self._speed = self._peak
         self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
-        self._held: dict[int, tuple[Ints, Ints]] = {}
+        self._ids: dict[int, Ints] = {}
         self._rest: Floats = np.zeros(platform.n_cores)
         self._rate: Floats = np.zeros(platform.n_cores)
-        self._core_speed = np.zeros(platform.n_cores, np.float32)
-        self._core_power = np.full(platform.n_cores, PSTATES[ASLEEP].power, np.float32)
         self._since = 0.0
         self._known = 0
 
@@ -187,11 +191,11 @@ class Normal(Small):
             self._since = cluster.now
         self._known = 0
         if cluster.ended:
-            left = [self._held.pop(job) for job in cluster.ended]
-            for ids, _ in left:
+            for job in cluster.ended:
+                ids = self._ids.pop(job)
                 self._job_of_core[ids] = _NOBODY
                 self._rest[ids] = self._rate[ids] = 0.0
-            self._refresh([processors for _, processors in left], [])
+            self._time([])
 
     def acted(self) -> None:
         """See :meth:`Observer.acted`."""
@@ -199,49 +203,41 @@ class Normal(Small):
         if started:
             self._known += len(started)
             for job in started:
-                ids = self._cluster.running[job].ids
-                self._held[job] = ids, np.unique(self._cluster.platform.core_processor[ids])
+                ids = self._ids[job] = self._cluster.running[job].ids
                 self._job_of_core[ids] = job
-                self._rest[ids] = 1.0 if self._cluster.requested_time[job] > 0 else 0.0
-            self._refresh([self._held[job][1] for job in started], started)
+                self._rest[ids] = 1.0
+            self._time(started)
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
         seen = super().observe()
         assert isinstance(seen, np.ndarray)
-        n = len(self._rest)
-        first = len(self._memory) + len(self._bandwidth)
-        seen[first : first + n] = self._core_speed
-        seen[first + n : first + 2 * n] = self._core_power
-        np.maximum(self._rest, 0.0, out=seen[first + 2 * n : first + 3 * n], casting="same_kind")
+        owner = self._cluster.platform.core_processor
+        speed, power, rest = seen[self._both : -QUEUE_NUMBERS].reshape(3, -1)
+        busy = self._job_of_core != _NOBODY
+        shares = np.where(self._over, np.float32(PSTATES[OVERSUBSCRIBED].speed), np.float32(PSTATES[COMPUTING].speed))
+        np.multiply(shares.take(owner), busy, out=speed)
+        beside = self._cluster.cores.processor_busy() > 0
+        np.where(beside, np.float32(PSTATES[IDLE].power), np.float32(PSTATES[ASLEEP].power)).take(owner, out=power)
+        power[busy] = PSTATES[COMPUTING].power
+        np.maximum(self._rest, 0.0, out=rest, casting="same_kind")
         return seen
 
-    def _refresh(self, touched: list[Ints], started: list[int]) -> None:
-        """Brings cores up to date after starts and ends on processors, and the speeds of the jobs this changes."""
-        cluster, platform = self._cluster, self._cluster.platform
-        over = oversubscribed(cluster)
+    def _time(self, started: list[int]) -> None:
+        """Brings the speeds of jobs up to date: of new ones, and of those on processors whose P-state has changed."""
+        cluster = self._cluster
+        over = cluster.cores.free_bandwidth < self._overdrawn
         flipped = (over != self._over).nonzero()[0]
-        self._over = over
-        cores = members(platform.processor_first_core, np.concatenate([*touched, flipped]))
-        owner = platform.core_processor[cores]
-        busy = self._job_of_core[cores] != _NOBODY
-        self._core_speed[cores] = np.where(over[owner], PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed) * busy
-        beside = cluster.cores.processor_busy()[owner] > 0
-        idle = np.where(beside, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
-        self._core_power[cores] = np.where(busy, PSTATES[COMPUTING].power, idle)
         affected = dict.fromkeys(started)
         if len(flipped):
-            residents = self._job_of_core[members(platform.processor_first_core, flipped)]
+            self._over = over
+            self._speed = self._peak * np.where(over, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+            residents = self._job_of_core[members(cluster.platform.processor_first_core, flipped)]
             affected.update(dict.fromkeys(residents[residents != _NOBODY].tolist()))
         for job in affected:
-            requested = cluster.requested_time[job]
+            ids, requested = self._ids[job], cluster.requested_time[job]
             if requested > 0:
-                self._rate[self._held[job][0]] = self._speed_of(job) / requested
-
-    def _speed_of(self, job: int) -> float:
-        """Speed of a job by the P-states of its cores, relative to the reference."""
-        if self._fixed[job]:
-            return 1.0
-        processors = self._cluster.running[job].processors
-        share = np.where(self._over[processors], PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
-        return float((self._speed[processors] * share).min())
+                speed = 1.0 if self._fixed[job] else self._speed[cluster.running[job].processors].min()
+                self._rate[ids] = speed / requested
+            else:
+                self._rest[ids] = 0.0

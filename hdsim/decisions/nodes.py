@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.decisions.jobs import scaled_time
-from hdsim.decisions.parts import Array, Observation, Observer, largest_is_one, share_of_capacity
+from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one
 from hdsim.units import in_bytes
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class Nodes(Observer):
         self._first_processor = first
         self._processors = np.diff(platform.node_first_processor)
         self._cores = platform.node_cpu_cores.astype(np.float64)
-        self._memory = in_bytes(platform.memory)
-        self._memory_of_largest = float(self._memory.max())
+        memory = in_bytes(platform.memory)
+        self._memory, self._bandwidth = Shares(memory), Shares(platform.mem_bw)
+        self._memory_of_largest = float(memory.max())
         self._free_bandwidth = np.empty(platform.n_processors, np.float32)
         self.fixed = np.zeros((platform.n_nodes, len(FEATURES)), np.float32)
         owned = platform.cores_per_processor
@@ -77,8 +78,8 @@ class Nodes(Observer):
         """Writes what changes of the nodes into rows of at least `NODE_FEATURES`."""
         cores = self._cluster.cores
         np.divide(cores.node_idle, self._cores, out=seen[:, 0], where=self._cores > 0, casting="same_kind")
-        share_of_capacity(cores.node_memory, self._memory, seen[:, 1])
-        share_of_capacity(cores.free_bandwidth, self._cluster.platform.mem_bw, self._free_bandwidth)
+        self._memory.write(cores.node_memory, seen[:, 1])
+        self._bandwidth.write(cores.free_bandwidth, self._free_bandwidth)
         seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
         if placing is not None:
             seen[:, _ROOM] = np.minimum(placing.room / max(placing.slots, 1), 1.0)

@@ -104,19 +104,31 @@ class Observer:
         raise NotImplementedError
 
 
-def share_of_capacity(free: Floats, capacity: Floats, out: NDArray[np.float32]) -> None:
-    """Writes what is free as a share of 0..1; what has no limit is all free."""
-    limited = np.isfinite(capacity)
-    out[:] = 1.0
-    np.divide(free, capacity, out=out, where=limited, casting="same_kind")
-    np.maximum(out, 0.0, out=out)
+class Shares:
+    """What is free of resources as shares of 0..1; what has no limit is all free, what is overdrawn not at all.
+
+    Args:
+        capacity: Capacity of each.
+    """
+
+    def __init__(self, capacity: Floats) -> None:
+        self._capacity = capacity
+        limited = np.isfinite(capacity)
+        self._limited = None if limited.all() else limited
+
+    def write(self, free: Floats, out: NDArray[np.float32]) -> None:
+        """Writes the shares into an array."""
+        if self._limited is None:
+            np.divide(free, self._capacity, out=out, casting="same_kind")
+        else:
+            out[:] = 1.0
+            np.divide(free, self._capacity, out=out, where=self._limited, casting="same_kind")
+        np.maximum(out, 0.0, out=out)
 
 
-def oversubscribed(cluster: Cluster) -> NDArray[np.bool_]:
-    """(P,) whether the jobs on a processor ask for more memory bandwidth than it has."""
-    free, limit = cluster.cores.free_bandwidth, cluster.platform.mem_bw
-    over: NDArray[np.bool_] = free < np.where(np.isfinite(limit), -1e-12 * limit, 0.0)
-    return over
+def overdrawn(platform: Platform) -> Floats:
+    """(P,) free memory bandwidth of a processor, GB/s, below which it is oversubscribed: 0 but for roundings."""
+    return np.where(np.isfinite(platform.mem_bw), -1e-12 * platform.mem_bw, 0.0)
 
 
 def goes_on(cluster: Cluster) -> bool:

@@ -12,7 +12,11 @@ def register() -> None:
     from gymnasium.envs import registration
 
     if ENV_ID not in registration.registry:
-        registration.register(id=ENV_ID, entry_point="hdsim.envs.scheduling:SchedulingEnv")
+        registration.register(
+            id=ENV_ID,
+            entry_point="hdsim.envs.scheduling:SchedulingEnv",
+            vector_entry_point="hdsim.envs.vector:SchedulingVectorEnv",
+        )
 
 
 register()

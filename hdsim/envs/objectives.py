@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.parts import oversubscribed
+from hdsim.decisions.parts import overdrawn
 from hdsim.metrics import TAU
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
     from hdsim.decisions import Task
+    from hdsim.platform import Platform
     from hdsim.replay import Stage
 
 REWARDS = ("sampled", "integrated")
@@ -25,23 +26,25 @@ class Objective:
     action and `settled` before time goes on; and `reward` once an action.
 
     Attributes:
-        sees_cores: It needs to know where idle cores are.
         only_action: The only kind of action it is for, None = any.
 
     Args:
         integrated: Integrals over the time between decisions instead of values right after them.
     """
 
-    sees_cores: ClassVar[bool] = True
     only_action: ClassVar[str | None] = None
 
     def __init__(self, integrated: bool) -> None:
         self.integrated = integrated
 
+    @classmethod
+    def sees_cores(cls, platform: Platform) -> bool:
+        """Whether it needs to know where idle cores are."""
+        return False
+
     def begin(self, stage: Stage, task: Task) -> None:
         """Called before the first event of an episode."""
         self.cluster = stage.cluster
-        self.contended = stage.contention is not None
         self.task = task
 
     def news(self) -> None:
@@ -96,8 +99,6 @@ class Rate(Objective):
 class AverageJobSlowdown(Rate):
     """Minus the sum over the jobs in the system of 1 / requested time, 1/s; times below 1 s count as 1 s."""
 
-    sees_cores = False
-
     def begin(self, stage: Stage, task: Task) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(stage, task)
@@ -124,8 +125,6 @@ class AverageJobSlowdown(Rate):
 class AverageJobCompletion(Rate):
     """Minus the jobs in the system."""
 
-    sees_cores = False
-
     def value(self) -> float:
         """See :meth:`Rate.value`."""
         return -float(len(self.cluster.queue) + len(self.cluster.running))
@@ -133,8 +132,6 @@ class AverageJobCompletion(Rate):
 
 class AverageUtilization(Rate):
     """Busy cores."""
-
-    sees_cores = False
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
@@ -144,17 +141,40 @@ class AverageUtilization(Rate):
 class Makespan(Rate):
     """GFLOP/s of all busy cores; at P-state 1 where jobs contend and the processor's bandwidth is oversubscribed."""
 
+    @classmethod
+    def sees_cores(cls, platform: Platform) -> bool:
+        """See :meth:`Objective.sees_cores`."""
+        return not platform.homogeneous_speed or platform.n_gpus > 0
+
+    def begin(self, stage: Stage, task: Task) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(stage, task)
+        platform = stage.cluster.platform
+        self._peak = platform.gflops
+        self._slowed = PSTATES[OVERSUBSCRIBED].speed * platform.gflops
+        self._overdrawn = overdrawn(platform)
+        self._contended = stage.contention is not None
+        self._alike = not (self._contended or self.sees_cores(platform))
+
     def value(self) -> float:
         """See :meth:`Rate.value`."""
-        speed = self.cluster.platform.gflops
-        if self.contended:
-            share = np.where(oversubscribed(self.cluster), PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
-            speed = speed * share
-        return float(self.cluster.cores.processor_busy() @ speed)
+        cluster = self.cluster
+        if self._alike:
+            return (cluster.platform.n_cpu_cores - cluster.n_idle) * cluster.platform.reference_gflops
+        cores = cluster.cores
+        speed = self._peak
+        if self._contended:
+            speed = np.where(cores.free_bandwidth < self._overdrawn, self._slowed, speed)
+        return float(cores.processor_busy() @ speed)
 
 
 class EnergyConsumption(Rate):
     """Minus the power of all cores, W, by the P-states of :mod:`hdsim.power`."""
+
+    @classmethod
+    def sees_cores(cls, platform: Platform) -> bool:
+        """See :meth:`Objective.sees_cores`."""
+        return True
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
@@ -192,8 +212,6 @@ class BoundedSlowdown(Objective):
     Integrated, every job's share of it is paid when the job ends.
     """
 
-    sees_cores = False
-
     def begin(self, stage: Stage, task: Task) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(stage, task)
@@ -226,6 +244,11 @@ class ClusterBalance(Objective):
     """
 
     only_action = "node"
+
+    @classmethod
+    def sees_cores(cls, platform: Platform) -> bool:
+        """See :meth:`Objective.sees_cores`."""
+        return True
 
     def begin(self, stage: Stage, task: Task) -> None:
         """See :meth:`Objective.begin`."""

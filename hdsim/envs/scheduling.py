@@ -125,7 +125,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
         self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-        self._seat = _Seat(self.task, self.objective)
+        self._seat = _Seat(self.task, self.objective.sees_cores(platform))
         # Wrong settings of a model are found now.
         self._set_stage(self.episodes.traces[0], seed=0)
 
@@ -201,9 +201,9 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
 class _Seat(Agent):
     """Stands for the agent outside when the stage is set."""
 
-    def __init__(self, task: Task, objective: Objective) -> None:
+    def __init__(self, task: Task, sees_cores: bool) -> None:
         self.core_policy = task.core_policy
-        self.fixed_policy = task.fixed_policy and not objective.sees_cores
+        self.fixed_policy = task.fixed_policy and not sees_cores
 
 
 def _space(arrays: Array | dict[str, Array]) -> spaces.Space[Any]:

@@ -1,0 +1,126 @@
+"""Steps per second of the environment with random legal actions, and how vector environments scale with processes.
+
+Single environments: CPU time on one core. The same steps are played in several rounds and the least time of each piece
+counts, so that other work on the machine disturbs little; a bare Python loop is timed alike, for comparison between
+machines. Vector environments: wall time, so the cores must be free.
+
+python benchmarks/envs.py
+python benchmarks/envs.py --steps 20000 --rounds 5 --vector
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from typing import Any
+
+import numpy as np
+
+import hdsim
+from hdsim.envs.scheduling import SchedulingEnv
+from hdsim.envs.vector import SchedulingVectorEnv
+from hdsim.generators.lublin import generate
+
+PIECE = 10
+CASES: dict[str, dict[str, Any]] = {
+    "policy_pair, minimal, 256 cores": {"platform": "homogeneous_256", "action": "policy_pair"},
+    "job, jobs 128 x 8, 256 cores": {
+        "platform": "homogeneous_256",
+        "action": "job",
+        "observation": "jobs",
+        "objective": "bounded_slowdown",
+    },
+    "policy_pair, normal, gaia": {
+        "platform": "gaia",
+        "action": "policy_pair",
+        "observation": "normal",
+        "contention": "threshold",
+    },
+    "node, nodes, gaia": {"platform": "gaia", "action": "node", "observation": "nodes", "contention": "threshold"},
+    "job, graph (32 jobs), gaia": {"platform": "gaia", "action": "job", "observation": "graph", "queue_size": 32},
+}
+
+
+def settings(case: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the environment: windows of 1024 jobs of the Lublin-Feitelson model, the load of a busy machine."""
+    platform = hdsim.load_platform(f"platforms/{case['platform']}.json")
+    workload = generate(10_000, seed=1, cores=256, memory=[250.0, 500.0, 1000.0])
+    if platform.n_cores > 256:
+        workload = workload.scaled_arrivals(256 / platform.n_cores)
+    rng = np.random.default_rng(1)
+    workload = workload.replaced(memory_bandwidth=rng.choice([4.0, 8.0, 12.0, 16.0, 20.0, 24.0], len(workload)))
+    return {"jobs": 1024, **case, "platform": platform, "workload": workload}
+
+
+def choose(mask: np.ndarray, share: float) -> int:
+    """A random legal action."""
+    legal = mask.nonzero()[0]
+    return int(legal[int(share * len(legal))])
+
+
+def steps_per_second(case: dict[str, Any], steps: int, rounds: int) -> float:
+    """Of one environment, choice of random actions and resets included."""
+    env = SchedulingEnv(**settings(case))
+    shares = np.random.default_rng(0).random(steps).tolist()
+    least = np.full(-(-steps // PIECE), np.inf)
+    for _ in range(rounds):
+        _, info = env.reset(seed=1)
+        for piece in range(len(least)):
+            begin = time.process_time_ns()
+            for share in shares[piece * PIECE : (piece + 1) * PIECE]:
+                *_, terminated, truncated, info = env.step(choose(info["action_mask"], share))
+                if terminated or truncated:
+                    _, info = env.reset()
+            seconds = (time.process_time_ns() - begin) * 1e-9
+            least[piece] = min(least[piece], seconds)
+    return steps / float(least.sum())
+
+
+def vector_steps_per_second(case: dict[str, Any], workers: int, steps: int, rounds: int) -> float:
+    """Wall-clock steps a second of 8 environments in some processes, the best of several rounds."""
+    vector = SchedulingVectorEnv(num_envs=8, workers=workers, **settings(case))
+    shares = np.random.default_rng(0).random((steps, 8)).tolist()
+    best = 0.0
+    try:
+        for _ in range(rounds):
+            _, info = vector.reset(seed=1)
+            begin = time.perf_counter()
+            for share in shares:
+                _, _, _, _, info = vector.step([choose(*pair) for pair in zip(info["action_mask"], share, strict=True)])
+            best = max(best, 8 * steps / (time.perf_counter() - begin))
+    finally:
+        vector.close()
+    return best
+
+
+def loop_nanoseconds() -> float:
+    """Least time of a turn of a bare loop, ns."""
+    best = float("inf")
+    for _ in range(2000):
+        begin = time.process_time_ns()
+        for i in range(5000):
+            _ = i * i
+        best = min(best, (time.process_time_ns() - begin) / 5000)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--vector", action="store_true", help="also 8 environments in one and in two processes")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    print(f"a turn of a bare loop: {loop_nanoseconds():.1f} ns")
+    for name, case in CASES.items():
+        print(f"{name:34} {steps_per_second(case, options.steps, options.rounds):10,.0f} steps/s", flush=True)
+        if options.vector:
+            one, two = (
+                vector_steps_per_second(case, workers, options.steps // 8, options.rounds) for workers in (1, 2)
+            )
+            print(f"{'':34} 8 environments: {one:,.0f} steps/s in 1 process, x {two / one:.2f} in 2", flush=True)
+
+
+if __name__ == "__main__":
+    main()
