@@ -399,11 +399,12 @@ def _write_details(path: Path, result: Result) -> None:
     """Writes job_details.csv: how each job of jobs.csv ran, in the same order."""
     rows = np.flatnonzero(np.isin(result.state, _DONE))
     names = list(details.columns(result))
-    columns = [_quoted(result.workload.job_id[rows].tolist())]
-    columns += [[_cell(value) for value in result.jobs[name][rows].tolist()] for name in names]
+    ids = _quoted(result.workload.job_id[rows].tolist())
+    columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
+    numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
     with replacing(path) as file:
         file.write(",".join(("job_id", *names)) + "\n")
-        file.writelines(",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+        file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in zip(ids, columns, strict=True))
 
 
 def _write_schedule(path: Path, result: Result) -> None:
