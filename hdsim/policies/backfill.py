@@ -341,7 +341,10 @@ class _NodePlan:
     def __init__(self, cluster: Cluster, ends: ExpectedEnds) -> None:
         platform = cluster.platform
         self._times = [cluster.now]
-        self._free: list[FreeNodes] = [cluster.cores.free_nodes()]
+        now = cluster.cores.free_nodes()
+        # Numbers of one type are compared with memory faster than those of two.
+        now.idle = now.idle.astype(np.float64)
+        self._free: list[FreeNodes] = [now]
         first = platform.node_first_processor[:-1]
         speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
         self._node_speed = np.minimum.reduceat(speed, first)
