@@ -126,6 +126,34 @@ def bench_phases() -> None:
         )
 
 
+def bench_joined() -> None:
+    """Phases that are joined by another one on the way: both leave their plans for the solver."""
+    for name in ("ring", "h_relation"):
+        fluid = Fluid(cluster(15))
+        # Both have a task on node 7.
+        first, second = (fluid.phase(make_pattern(name, 8, MB).between(range(n, n + 8))) for n in (0, 7))
+
+        def work(fluid: Fluid = fluid, first: Phase = first, second: Phase = second, rounds: int = 50) -> float:
+            begin = time.process_time()
+            for number in range(rounds):
+                now = 1.0 * number
+                fluid.start_phase("first", first, now)
+                due = dict(fluid.settle(now))
+                now += first.alone / 2
+                fluid.start_phase("second", second, now)
+                while True:
+                    due |= {key: now + seconds for key, seconds in fluid.settle(now)}
+                    if not due:
+                        break
+                    key = min(due, key=due.__getitem__)
+                    now = due.pop(key)
+                    fluid.advance(key, now)
+            return (time.process_time() - begin) / (2 * rounds)
+
+        flows = len(first.exchange.streams)
+        print(f"{name:12} of 8 nodes joined by another {least(work) * 1e6:12.1f} us a phase of {flows} flows")
+
+
 BENCHMARKS = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}
 
 

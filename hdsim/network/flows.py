@@ -102,6 +102,9 @@ class Flows:
         """Removes a transfer."""
         for activity in transfer.flowing.values():
             self.solver.remove(activity)
+        # Parts know their transfer, and replays put off the collection of cycles.
+        transfer.flowing.clear()
+        transfer.waiting.clear()
         self._news.pop(transfer, None)
         self.changed = True
 
