@@ -126,6 +126,41 @@ def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any
     return {name: profile for name, profile in profiles.items() if name in needed}
 
 
+def steps_of(name: str, profiles: Mapping[str, Any]) -> int:
+    """How many steps jobs of a profile have."""
+    profile = profiles[name]
+    if profile["type"] == "bsp":
+        return int(profile.get("supersteps", 1))
+    if profile["type"] in ("composed", "sequence"):
+        return int(profile.get("repeat", 1)) * sum(steps_of(part, profiles) for part in profile["seq"])
+    return 1
+
+
+def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float) -> dict[str, Any]:
+    """How far a job is, in the words of Batsim's event JOB_KILLED.
+
+    Args:
+        name: The job's profile.
+        profiles: Batsim profiles by name.
+        done: Steps it has done.
+        share: Share of the present step that is done, 0..1.
+    """
+    profile = profiles[name]
+    if profile["type"] not in ("composed", "sequence"):
+        return {"profile_name": name, "progress": (done + share) / steps_of(name, profiles)}
+    parts = [(part, steps_of(part, profiles)) for part in profile["seq"]]
+    repeated, done = divmod(done, sum(steps for _, steps in parts))
+    index = 0
+    while done >= parts[index][1]:
+        done -= parts[index][1]
+        index += 1
+    return {
+        "profile_name": name,
+        "current_task_index": repeated * len(parts) + index,
+        "current_task": progress_of(parts[index][0], profiles, done, share),
+    }
+
+
 class Compiler:
     """Turns profiles into programs; equal requests give the same object.
 

@@ -33,9 +33,10 @@ from hdsim.batsim.server import JobFile, Options, Server, converse, read_events,
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
 from hdsim.generators import lublin
 from hdsim.readers.batsim import jobs_of, write_batsim
-from hdsim.replay import make_contention
+from hdsim.replay import make_contention, make_network
 from hdsim.simgrid import to_xml
 from hdsim.state import FinalState
+from hdsim.workload import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEDULERS = Path(__file__).resolve().parent / "batsim_schedulers"
@@ -492,11 +493,8 @@ def test_energy_needs_powers() -> None:
 @pytest.mark.parametrize(
     ("profile", "complaint"),
     [
-        ({"type": "parallel_homogeneous", "cpu": 1e9, "com": 5e6}, "communication is not supported"),
-        (
-            {"type": "parallel_homogeneous_total", "cpu": 1e9},
-            'profile type "parallel_homogeneous_total" is not supported',
-        ),
+        ({"type": "smpi", "trace": "x"}, 'profile type "smpi" is not supported'),
+        ({"type": "composed", "seq": ["q"]}, "expected the name of a profile in 'profiles', got \"q\""),
         ({"type": "delay"}, "expected a finite number, got nothing"),
     ],
 )
@@ -506,6 +504,133 @@ def test_profiles_that_hdsim_cannot_run(tmp_path: Path, profile: dict[str, Any],
     path.write_text(json.dumps({"nb_res": 4, "jobs": jobs, "profiles": {"p": profile}}))
     with pytest.raises(WorkloadError, match=complaint):
         read_jobs(path, FOUR)
+
+
+# Jobs of several steps, and messages
+
+NESTED = {
+    "nap": {"type": "delay", "delay": 1},
+    "work": {"type": "parallel_homogeneous", "cpu": 4e9, "com": 0},
+    "twice": {"type": "composed", "repeat": 2, "seq": ["nap", "work"]},
+    "all": {"type": "composed", "seq": ["nap", "twice", "work"]},
+}
+
+
+def one_job(profile: str, size: int = 1, **limit: float) -> JobFile:
+    return job_file([{"id": 0, "subtime": 0, "res": size, "profile": profile, **limit}], NESTED)
+
+
+def test_composed_profiles(tmp_path: Path) -> None:
+    server = Server(hosts_of(FOUR), [one_job("all")])
+    messages = talk(server, Greedy())
+    assert set(messages[0]["events"][0]["data"]["profiles"]["w0"]) == {"nap", "work", "twice", "all"}
+    assert times(server, tmp_path)["0"]["finish_time"] == "15.000000"
+
+
+@pytest.mark.parametrize(
+    ("when", "progress"),
+    [
+        (
+            0.5,
+            {"profile_name": "all", "current_task_index": 0, "current_task": {"profile_name": "nap", "progress": 0.5}},
+        ),
+        (
+            8.0,
+            {
+                "profile_name": "all",
+                "current_task_index": 1,
+                "current_task": {
+                    "profile_name": "twice",
+                    "current_task_index": 3,
+                    "current_task": {"profile_name": "work", "progress": 0.25},
+                },
+            },
+        ),
+        (
+            14.0,
+            {
+                "profile_name": "all",
+                "current_task_index": 2,
+                "current_task": {"profile_name": "work", "progress": 0.75},
+            },
+        ),
+    ],
+)
+def test_progress_of_killed_composed_jobs(when: float, progress: dict[str, Any]) -> None:
+    """As Batsim tells it: a tree, with the index among all repetitions."""
+    server = Server(hosts_of(FOUR), [one_job("all")])
+    kill = scripted(None, execute("w0!0", "2"), lambda m: [event(m, "KILL_JOB", when, job_ids=["w0!0"])])
+    killed = told(talk(server, kill), "JOB_KILLED")
+    assert [(one["timestamp"], one["data"]["job_progress"]) for one in killed] == [(when, {"w0!0": progress})]
+
+
+def test_walltimes_of_composed_jobs() -> None:
+    messages = talk(Server(hosts_of(FOUR), [one_job("all", walltime=6.0)]), Greedy())
+    assert [(one["timestamp"], one["data"]["job_state"]) for one in told(messages, "JOB_COMPLETED")] == [
+        (6.0, "COMPLETED_WALLTIME_REACHED")
+    ]
+
+
+def test_registered_composed_jobs() -> None:
+    def register(message: dict[str, Any]) -> list[Event]:
+        parts = [
+            event(message, "REGISTER_PROFILE", workload_name="dyn", profile_name=name, profile=profile)
+            for name, profile in NESTED.items()
+        ]
+        job = {"id": "dyn!a", "res": 2, "profile": "twice", "walltime": -1, "subtime": 0}
+        return [
+            *parts,
+            event(message, "REGISTER_JOB", job_id="dyn!a", job=job),
+            event(message, "EXECUTE_JOB", job_id="dyn!a", alloc="0-1"),
+            event(message, "NOTIFY", type="registration_finished"),
+        ]
+
+    server = Server(hosts_of(FOUR), [one_job("nap")], Options(dynamic_jobs=True))
+    messages = talk(server, scripted(register, execute("w0!0", "3")))
+    ends = {one["data"]["job_id"]: one["timestamp"] for one in told(messages, "JOB_COMPLETED")}
+    assert ends == {"w0!0": 1.0, "dyn!a": 10.0}
+
+
+@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize("network", ["none", "fluid"])
+def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str) -> None:
+    platform = hdsim.load_platform(ROOT / "platforms" / "teaching.json")
+    rng = np.random.default_rng(3)
+    profiles = {
+        f"p{n}": {
+            "type": "parallel_homogeneous",
+            "cpu": float(rng.integers(1, 9)) * 1e11,
+            "com": float(rng.integers(0, 3)) * 1e8,
+            "mem_bw": int(rng.integers(0, 20)),
+        }
+        for n in range(6)
+    }
+    profiles["both"] = {"type": "composed", "repeat": 2, "seq": ["p0", "p1", "p2"]}
+    names = sorted(profiles)
+    jobs = [{"id": n, "subtime": 10 * n, "res": int(rng.choice([2, 3, 4])), "profile": names[n % 7]} for n in range(40)]
+    file = job_file(jobs, profiles, platform.reference_gflops)
+    workload = hdsim.Workload.from_columns(
+        **{key: column for key, column in file.jobs.columns.items() if key in COLUMNS}
+    )
+    result = hdsim.simulate(platform, workload, "fcfs", contention=contention, network=network)
+    plan = [
+        (float(result.starting_time[job]), f"w0!{job}", result.jobs["allocated_resources"][job])
+        for job in np.argsort(result.starting_time, kind="stable").tolist()
+    ]
+    server = Server(
+        hosts_of(platform),
+        [file],
+        contention=make_contention(contention, platform),
+        network=make_network(network, platform),
+    )
+    talk(server, follow(plan))
+    finish = {row.job_id: outcome.finish for row, outcome in finished(server)}
+    assert [finish[str(job)] for job in range(40)] == pytest.approx(result.finish_time.tolist(), abs=1e-5)
+
+
+def test_programs_do_not_go_with_pstates() -> None:
+    with pytest.raises(WorkloadError, match="job w0!0: profile 'all' has several steps or messages"):
+        Server(hosts_of(FOUR), [one_job("all")], Options(energy=True))
 
 
 # Impossible decisions

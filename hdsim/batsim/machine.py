@@ -14,10 +14,13 @@ from hdsim.contention import Contention, CoreContention
 from hdsim.cores import Placement
 from hdsim.engine import SimBackend
 from hdsim.errors import DecisionError
+from hdsim.execution import Execution
+from hdsim.programs import Kind
 from hdsim.progress import CoreProgress, ProcessorProgress, Progress
 from hdsim.state import Cluster, FinalState
 
 if TYPE_CHECKING:
+    from hdsim.network import Network
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
@@ -229,15 +232,57 @@ class CorePace(Pace, CoreProgress):
         return self._with_changed(CoreProgress._update(self, touched))
 
 
+class Programs(Execution):
+    """Execution of jobs with several steps or messages, and of jobs added on the way.
+
+    Args:
+        platform: The platform.
+        workload: The jobs known from the beginning.
+        contention: Contention model, or None for tasks that never slow each other down.
+        network: Network model, or None for messages that take no time of their own.
+    """
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs behind those known."""
+        self._runtime += jobs.runtime.tolist()
+        self._fixed += jobs.fixed_duration.tolist()
+        self._program += jobs.program.tolist()
+        self._bandwidth += jobs.memory_bandwidth.tolist()
+        accounts = self.accounts
+        for numbers in (accounts.computation, accounts.communication, accounts.waiting, accounts.uncontended):
+            numbers.extend([0.0] * len(jobs))
+        accounts.supersteps.extend([0] * len(jobs))
+
+    def start(self, job: int, placement: Any, now: float) -> None:
+        """Adds a job on a list of cores; see :meth:`hdsim.execution.Execution.start`."""
+        super().start(job, Placement(np.array(placement, np.int64), self._platform), now)
+
+    def done(self, job: int, now: float) -> tuple[int, float]:
+        """Steps that a running job has done, and the share of the present one that is, 0..1.
+
+        Of a step with messages it is the time that has passed by that which the step takes alone.
+        """
+        course = self._courses[job]
+        step = course.step
+        if step.kind != Kind.SUPERSTEP and course.rate:
+            share = 1.0 - (course.left - course.rate * (now - course.since)) / step.longest
+        else:
+            alone = self._alone(course)
+            share = (now - course.entered) / alone if alone else 1.0
+        return course.index, min(share, 1.0)
+
+
 class HostBackend(SimBackend):
-    """The engine with jobs added on the way, and with P-states if asked for.
+    """The engine with jobs added on the way, and with P-states or programs if asked for.
 
     Args:
         platform: The platform.
         workload: The jobs known from the beginning.
         cluster: State to drive.
         contention: Contention model, or None for jobs that never slow each other down.
+        network: Network model, or None for messages that take no time of their own.
         share: (C,) speed of each core as a share of its peak at time 0, or None where it is that and stays so.
+        programs: Jobs may have several steps or messages, which P-states do not go with.
     """
 
     def __init__(
@@ -247,13 +292,18 @@ class HostBackend(SimBackend):
         cluster: GrowingCluster,
         *,
         contention: Contention | None = None,
+        network: Network | None = None,
         share: NDArray[np.float64] | None = None,
+        programs: bool = False,
     ) -> None:
         super().__init__(platform, workload, cluster, kill_at_walltime=True)
         self._grown = cluster
         self._homogeneous = platform.homogeneous_speed
         self.pace: Pace | None = None
-        if contention is not None or share is not None:
+        self._programs: Programs | None = None
+        if programs:
+            self._executor = self._programs = Programs(platform, workload, contention, network)
+        elif contention is not None or share is not None:
             kind = CorePace if isinstance(contention, CoreContention) else ProcessorPace if contention else FreePace
             self.pace = kind(platform, workload, contention, np.ones(platform.n_cores) if share is None else share)
             self._executor = self.pace
@@ -272,10 +322,17 @@ class HostBackend(SimBackend):
         self._completions += [None] * len(jobs)
         if self.pace is not None:
             self.pace.add(jobs)
+        if self._programs is not None:
+            self._programs.add(jobs)
         return first
 
-    def done(self, job: int) -> float:
-        """Share of a running job that is done, 0..1."""
+    def done(self, job: int) -> tuple[int, float]:
+        """Steps that a running job has done, and the share of the present one that is, 0..1."""
+        if self._programs is not None:
+            return self._programs.done(job, self.cluster.now)
+        return 0, self._share_done(job)
+
+    def _share_done(self, job: int) -> float:
         now = self.cluster.now
         if self.pace is not None:
             return self.pace.done(job, now)

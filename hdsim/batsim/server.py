@@ -37,6 +37,7 @@ from hdsim.batsim.protocol import (
 )
 from hdsim.batsim.record import JobRow, Outcome, Record
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
+from hdsim.programs import parts_of, progress_of
 from hdsim.readers import RawJobs, raise_faults
 from hdsim.readers.batsim import jobs_of, read_document, to_batsim
 from hdsim.state import FinalState
@@ -44,6 +45,7 @@ from hdsim.workload import COLUMNS, Workload, is_json, load_workload
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
+    from hdsim.network import Network
     from hdsim.platform import Platform
 
 SCHEDULER = "the scheduler"
@@ -169,6 +171,7 @@ class Server:
         files: The workloads, named w0, w1 ... in this order.
         options: Settings.
         contention: Contention model, or None.
+        network: Network model, or None for messages that take no time of their own.
         events: External events, in order of time; None when the user has none to offer.
 
     Raises:
@@ -182,6 +185,7 @@ class Server:
         options: Options | None = None,
         *,
         contention: Contention | None = None,
+        network: Network | None = None,
         events: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self._hosts = hosts
@@ -201,7 +205,19 @@ class Server:
             if hosts.ruled:
                 share = np.ones(len(hosts))
         self.cluster = GrowingCluster(hosts.platform, workload)
-        self._backend = HostBackend(hosts.platform, workload, self.cluster, contention=contention, share=share)
+        self._programs = workload.has_programs or options.dynamic_jobs
+        if share is not None:
+            self._refuse_programs(workload)
+            self._programs = False
+        self._backend = HostBackend(
+            hosts.platform,
+            workload,
+            self.cluster,
+            contention=contention,
+            network=network,
+            share=share,
+            programs=self._programs,
+        )
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
         self.record = Record(len(hosts), self._describe, energy=options.energy)
         self.record.begin(hosts.initial)
@@ -238,6 +254,17 @@ class Server:
             "NOTIFY": self._notified,
         }
 
+    @staticmethod
+    def _refuse_programs(jobs: Workload) -> None:
+        """Raises a WorkloadError if a job has several steps or messages."""
+        if jobs.has_programs:
+            job = next(row for row, program in enumerate(jobs.program.tolist()) if program is not None)
+            raise WorkloadError(
+                f"job {jobs.job_id[job]}: profile '{jobs.profile[job]}' has several steps or messages, which do not go "
+                "with P-states (-E, or hosts that begin in another than 0); expected a delay or one computation",
+                where=jobs.source or None,
+            )
+
     def _join(self, files: Sequence[JobFile]) -> Workload:
         """One workload of all files, in order of submission, in the clock of the files."""
         if not files:
@@ -250,7 +277,7 @@ class Server:
             for key, column in jobs.columns.items():
                 columns.setdefault(key, []).append(column)
             used = dict.fromkeys(jobs.columns["profile"].tolist())
-            self._profiles[name] = {profile: jobs.profiles[profile] for profile in used}
+            self._profiles[name] = parts_of(used, jobs.profiles)
             origins += [(name, document) for document in file.content["jobs"]]
         joined: dict[str, Any] = {key: np.concatenate(parts) for key, parts in columns.items()}
         order = np.argsort(joined["submission_time"], kind="stable")
@@ -512,8 +539,8 @@ class Server:
             if self.cluster.state[job] in _ENDS:
                 continue
             self.cluster.kill(job)
-            share = self._backend.done(job)
-            progress[job_id] = {"profile_name": self._documents[job]["profile"], "progress": share}
+            profiles = self._profiles[split_job_id(job_id)[0]]
+            progress[job_id] = progress_of(self._documents[job]["profile"], profiles, *self._backend.done(job))
         if progress:
             self._kills.append((job_ids, progress))
         else:
@@ -591,6 +618,8 @@ class Server:
         raise_faults(raw.errors, job_id)
         columns: dict[str, Any] = {key: column for key, column in raw.columns.items() if key in COLUMNS}
         workload = Workload.from_columns(**columns, source=job_id)
+        if not self._programs:
+            self._refuse_programs(workload)
         job = self._backend.add(workload)
         self._row[job_id] = job
         self._ids.append(job_id)

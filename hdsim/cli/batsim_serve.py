@@ -33,6 +33,7 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--enable-profile-reuse", is_flag=True, help="Tell the scheduler so; hdsim never forgets a profile.")
 @click.option("--forward-profiles-on-submission", is_flag=True, help="Send each job's profile with its submission.")
 @click.option("--contention", default="none", show_default=True, help="Contention model, as in hdsim run.")
+@click.option("--network", default="none", show_default=True, help="Network model, as in hdsim run.")
 @click.option("--batsim-energy", is_flag=True, help="With -E: count energy as SimGrid does, with its error.")
 @click.option("--one-event-per-message", is_flag=True, help="Never send two events at once.")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds each reply may take.")
@@ -53,6 +54,7 @@ def batsim_serve(
     enable_profile_reuse: bool,
     forward_profiles_on_submission: bool,
     contention: str,
+    network: str,
     batsim_energy: bool,
     one_event_per_message: bool,
     timeout: float,
@@ -71,7 +73,7 @@ def batsim_serve(
     from hdsim.batsim.hosts import hosts_of, load_hosts
     from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_events, read_jobs
     from hdsim.platform import load_platform
-    from hdsim.replay import make_contention
+    from hdsim.replay import make_contention, make_network
     from hdsim.resources import resolve
 
     if timeout <= 0:
@@ -103,6 +105,7 @@ def batsim_serve(
             one_event=one_event_per_message,
         ),
         contention=make_contention(contention, hosts.platform),
+        network=make_network(network, hosts.platform),
         events=None if events is None else read_events(events),
     )
     # Killed politely, the command writes what it has, as it does when interrupted.
