@@ -290,10 +290,10 @@ def test_the_shipped_platform(root: Path) -> None:
     platform = hdsim.load_platform(root / "platforms" / "accelerated.json")
     assert (platform.n_cpu_cores, platform.n_gpus) == (288, 24)
     rng = np.random.default_rng(1)
-    jobs = 300
+    jobs = 120
     gpus = rng.choice([0, 0, 1, 2, 4, 8], jobs)
     workload = Workload.from_columns(
-        submission_time=np.sort(rng.uniform(0, 20_000, jobs)),
+        submission_time=np.sort(rng.uniform(0, 8_000, jobs)),
         runtime=rng.uniform(10, 2000, jobs),
         requested_cores=np.where(gpus > 0, 4 * gpus, rng.integers(1, 64, jobs)),
         requested_gpus=gpus,
