@@ -36,16 +36,18 @@ class Demand:
     Attributes:
         uses: For each resource in use: (resource, usage at rate 1, slope). The slope is the rate per level of the
             resource: what the claim there gets when a claim of share 1 gets 1.
-        others: For each resource in use: the other ones.
+        entries: For each resource in use: (resource, (usage at rate 1, the other resources)).
         slope: The one slope that holds for each of its resources, 0 where they differ.
         peak: Rate that the resources allow to an activity alone in the system; inf without resources.
     """
 
-    __slots__ = ("others", "peak", "slope", "uses")
+    __slots__ = ("entries", "peak", "slope", "uses")
 
     def __init__(self, uses: tuple[tuple[int, float, float], ...], peak: float) -> None:
         self.uses = uses
-        self.others = [tuple([other for other, _, _ in uses if other != resource]) for resource, _, _ in uses]
+        self.entries = tuple(
+            [(resource, (usage, tuple([use[0] for use in uses if use[0] != resource]))) for resource, usage, _ in uses]
+        )
         slopes = {slope for _, _, slope in uses}
         self.slope = slopes.pop() if len(slopes) == 1 else 0.0 if slopes else 1.0
         self.peak = peak
@@ -142,9 +144,9 @@ class MaxMin:
         """
         activity = Activity(owner, demand, bound)
         limit, touched, wanted, users = activity.limit, self._touched, self._wanted, self._users
-        for (resource, usage, _), others in zip(activity.uses, demand.others, strict=True):
-            users[resource][activity] = (usage, others)
-            wanted[resource] += usage * limit
+        for resource, entry in demand.entries:
+            users[resource][activity] = entry
+            wanted[resource] += entry[0] * limit
             touched[resource] = None
         self._new[activity] = None
         self._uneven += not activity.slope
