@@ -26,6 +26,7 @@ SIZES = {  # cores, processors, nodes, clusters, processor types
     "homogeneous_256": (256, 64, 64, 1, 1),
     "teaching": (16, 4, 2, 1, 2),
     "eight_nodes": (64, 8, 8, 1, 1),
+    "sixteen_nodes": (256, 32, 16, 1, 1),
     "accelerated": (312, 42, 9, 1, 2),
 }
 HDEEPRM = ("learning", "das2", "gaia", "pik", "ricc", "mc2")
