@@ -22,7 +22,7 @@ from hdsim.decisions.task import ACTIONS, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.objectives import OBJECTIVES
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.errors import ConfigError
+from hdsim.errors import BackendError, ConfigError
 
 KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
 RATES = ["avg_job_slowdown", "avg_job_completion", "avg_utilization", "makespan", "energy_consumption"]
@@ -438,3 +438,65 @@ def test_every_objective_runs_with_every_action_it_is_for() -> None:
             player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))
             while not player.over:
                 assert np.isfinite(player.step())
+
+
+# Shared memory
+
+
+@pytest.mark.parametrize("observation", ["jobs", "graph"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_environments_in_several_processes_are_those_in_one(workers: int, observation: str) -> None:
+    settings = {
+        "platform": PLATFORM, "workload": workload(1, 60), "jobs": 8, "action": "job", "observation": observation,
+        "queue_size": 6,
+    }  # fmt: skip
+    vector = gymnasium.make_vec(
+        "hdsim/Scheduling-v0", num_envs=5, vectorization_mode="vector_entry_point", workers=workers, **settings
+    )
+    singles = [SchedulingEnv(**settings) for _ in range(5)]
+    try:
+        assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        observed, info = vector.reset(seed=7)
+        seen = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
+        over = [False] * 5
+        ends = 0
+        for _ in range(40):
+            assert vector.observation_space.contains(observed)
+            actions = []
+            for i, (single, told) in enumerate(seen):
+                for name, array in single.items() if isinstance(single, dict) else [("", single)]:
+                    assert np.array_equal(observed[name][i] if name else observed[i], array)
+                assert np.array_equal(info["action_mask"][i], told["action_mask"])
+                actions.append(int(told["action_mask"].argmax()))
+            observed, rewards, terminated, truncated, info = vector.step(np.array(actions))
+            for i, env in enumerate(singles):
+                if over[i]:
+                    seen[i], reward, over[i] = env.reset(), 0.0, False
+                else:
+                    single, reward, over[i], _, told = env.step(actions[i])
+                    seen[i] = single, told
+                assert (rewards[i], terminated[i], truncated[i]) == (reward, over[i], False)
+                if over[i]:
+                    ends += 1
+                    assert info["_metrics"][i]
+                    assert info["metrics"]["makespan"][i] == seen[i][1]["metrics"]["makespan"]
+        assert ends > 5
+    finally:
+        vector.close()
+
+
+def test_a_fault_in_a_process_is_told() -> None:
+    vector = gymnasium.make_vec(
+        "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
+        platform=PLATFORM, workload=workload(),
+    )  # fmt: skip
+    try:
+        vector.reset(seed=0)
+        with pytest.raises(ConfigError, match="expected the key workload"):
+            vector._others[0].begin(1, [None], {"seed": 1})
+            vector._others[0].outcome()
+        vector._others[0]._process.kill()
+        with pytest.raises(BackendError, match="died with status -9"):
+            vector.step(np.zeros(2, int))
+    finally:
+        vector.close()

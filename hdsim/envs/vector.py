@@ -267,7 +267,7 @@ def _layout(environment: SchedulingEnv, num_envs: int) -> dict[str, tuple[tuple[
     space = environment.observation_space
     seen = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     layout: dict[str, tuple[tuple[int, ...], Any]] = {
-        f"obs:{name}": ((num_envs, *one.shape), one.dtype) for name, one in seen.items()
+        f"obs:{name}": ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
     }
     layout["action_mask"] = ((num_envs, environment.n_actions), np.bool_)
     layout["action"] = ((num_envs,), np.int64)
