@@ -23,7 +23,6 @@ LAYERS = (
     ("generators",),
     ("cores", "contention", "network", "failures"),
     ("state",),
-    ("sharing",),
     ("policies", "progress", "execution", "agent"),
     ("decisions",),
     ("engine", "failing", "strict"),
