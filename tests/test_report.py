@@ -31,7 +31,9 @@ from hdsim.resources import resolve
 from hdsim.rundir import Run, RunDirectory
 
 OVER_TIME = {"utilization", "queue", "power", "oversubscribed_processors", "progress"}
-DISTRIBUTIONS = {"waiting_time", "bounded_slowdown"}
+DISTRIBUTIONS = {"waiting_time", "bounded_slowdown", "slowdown_factor"}
+#: Plots that only runs with contention have.
+OF_CONTENTION = {"oversubscribed_processors", "slowdown_factor"}
 SPANS = {"oversubscription"}
 
 # Uses the page as a reader does: every view, every plot under the pointer, a zoom, the way back.
@@ -271,11 +273,40 @@ def test_two_thousand_jobs_are_drawn_one_by_one(tmp_path: Path, visit: Callable[
     assert seen["ranges"]["waiting_time"][0] == 0
 
 
+def programs(path: Path) -> Run:
+    """BSP jobs that slow each other down on processors and on links."""
+    platform = hdsim.Platform.homogeneous(
+        nodes=4, cores_per_node=4, mem_bw=20.0, bandwidth="1GBps", processors_per_node=2, name="small"
+    )
+    profile = {"type": "bsp", "supersteps": 9, "com": 5e7, "pattern": "ring", "mem_bw": 15, "l": 0.01}
+    profiles = {f"p{size}": profile | {"cpu": [1e10 + 1e9 * task for task in range(size)]} for size in (3, 6)}
+    jobs = [{"id": i, "subtime": 2 * i, "res": 3 + 3 * (i % 2), "profile": f"p{3 + 3 * (i % 2)}"} for i in range(12)]
+    file = path.with_suffix(".json")
+    file.write_text(json.dumps({"nb_res": 16, "jobs": jobs, "profiles": profiles}))
+    workload = hdsim.load_workload(file, platform=platform, memory_bandwidth="trace")
+    return recorded(path, platform, workload, "fcfs-spread", contention="fair_share", network="fluid")
+
+
+def test_jobs_with_programs(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    run = programs(tmp_path / "run")
+    plots = OVER_TIME | DISTRIBUTIONS | {"contention", "communication", "barriers"}
+    page = visit(render(run))
+    checked(page, plots, {"gantt_cores"} | SPANS)
+    legend = page.page.get_element_by_id("barriers").find_class("legendtext")
+    assert {entry.text for entry in legend} == {"messages", "barriers"}
+    assert "Cores' worth of speed" in page.text()
+    seen = json.loads(visit(render(run), VISITOR).page.get_element_by_id("seen").text)
+    assert seen["views"]["slowdown_factor_by_size"] == "true"
+    for key in ("contention", "communication", "slowdown_factor", "slowdown_factor_by_size", "barriers"):
+        assert any(re.search(r"\d", tip) for tip in seen["tips"][key])
+    assert seen["ranges"]["contention"] == pytest.approx([run.end_time * 0.25, run.end_time * 0.5])
+
+
 def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = ten_thousand(tmp_path / "run")
     content = render(run)
     page = visit(content, VISITOR)
-    checked(page, (OVER_TIME | DISTRIBUTIONS) - {"oversubscribed_processors"}, {"occupancy"})
+    checked(page, (OVER_TIME | DISTRIBUTIONS) - OF_CONTENTION, {"occupancy"})
     assert "by groups of 3 nodes at most" in page.text()
     seen = json.loads(page.page.get_element_by_id("seen").text)
     assert any(re.match(r"nodes \d+ to \d+", tip) for tip in seen["tips"]["occupancy"])
@@ -388,7 +419,9 @@ def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
     for family in ("waiting time", "turnaround time", "slowdown", "bounded slowdown"):
         assert len(rows[family]) == 6
         assert rows[family][-1].text_content() == metrics.unit(f"mean_{family.replace(' ', '_')}")
-    alone = [name for name in run.metrics if name.partition("_")[0] not in ("mean", "median", "p95", "p99", "max")]
+    # A mean without its median stands alone.
+    families = {name.removeprefix("median_") for name in run.metrics if name.startswith("median_")}
+    alone = [name for name in run.metrics if name.partition("_")[2] not in families]
     assert len(page.xpath("//dl[@class='numbers']//dt")) == len(alone)
 
 
@@ -440,12 +473,13 @@ def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     assert {str(path.relative_to(tmp_path)) for path in files.values()} == set(done.stdout.split())
     assert set(files) == OVER_TIME | DISTRIBUTIONS | {
         "gantt_cores", "gantt_nodes", "occupancy", "oversubscription", "oversubscription_shares", "overview",
+        "slowdown_factor_by_size",
     }  # fmt: skip
     for path in files.values():
         if kind == "png":
             assert colors(matplotlib.image.imread(path)) > 10, path.name
         else:
-            assert b"Time" in path.read_bytes() or path.stem in DISTRIBUTIONS
+            assert b"Time" in path.read_bytes() or path.stem.removesuffix("_by_size") in DISTRIBUTIONS
     assert not (tmp_path / "run/report.html").exists()
 
 
