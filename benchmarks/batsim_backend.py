@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from yardstick import rounds
+from yardstick import round_trip_seconds, rounds
 
 import hdsim
 from hdsim.batsim.backend import Settings, run
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--agents", nargs="*", default=["fcfs", "sjf", "easy"])
     arguments = parser.parse_args()
+    print(f"a message and its reply over bare ZeroMQ sockets: {round_trip_seconds() * 1e3:.3f} ms of CPU on one side")
     workload = lublin.generate(arguments.jobs, seed=1, cores=256)
     workload = workload.replaced(runtime=np.maximum(workload.runtime, 1.0), fixed_duration=True)
     for energy in (False, True):

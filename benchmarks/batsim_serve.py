@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from yardstick import rounds
+from yardstick import round_trip_seconds, rounds
 
 from hdsim import Platform
 from hdsim.batsim.hosts import hosts_of
@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    print(f"a message and its reply over bare ZeroMQ sockets: {round_trip_seconds() * 1e3:.3f} ms of CPU on one side")
     for name, options in {"batsim-serve": Options(), "batsim-serve -E": Options(energy=True)}.items():
         with tempfile.TemporaryDirectory() as folder:
             measured = rounds(partial(measure, arguments.jobs, options, Path(folder)), arguments.rounds)

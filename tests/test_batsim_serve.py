@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import gzip
 import io
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdsim
@@ -913,6 +914,46 @@ def test_contract(seed: int, file: JobFile, energy: bool, one_event: bool) -> No
             assert lasted == pytest.approx(row.walltime)
         else:
             assert f"w0!{row.job_id}" in scheduler.killed
+
+
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from([[], {}, [{}], "w0!1"]),
+)
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+@pytest.mark.parametrize("name", ["transcript", "transcript-easy"])
+def test_spoilt_replies_end_in_one_error(shared_data: Path, name: str, data: st.DataObject) -> None:
+    """Any part of a recorded reply exchanged for something else is carried out or refused, and never trips hdsim."""
+    server, lines = recorded_server(shared_data, name)
+    replies = [line["msg"] for line in lines if line["dir"] != "batsim->scheduler"]
+    spoilt = data.draw(st.integers(0, len(replies) - 1))
+    for reply in replies[:spoilt]:
+        server.answer(json.dumps(reply))
+    place = reply = copy.deepcopy(replies[spoilt])
+    while keys := list(place) if isinstance(place, dict) else list(range(len(place))):
+        key = data.draw(st.sampled_from(keys))
+        if isinstance(place[key], dict | list) and data.draw(st.booleans()):
+            place = place[key]
+            continue
+        if data.draw(st.booleans()):
+            del place[key]
+        else:
+            place[key] = data.draw(values)
+        break
+    try:
+        message = server.answer(json.dumps(reply))
+        assert message is None or parse_message(message, FROM_BATSIM, sender="hdsim")
+        server.cluster.cores.check(list(server.cluster.running.values()))
+    except BackendError as error:
+        assert str(error).startswith("the scheduler")
+        assert "\n" not in str(error)
 
 
 # Real schedulers
