@@ -3,6 +3,7 @@
 The names below are loaded on first use, so that importing the package costs nothing.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,21 @@ _HOME = {
 __all__ = ["Agent", "Platform", "Result", "Workload", "load_platform", "load_workload", "simulate"]
 
 
+def _register_environment() -> None:
+    """Makes ``hdsim/Scheduling-v0`` known to Gymnasium, as soon as somebody uses both."""
+    if "gymnasium" in sys.modules:
+        import_module("hdsim.envs")
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'hdsim' has no attribute '{name}'")
+    _register_environment()
     return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOME])
+
+
+_register_environment()
