@@ -10,7 +10,7 @@ import pytest
 from hdsim.agent import make_agent
 from hdsim.cli.config import RULES, Composer, Rule, run_name
 from hdsim.errors import ConfigError
-from hdsim.replay import make_contention
+from hdsim.replay import make_contention, make_failures
 from hdsim.resources import bundled, folder, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +52,17 @@ def test_every_bundled_platform_is_an_option() -> None:
 def test_every_workload_option_names_a_workload(composer: Composer, name: str) -> None:
     config = compose(composer, f"workload={name}")
     assert resolve("workloads", config["workload"]["path"]).is_file()
+
+
+@pytest.mark.parametrize("name", [name for name in options("failures") if name != "custom"])
+def test_every_option_of_failures_can_be_made(composer: Composer, tmp_path: Path, name: str) -> None:
+    from hdsim import Platform
+
+    trace = tmp_path / "outages.csv"
+    trace.write_text("node,down,up\n")
+    more = [f"failures.file={trace}"] if name == "trace" else []
+    model = make_failures(compose(composer, f"failures={name}", *more)["failures"], Platform.homogeneous(2, 4))
+    assert (model is None) == (name == "none")
 
 
 @pytest.mark.parametrize("name", [name for name in options("contention") if name != "custom"])

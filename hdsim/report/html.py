@@ -163,6 +163,7 @@ def _header(run: Run) -> str:
         "Workload": f"{source}: {jobs:,} jobs" + _slice(about),
         "Contention": _component(config.get("contention")),
         "Network": _component(config.get("network")),
+        "Failures": _component(config.get("failures")),
         "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
         "Simulated": duration(run.end_time),
         "Started": str(manifest.get("start", "–")).replace("T", " ").replace("+00:00", " UTC"),
