@@ -46,11 +46,13 @@ class ActorCriticAgent(LearningAgent):
     def build(self, shapes: Shapes) -> None:
         """Policy (actor) and value (critic), RMSprop, and an empty rollout."""
         self.any_size = by_rows(shapes)
-        self.network = nn.ModuleDict(
-            {"actor": scorer(shapes, self.hidden, self.kernel), "critic": valuer(shapes, self.hidden, self.kernel)}
-        ).to(self.torch_device)
+        self.network = nn.ModuleDict(self.networks(shapes)).to(self.torch_device)
         self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=self.learning_rate, alpha=0.99, eps=1e-5)
         self.rollout: list[dict[str, Any]] = []
+
+    def networks(self, shapes: Shapes) -> dict[str, nn.Module]:
+        """Policy and value."""
+        return {"actor": scorer(shapes, self.hidden, self.kernel), "critic": valuer(shapes, self.hidden, self.kernel)}
 
     # ---- choosing
 

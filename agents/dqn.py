@@ -67,12 +67,16 @@ class DQNAgent(LearningAgent):
     def build(self, shapes: Shapes) -> None:
         """The network, its target network, Adam and an empty buffer."""
         self.any_size = by_rows(shapes)
-        self.network = scorer(shapes, self.hidden, self.kernel, gain=1.0).to(self.torch_device)
+        self.network = self.value_network(shapes).to(self.torch_device)
         self.target = deepcopy(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, self.gamma, self.n_step)
         self.epsilon = self.start_e
         self.steps = 0
+
+    def value_network(self, shapes: Shapes) -> nn.Module:
+        """What estimates the value Q of every action."""
+        return scorer(shapes, self.hidden, self.kernel, gain=1.0)
 
     # ---- choosing
 

@@ -1,0 +1,47 @@
+"""Advantage actor-critic on graphs: :mod:`hdsim.agents.actor_critic` with graph convolutions.
+
+Policy and value look at the cluster as a graph of jobs, nodes, processors and links
+(:class:`hdsim.decisions.graph.Graph`). The policy scores every node (or queued job) to choose, or, for actions that
+choose neither, the mean over all vertices; the value always comes from that mean, as in the Kubernetes scheduler that
+hdsim's `node` task comes from. The weights fit every platform and queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from hdsim.agents.actor_critic import ActorCriticAgent
+from hdsim.learning import Shapes, widths
+from hdsim.training.graphs import OnGraphs, graph_scorer, graph_valuer
+
+
+@dataclass(eq=False, kw_only=True)
+class GNNActorCriticAgent(OnGraphs, ActorCriticAgent):
+    """GNN-A2C: policy gradient with a learned value, both from the graph of the cluster.
+
+    Args:
+        num_envs: Environments stepped together.
+        num_steps: Steps of each of them in an update.
+        learning_rate: Of RMSprop.
+        gamma: Discount factor.
+        ent_coef: Weight of the entropy bonus.
+        vf_coef: Weight of the value's loss.
+        max_grad_norm: Gradients are scaled down to this norm.
+        convolutions: Widths of the graph convolutions.
+        kernel: Widths of the hidden layers of the perceptron that scores every job or node.
+        hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
+    """
+
+    convolutions: Sequence[int] = widths(32, 32)
+    hidden: Sequence[int] = widths(64)
+    kernel: Sequence[int] = widths(32)
+
+    def networks(self, shapes: Shapes) -> dict[str, nn.Module]:
+        """See :class:`ActorCriticAgent`."""
+        return {
+            "actor": graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden),
+            "critic": graph_valuer(shapes, self.convolutions, self.hidden),
+        }

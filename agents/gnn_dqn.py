@@ -1,0 +1,52 @@
+"""Deep Q-learning on graphs: :mod:`hdsim.agents.dqn` with values from graph convolutions.
+
+After the Kubernetes scheduler that hdsim's `node` task comes from, and with its defaults: graph convolutions over
+machines and what links them, then a value for every node (or queued job) to choose, or, for actions that choose
+neither, values from the mean over all vertices. That scheduler's graph has its control plane and workers; hdsim's has
+vertices for jobs, nodes, processors and links (:class:`hdsim.decisions.graph.Graph`). The weights fit every platform
+and queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from hdsim.agents.dqn import DQNAgent
+from hdsim.learning import Shapes, widths
+from hdsim.training.graphs import OnGraphs, graph_scorer
+
+
+@dataclass(eq=False, kw_only=True)
+class GNNDQNAgent(OnGraphs, DQNAgent):
+    """GNN-DQN: learns the value of every node, job or other action from the graph of the cluster.
+
+    Args:
+        num_envs: Environments stepped together.
+        learning_rate: Of Adam.
+        gamma: Discount factor.
+        buffer_size: Transitions kept for replay.
+        batch_size: Transitions of an update.
+        learning_starts: Steps before the first update.
+        train_frequency: Steps between two updates.
+        target_network_frequency: Steps between two copies of the network to the target network.
+        start_e: Share of random actions (epsilon) at first ...
+        end_e: ... and in the end;
+        decay_e: factor it shrinks by at every step.
+        double: Choose the next action by the network and value it by the target network.
+        n_step: Rewards summed up before the value of what follows is asked for.
+        max_grad_norm: Gradients are scaled down to this norm.
+        convolutions: Widths of the graph convolutions.
+        kernel: Widths of the hidden layers of the perceptron that scores every job or node.
+        hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
+    """
+
+    convolutions: Sequence[int] = widths(32, 32)
+    hidden: Sequence[int] = widths(64)
+    kernel: Sequence[int] = widths(32)
+
+    def value_network(self, shapes: Shapes) -> nn.Module:
+        """See :class:`DQNAgent`."""
+        return graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden, gain=1.0)
