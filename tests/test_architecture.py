@@ -50,6 +50,7 @@ HEAVY = {
     "generators": {"scipy"},
     "envs": {"gymnasium"},
     "training": {"torch", "tqdm"},
+    "training/graphs.py": {"torch_geometric"},
 }
 NEVER = {"torch", "zmq", "kubernetes", "gymnasium", "tensorboard", "ray"}
 

@@ -1,0 +1,233 @@
+"""Algorithms of Stable-Baselines3 and sb3-contrib as agents (Raffin et al., JMLR 2021).
+
+hdsim's training loop collects the experience, so that its records, evaluations and checkpoints are the same for all
+agents; networks, buffers and updates are the library's own. Only MaskablePPO knows masks while it learns. The others
+sample as if every action were legal (the environment plays the first legal one instead), and are held to the mask when
+they are evaluated. A checkpoint has the weights as safetensors and the settings as JSON; the zip files of the library,
+which hold pickled parts, are neither written nor read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, whole
+
+#: Algorithms and the packages they are in.
+ALGORITHMS = {
+    "MaskablePPO": "sb3_contrib",
+    "PPO": "stable_baselines3",
+    "A2C": "stable_baselines3",
+    "DQN": "stable_baselines3",
+}
+#: What hdsim says itself when it makes an algorithm.
+_GIVEN = {"policy", "env", "gamma", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model"}
+#: What the library's log has besides losses.
+_NO_LOSS = {"n_updates", "learning_rate", "clip_range", "explained_variance"}
+
+
+@dataclass(eq=False, kw_only=True)
+class SB3Agent(LearningAgent):
+    """An algorithm of Stable-Baselines3.
+
+    Args:
+        num_envs: Environments stepped together.
+        algo: MaskablePPO, PPO, A2C or DQN.
+        gamma: Discount factor.
+        total_steps: Steps of all environments after which what shrinks over a training (DQN's exploration) is done.
+        options: Further arguments of the algorithm's constructor under their names there, such as
+            ``{n_steps: 256, learning_rate: 0.001, policy_kwargs: {net_arch: [64, 64]}}``.
+    """
+
+    weights = ("policy",)
+    progress = ("optimizer", "buffer", "counters", "starts")
+
+    num_envs: int = whole(8)
+    algo: str = "MaskablePPO"
+    gamma: float = number(0.99, high=1)
+    total_steps: int = whole(100_000)
+    options: Mapping[str, Any] | None = None
+
+    def build(self, shapes: Shapes) -> None:
+        """Makes the algorithm with its policy, optimizer and empty buffer.
+
+        Raises:
+            ConfigError: The library is missing, or does not know the algorithm or its options.
+        """
+        if isinstance(shapes.observation, dict):
+            raise ConfigError(
+                "expected an observation of one array such as minimal or jobs for this agent, got several",
+                where="env.observation",
+            )
+        self._off_policy = self.algo == "DQN"
+        model = self.model = self._make(shapes)
+        self.policy, self.optimizer = model.policy, model.policy.optimizer
+        self.policy.set_training_mode(False)
+        self.buffer = _Kept(model.replay_buffer if self._off_policy else model.rollout_buffer)
+        self.counters = _Kept(model)
+        self.starts = np.ones(self.num_envs, bool)  # whether the next step is the first of its episode
+
+    def _make(self, shapes: Shapes) -> Any:
+        if self.algo not in ALGORITHMS:
+            raise ConfigError(
+                f"expected one of {', '.join(ALGORITHMS)}, got '{self.algo}'{nearest(str(self.algo), ALGORITHMS)}",
+                where="agent.algo",
+            )
+        algorithm = getattr(_package(ALGORITHMS[self.algo]), self.algo)
+        options = dict(self.options or {})
+        allowed = [name for name in inspect.signature(algorithm).parameters if name not in _GIVEN]
+        for name in options:
+            if name not in allowed:
+                raise ConfigError(
+                    f"unknown option of {self.algo}{nearest(name, allowed)}; allowed: {', '.join(allowed)}",
+                    where=f"agent.options.{name}",
+                )
+        library = _package("stable_baselines3.common.vec_env")
+        stage = library.DummyVecEnv([lambda: _Spaces(shapes)] * self.num_envs)
+        try:
+            model = algorithm("MlpPolicy", stage, gamma=self.gamma, device=self.torch_device, **options)
+        except (TypeError, ValueError, AssertionError) as error:
+            raise ConfigError(f"{self.algo} does not take these: {error}", where="agent.options") from None
+        model.set_logger(_package("stable_baselines3.common.logger").Logger(None, []))
+        return model
+
+    # ---- choosing
+
+    @torch.no_grad()
+    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """Those of the policy among the legal actions; DQN takes the best of them."""
+        if self._off_policy:
+            values = self.policy.q_net(self.tensors(observations)).cpu().numpy()
+            return np.eye(masks.shape[1])[np.where(masks, values, -np.inf).argmax(axis=1)]
+        legal = self._distribution(observations, masks).probs.double().cpu().numpy() * masks
+        # A policy that knows no masks may have given all to illegal actions.
+        legal += masks * (legal.sum(axis=1, keepdims=True) == 0)
+        return legal / legal.sum(axis=1, keepdims=True)
+
+    @torch.no_grad()
+    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """Draws from the policy; DQN's is epsilon-greedy."""
+        if self._off_policy:
+            greedy, uniform = self.probabilities(observations, masks), masks / masks.sum(axis=1, keepdims=True)
+            epsilon = self.model.exploration_rate
+            return draw(epsilon * uniform + (1 - epsilon) * greedy, self.rng)
+        distribution = self._distribution(observations, masks)
+        actions = draw(distribution.probs.double().cpu().numpy(), self.rng)
+        self._log_probs = distribution.log_prob(self.tensors(actions))
+        self._values = self.policy.predict_values(self.tensors(observations))
+        return actions
+
+    def _distribution(self, observations: Any, masks: np.ndarray) -> torch.distributions.Categorical:
+        more = {"action_masks": masks} if self.algo == "MaskablePPO" else {}
+        return self.policy.get_distribution(self.tensors(observations), **more).distribution
+
+    # ---- learning
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Adds a step to the library's buffer, and calls for an update when the library would."""
+        model, over = self.model, step.terminated | step.truncated
+        model.num_timesteps += len(over)
+        model._current_progress_remaining = max(0.0, 1 - model.num_timesteps / self.total_steps)
+        due = self._store(step, over) if self._off_policy else self._roll(step, over)
+        self.starts = over
+        if due is None:
+            return {}
+        with _seeded(int(self.rng.integers(2**32))):
+            model.train(**due)
+        self.policy.set_training_mode(False)
+        if not self._off_policy:
+            model.rollout_buffer.reset()
+        log = {name.rpartition("/")[2]: value for name, value in model.logger.name_to_value.items()}
+        model.logger.name_to_value.clear()
+        return {name: float(value) for name, value in log.items() if name not in _NO_LOSS and np.isfinite(value)}
+
+    @torch.no_grad()
+    def _roll(self, step: Transitions, over: np.ndarray) -> dict[str, Any] | None:
+        """Adds to a rollout; returns the arguments of an update when it is full."""
+        buffer = self.model.rollout_buffer
+        rewards = step.rewards.astype(np.float32)
+        following = self.policy.predict_values(self.tensors(step.next_observations))
+        if step.truncated.any():
+            rewards += self.gamma * step.truncated * following.flatten().cpu().numpy()
+        masks = {"action_masks": step.masks} if self.algo == "MaskablePPO" else {}
+        buffer.add(
+            step.observations, step.actions, rewards, self.starts, self._values, self._log_probs, **masks
+        )  # fmt: skip
+        if not buffer.full:
+            return None
+        buffer.compute_returns_and_advantage(following, over)
+        return {}
+
+    def _store(self, step: Transitions, over: np.ndarray) -> dict[str, Any] | None:
+        """Adds to the replay buffer; returns the arguments of an update every so many steps."""
+        model = self.model
+        infos = [{"TimeLimit.truncated": bool(cut)} for cut in step.truncated]
+        model.replay_buffer.add(
+            step.observations, step.next_observations, step.actions[:, None], step.rewards, over, infos
+        )
+        model._on_step()
+        if model.num_timesteps <= model.learning_starts or model._n_calls % model.train_freq.frequency:
+            return None
+        every = model.gradient_steps if model.gradient_steps >= 0 else model.train_freq.frequency * self.num_envs
+        return {"batch_size": model.batch_size, "gradient_steps": every} if every else None
+
+
+class _Spaces(gymnasium.Env[Any, Any]):
+    """All that an algorithm asks of an environment it never steps."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.observation_space = spaces.Box(0, 1, shapes.observation)
+        self.action_space = spaces.Discrete(shapes.actions)
+
+
+class _Kept:
+    """Numbers and arrays among the attributes of an object of the library, for a checkpoint."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of a replay buffer as much as has been filled."""
+        owner = self._owner
+        filled = getattr(owner, "pos", None) if not getattr(owner, "full", True) else None
+        kept = {name: value for name, value in vars(owner).items() if isinstance(value, np.ndarray | int | float)}
+        return {name: value[:filled] if isinstance(value, np.ndarray) else value for name, value in kept.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes them back."""
+        for name, value in state.items():
+            if isinstance(value, np.ndarray):
+                getattr(self._owner, name)[: len(value)] = value
+            else:
+                setattr(self._owner, name, value)
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"expected the packages of the extra rl, {error.name} missing: pip install 'hdsim[rl]'", where="agent"
+        ) from None
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """NumPy's global generator, from which the library draws its batches, seeded for a while."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
