@@ -46,16 +46,17 @@ def event_seconds(contention: str, running: int, events: int) -> float:
         assert model is not None
         progress = make_progress(platform, workload, model)
         for core, placement in enumerate(placements):
-            progress.start(core, placement)
+            progress.start(core, placement, 0.0)
         retimed = sum(1 for _ in progress.settle(0.0))
         assert retimed == running
         holder = list(range(running))
         begin = time.process_time()
         for event, core in enumerate(cores):
-            progress.end(holder[core], placements[core])
+            now = float(event + 1)
+            progress.end(holder[core], now)
             holder[core] = running + event
-            progress.start(running + event, placements[core])
-            for _ in progress.settle(float(event + 1)):
+            progress.start(running + event, placements[core], now)
+            for _ in progress.settle(now):
                 pass
         best = min(best, time.process_time() - begin)
     return best / events

@@ -80,8 +80,8 @@ class _Course:
     """A running job on its way through its program."""
 
     __slots__ = (
-        "announced", "begun", "date", "entered", "exchanges", "index", "job", "kind", "left", "nodes", "parts", "phase",
-        "placement", "rate", "seconds", "since", "step", "steps", "tasks", "work_parts",
+        "alone", "announced", "begun", "date", "entered", "exchanges", "index", "job", "kind", "left", "nodes", "parts",
+        "phase", "placement", "rate", "seconds", "since", "step", "steps", "tasks", "work_parts",
     )  # fmt: skip
 
     def __init__(self, job: int, placement: Placement, steps: tuple[Step, ...], index: int) -> None:
@@ -110,6 +110,8 @@ class _Course:
         #: Parts by step, messages by pattern: most programs repeat one step.
         self.work_parts: dict[Step, tuple[list[_Part], float]] = {}
         self.exchanges: dict[Pattern, Phase] = {}
+        #: s that a step takes undisturbed.
+        self.alone: dict[Step, float] = {}
 
 
 class Accounts:
@@ -171,6 +173,8 @@ class Execution:
         self._crowded = [False] * platform.n_processors
         self._touched: dict[int, None] = {}
         self._news: dict[_Course, None] = {}
+        # The network has been told something since it was last settled.
+        self._sent = False
         # Jobs called before their date, which has moved since it was told.
         self._early: list[_Course] = []
 
@@ -203,6 +207,7 @@ class Execution:
         elif phase == _WAITING:
             self._exchanged(course, now)
         elif phase != _OVER and self._network is not None:
+            self._sent = True
             if not self._network.advance(job, now):
                 return False
             if phase == _EXCHANGING:
@@ -232,6 +237,7 @@ class Execution:
         if course.phase != _OVER:
             accounts.uncontended[job] += min(now - course.entered, self._alone(course))
         if self._network is not None and course.phase in (_EXCHANGING, _TOGETHER):
+            self._sent = True
             self._network.end(job, now)
         self._leave_processors(course, now)
 
@@ -279,7 +285,8 @@ class Execution:
                 if math.isnan(course.announced) and self._courses.get(course.job) is course:
                     course.announced = course.date
                     yield course.job, course.date
-        if self._network is not None:
+        if self._network is not None and self._sent:
+            self._sent = False
             for key, seconds in self._network.settle(now):
                 yield key, now + seconds  # type: ignore[misc]
 
@@ -296,6 +303,7 @@ class Execution:
                 return
             course.parts, course.seconds = [], 0.0
             if course.kind == _PARALLEL and step.pattern is not None and self._network is not None:
+                self._sent = True
                 self._network.start_parallel(course.job, 0.0, self._messages(course, step), now)
                 course.phase = _TOGETHER
                 return
@@ -317,6 +325,7 @@ class Execution:
         course.parts, course.seconds = known
         together = course.kind != _SUPERSTEP
         model = self._model
+        slowed = 0.0
         for part in course.parts:
             # The tasks of a parallel task have no date of their own.
             part.left = left = math.inf if together else part.work
@@ -337,13 +346,18 @@ class Execution:
                 part.speed = model.of(processor, {part.demand: part.tasks})[part.demand]
             part.rate = rate = self._peak[processor] * part.speed
             part.date = now + left / rate
-            self._slow[processor] = part.speed < 1.0
+            slow = self._slow[processor] = part.speed < 1.0
             self._crowded[processor] = False
-            self._count_lost(part, part.slowed * (1.0 - part.speed), now)
+            if slow:
+                part.lost = part.slowed * (1.0 - part.speed)
+                slowed += part.lost
+        if slowed:
+            self.accounts.changes.extend((now, slowed, 0.0))
         if together:
             course.left, course.rate, course.since = step.longest, 0.0, now
             if step.pattern is not None and self._network is not None:
                 course.phase = _TOGETHER
+                self._sent = True
                 self._network.start_parallel(course.job, step.longest, self._messages(course, step), now)
         self._news[course] = None
 
@@ -357,8 +371,8 @@ class Execution:
         for part in course.parts:
             if part.date > date:
                 done = False
-            elif self._model is not None and part in self._residents[part.processor]:
-                self._leave(part, now)
+        if self._model is not None:
+            self._leave([part for part in course.parts if part.date <= date], now)
         return done
 
     def _computed(self, course: _Course, now: float) -> None:
@@ -396,6 +410,7 @@ class Execution:
         if pattern is not None and self._network is not None:
             messages = self._messages(course, step)
             if messages.alone > 0:
+                self._sent = True
                 self._network.start_phase(course.job, messages, now)
                 course.phase = _EXCHANGING
                 self.accounts.changes.extend((now, 0.0, course.tasks))
@@ -432,15 +447,20 @@ class Execution:
 
     def _alone(self, course: _Course) -> float:
         """Seconds that the present step takes with cores at peak speed and links without other jobs."""
-        step, seconds = course.step, course.seconds
-        if step.pattern is not None:
-            if self._network is None:
-                seconds += step.pattern.h * step.gap
-            elif course.kind == _SUPERSTEP:
-                seconds += self._messages(course, step).alone
-            else:
-                seconds = self._messages(course, step).beside(seconds)
-        return seconds + step.latency
+        step = course.step
+        seconds = course.alone.get(step)
+        if seconds is None:
+            seconds = course.seconds
+            if step.pattern is not None:
+                if self._network is None:
+                    seconds += step.pattern.h * step.gap
+                elif course.kind == _SUPERSTEP:
+                    seconds += self._messages(course, step).alone
+                else:
+                    seconds = self._messages(course, step).beside(seconds)
+            seconds += step.latency
+            course.alone[step] = seconds
+        return seconds
 
     # Processors
 
@@ -476,19 +496,31 @@ class Execution:
 
     def _leave_processors(self, course: _Course, now: float) -> None:
         if self._model is not None:
-            for part in course.parts:
-                if part in self._residents[part.processor]:
-                    self._leave(part, now)
+            self._leave(course.parts, now)
 
-    def _leave(self, part: _Part, now: float) -> None:
-        processor = part.processor
-        residents = self._residents[processor]
-        del residents[part]
-        # Where nobody was slowed down, one less changes nothing.
-        if self._slow[processor]:
-            if residents:
-                self._touched[processor] = None
-            self._count_lost(part, 0.0, min(part.date, now))
+    def _leave(self, parts: list[_Part], now: float) -> None:
+        """Takes tasks off their processors, those that are still there."""
+        gone, date = 0.0, now
+        for part in parts:
+            processor = part.processor
+            residents = self._residents[processor]
+            if part not in residents:
+                continue
+            del residents[part]
+            # Where nobody was slowed down, one less changes nothing.
+            if self._slow[processor]:
+                if residents:
+                    self._touched[processor] = None
+                if part.lost:
+                    over = min(part.date, now)
+                    if over != date and gone:
+                        self.accounts.changes.extend((date, -gone, 0.0))
+                        gone = 0.0
+                    date = over
+                    gone += part.lost
+                    part.lost = 0.0
+        if gone:
+            self.accounts.changes.extend((date, -gone, 0.0))
 
     def _share_processors(self, now: float) -> None:
         """Gives the tasks on processors their speeds where tasks have come or gone."""
@@ -561,6 +593,7 @@ class Execution:
             pace = self._pace(course)
             if pace != course.rate:
                 course.rate = pace
+                self._sent = True
                 self._network.set_seconds(course.job, course.step.longest / pace)
 
     def _pace(self, course: _Course) -> float:
