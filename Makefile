@@ -31,6 +31,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/replay.py $(if $(DATA),--data $(DATA)) $(BENCH)
 	$(BIN)/python benchmarks/network.py
+	$(BIN)/python benchmarks/bsp.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
