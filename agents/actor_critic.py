@@ -54,6 +54,10 @@ class ActorCriticAgent(LearningAgent):
         """Policy and value."""
         return {"actor": scorer(shapes, self.hidden, self.kernel), "critic": valuer(shapes, self.hidden, self.kernel)}
 
+    def policy_network(self) -> nn.Module:
+        """See :class:`LearningAgent`."""
+        return self.network["actor"]
+
     # ---- choosing
 
     def policy(self, observations: Any, masks: Any) -> Tensor:

@@ -78,6 +78,15 @@ class DQNAgent(LearningAgent):
         """What estimates the value Q of every action."""
         return scorer(shapes, self.hidden, self.kernel, gain=1.0)
 
+    def policy_network(self) -> nn.Module:
+        """See :class:`LearningAgent`."""
+        return self.network
+
+    def begin_with(self, path: str) -> None:
+        """See :class:`LearningAgent`."""
+        super().begin_with(path)
+        self.target.load_state_dict(self.network.state_dict())
+
     # ---- choosing
 
     @torch.no_grad()

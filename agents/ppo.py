@@ -74,6 +74,10 @@ class PPOAgent(LearningAgent):
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
 
+    def policy_network(self) -> nn.Module:
+        """See :class:`LearningAgent`."""
+        return self.network["actor"]
+
     # ---- choosing
 
     def policy(self, observations: Any, masks: Any) -> Tensor:

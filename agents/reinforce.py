@@ -49,6 +49,10 @@ class ReinforceAgent(LearningAgent):
         self.episodes: list[list[dict[str, Any]]] = [[] for _ in range(self.num_envs)]  # under way
         self.finished: list[dict[str, Any]] = []  # wait for their update
 
+    def policy_network(self) -> nn.Module:
+        """See :class:`LearningAgent`."""
+        return self.network
+
     # ---- choosing
 
     def policy(self, observations: Any, masks: Any) -> Tensor:

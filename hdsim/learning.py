@@ -30,6 +30,9 @@ Observations = NDArray[Any] | dict[str, NDArray[Any]]
 #: Actions that are legal in each of E environments, (E, A).
 Masks = NDArray[np.bool_]
 
+#: Whose checkpoints are a start for other algorithms.
+_IMITATION = "ImitationAgent"
+
 
 @dataclass(frozen=True)
 class Shapes:
@@ -124,6 +127,7 @@ class LearningAgent(Agent):
         sample: Draw actions from the policy instead of taking the most probable one.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` ...
         num_envs: Environments that are stepped together in training.
+        start: A checkpoint whose weights training begins with: of the same algorithm, or of imitation.
         task: Settings of the task (see :class:`hdsim.decisions.Task`) of an agent without a checkpoint.
     """
 
@@ -136,6 +140,7 @@ class LearningAgent(Agent):
     sample: bool = False
     device: str = "auto"
     num_envs: int = whole(1)
+    start: str | None = None
     task: Mapping[str, Any] | None = None
 
     # ---- what an algorithm defines
@@ -216,6 +221,45 @@ class LearningAgent(Agent):
         torch.manual_seed(seed)
         self.build(self.shapes)
         self.rng = np.random.default_rng(seed)
+        if self.start is not None:
+            self.begin_with(str(self.start))
+
+    def begin_with(self, path: str) -> None:
+        """Takes the weights of a checkpoint to go on learning with.
+
+        Raises:
+            ConfigError: It is of another algorithm, or its networks are of other sizes.
+        """
+        where = "agent.start"
+        tree = checkpoint.load(path, where)
+        policy = self.policy_network()
+        try:
+            if tree.get("agent") == type(self).__name__:
+                for name, kept in tree["weights"].items():
+                    self._restore(name, kept)
+            elif tree.get("agent") == _IMITATION and policy is not None:
+                policy.load_state_dict(_with_tensors(tree["weights"]["network"]))
+            else:
+                allowed = type(self).__name__ + (f" or {_IMITATION}" if policy is not None else "")
+                raise ConfigError(
+                    f"expected a checkpoint of {allowed}, '{path}' is of {tree.get('agent')}", where=where
+                )
+        except RuntimeError as error:
+            raise ConfigError(
+                f"expected networks of the sizes in '{path}', trained with {tree['settings']}: {error}", where=where
+            ) from None
+
+    def policy_network(self) -> torch.nn.Module | None:
+        """The network that scores the actions, if it is the one that imitation trains."""
+        return None
+
+    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+        """Called before training, for agents that learn from more than observations.
+
+        Args:
+            environments: The environments (:class:`hdsim.envs.scheduling.SchedulingEnv`).
+            evaluation: Replays windows under an agent (:class:`hdsim.training.evaluation.Evaluation`).
+        """
 
     @property
     def torch_device(self) -> torch.device:

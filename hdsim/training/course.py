@@ -162,6 +162,7 @@ class Course:
     def _training(self, directory: Path, *, progress: bool) -> Training:
         train, seed = self.config["train"], self.config["seed"]
         self.agent.begin_training(Task(**self.environments[0].task.settings), self.platform, seed)
+        self.agent.meet(self.environments, self.evaluation)
         schedule = Schedule(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
         return Training(
             self.agent,

@@ -1,0 +1,135 @@
+"""Imitation: behaviour cloning of a classic policy's recorded decisions (Pomerleau 1989), a start better than chance.
+
+The agent watches a recording decide, in the episodes that other agents learn in, and fits a policy to what it saw. The
+network is the policy of ppo, actor_critic and reinforce, and the values of dqn: ``agent.start=CHECKPOINT`` lets one of
+them begin where the teacher left off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hdsim import rundir
+from hdsim.decisions.policy_pair import PolicyPair
+from hdsim.errors import ConfigError, nearest
+from hdsim.learning import LearningAgent, Shapes, Transitions, number, whole, widths
+from hdsim.training.buffer import ReplayBuffer
+from hdsim.training.demonstrations import Demonstration
+from hdsim.training.networks import by_rows, masked_log_softmax, scorer
+
+
+@dataclass(eq=False, kw_only=True)
+class ImitationAgent(LearningAgent):
+    """Behaviour cloning: the cross-entropy between the policy and what a recording did.
+
+    Args:
+        num_envs: Environments stepped together.
+        teacher: Classic policy whose replay of each episode is the recording.
+        recording: Run directory whose schedule is the recording instead: jobs are picked in the order of their starts
+            there, and get the nodes they had.
+        learning_rate: Of Adam.
+        buffer_size: Decisions that are remembered.
+        batch_size: Decisions of an update.
+        train_frequency: Steps between two updates.
+        max_grad_norm: Gradients are scaled down to this norm.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    weights = ("network",)
+    progress = ("optimizer", "buffer", "steps")
+
+    num_envs: int = whole(4)
+    teacher: str = "sjf"
+    recording: str | None = None
+    learning_rate: float = number(1e-3)
+    buffer_size: int = whole(20_000)
+    batch_size: int = whole(256)
+    train_frequency: int = whole(8)
+    max_grad_norm: float = number(0.5)
+    hidden: Sequence[int] = widths(64, 64)
+    kernel: Sequence[int] = widths(32, 16, 8)
+
+    def build(self, shapes: Shapes) -> None:
+        """The policy, Adam, and no decision yet."""
+        self.any_size = by_rows(shapes)
+        self.network = scorer(shapes, self.hidden, self.kernel).to(self.torch_device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        self.buffer = ReplayBuffer(self.buffer_size, gamma=1.0)
+        self.steps = 0
+
+    # ---- choosing
+
+    @torch.no_grad()
+    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """See :class:`LearningAgent`."""
+        log_probs = masked_log_softmax(self.network(self.tensors(observations)), self.tensors(masks))
+        return log_probs.exp().double().cpu().numpy()
+
+    # ---- watching
+
+    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+        """Finds out what there is to watch.
+
+        Raises:
+            ConfigError: The teacher decides nothing that the task can decide.
+        """
+        self._environments, self._evaluation = environments, evaluation
+        self._watched: list[Any] = [None] * len(environments)
+        self._demonstrations: list[Any] = [None] * len(environments)
+        self._run = None if self.recording is None else Demonstration(rundir.read(self.recording), exact=False)
+        action = environments[0].task.action
+        self._pair = None
+        if isinstance(action, PolicyPair):
+            if self.recording is not None:
+                raise ConfigError(
+                    "expected env.action=job or node with a recording, got policy_pair", where="env.action"
+                )
+            if self.teacher not in action.names:
+                raise ConfigError(
+                    f"expected one of the actions, {', '.join(action.names)}, got '{self.teacher}'"
+                    f"{nearest(self.teacher, action.names)}",
+                    where="agent.teacher",
+                )
+            self._pair = action.names.index(self.teacher)
+
+    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+        """What the recordings of the present episodes do."""
+        if self._pair is not None:
+            return np.full(len(masks), self._pair)
+        return np.array([self._shown(index) for index in range(len(masks))])
+
+    def _shown(self, index: int) -> int:
+        environment = self._environments[index]
+        if self._run is None and self._watched[index] is not environment.cluster:
+            # Another episode: the teacher replays it.
+            self._watched[index] = environment.cluster
+            (replay,) = self._evaluation.replays(self.teacher, [environment.cluster.workload])
+            self._demonstrations[index] = Demonstration(replay, exact=True)
+        demonstration = self._run or self._demonstrations[index]
+        return demonstration.action(environment.task, environment.cluster)
+
+    # ---- learning
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Remembers the decisions; fits the policy to some of those remembered when it is time to."""
+        self.buffer.add(step)
+        before, self.steps = self.steps, self.steps + len(step.actions)
+        if self.steps // self.train_frequency == before // self.train_frequency:
+            return {}
+        batch = self.buffer.sample(self.batch_size, self.rng)
+        actions = self.tensors(batch.actions)
+        log_probs = masked_log_softmax(self.network(self.tensors(batch.observations)), self.tensors(batch.masks))
+        loss = nn.functional.nll_loss(log_probs, actions)
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+        self.optimizer.step()
+        agreement = (log_probs.argmax(dim=1) == actions).float().mean()
+        return {"loss": loss.item(), "agreement": agreement.item()}

@@ -1,0 +1,148 @@
+"""Imitation: a recording is followed to the instant, what it did is learned, and others begin with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import hdsim
+from hdsim.agent import Agent
+from hdsim.decisions import Task
+from hdsim.errors import ConfigError
+from hdsim.resources import folder
+
+if TYPE_CHECKING:
+    from hdsim.training.course import Course
+
+pytestmark = pytest.mark.requires("torch")
+
+PICKING = (
+    "platform=homogeneous_256", "workload.jobs=1500", "env=rlscheduler", "env.queue_size=32", "env.jobs=64",
+    "train.validation=0", "train.test=4", "train.tensorboard=false",
+)  # fmt: skip
+
+
+def make_course(*overrides: str) -> Course:
+    from hdsim.cli.config import Composer
+    from hdsim.cli.train import prepare
+
+    composer = Composer(config_name="train")
+    return prepare(composer.compose(composer.overrides(overrides)))
+
+
+class Follower(Agent):
+    """Does what a demonstration does."""
+
+    def __init__(self, task: Task, demonstration: Any) -> None:
+        self.task, self.demonstration = task, demonstration
+        self.core_policy, self.fixed_policy = task.core_policy, task.fixed_policy
+
+    def begin(self, cluster: Any) -> None:
+        self.task.begin(cluster)
+
+    def decide(self, cluster: Any) -> None:
+        while self.task.pending():
+            self.task.act(self.demonstration.action(self.task, cluster))
+
+
+@pytest.fixture(scope="module")
+def platform() -> hdsim.Platform:
+    return hdsim.load_platform(folder("platforms") / "eight_nodes.json")
+
+
+@pytest.fixture(scope="module")
+def workload(platform: hdsim.Platform) -> hdsim.Workload:
+    rng = np.random.default_rng(5)
+    runtime = rng.uniform(10, 200, 150)
+    return hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.uniform(0, 2000, 150)), runtime=runtime, requested_time=runtime * 1.5,
+        requested_cores=rng.integers(1, platform.n_cores // 3, 150), memory=np.zeros(150),
+        memory_bandwidth=np.zeros(150),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("teacher", "settings"),
+    [
+        ({"job_policy": "sjf"}, {"action": "job", "observation": "jobs", "void": True}),
+        ({"job_policy": "f1", "backfill": "easy"}, {"action": "job", "observation": "jobs", "void": True}),
+        ({"job_policy": "sjf", "commit_head": True}, {"action": "job", "observation": "jobs", "commit": True}),
+        ({"core_policy": "spread"}, {"action": "node", "observation": "nodes", "void": True, "core_policy": "spread"}),
+        ({"core_policy": "pack"}, {"action": "node", "observation": "nodes"}),
+    ],
+)
+def test_a_recording_is_followed(
+    platform: hdsim.Platform, workload: hdsim.Workload, teacher: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    from hdsim.training.demonstrations import Demonstration
+
+    recorded = hdsim.simulate(platform, workload, teacher)
+    followed = hdsim.simulate(platform, workload, Follower(Task(**settings), Demonstration(recorded, exact=True)))
+    np.testing.assert_allclose(followed.starting_time, recorded.starting_time)
+    if teacher == {"core_policy": "pack"}:  # `node` gives a node all it can take
+        nodes = [np.searchsorted(platform.node_first_core, result.attempts.cores, side="right")
+                 for result in (recorded, followed)]  # fmt: skip
+        np.testing.assert_array_equal(np.sort(nodes[0]), np.sort(nodes[1]))
+
+
+@pytest.fixture(scope="module")
+def imitated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint of an agent that has watched the shortest job being served first, and its scores."""
+    directory = tmp_path_factory.mktemp("imitation")
+    course = make_course(
+        *PICKING, "agent=imitation", "train.steps=4000", "train.baselines=[fcfs]", "agent.train_frequency=4",
+        "agent.learning_rate=3e-3",
+    )  # fmt: skip
+    _, facts = course.run(directory, resume=False, progress=False)
+    return directory, facts["training"]
+
+
+def test_what_was_watched_is_learned(imitated: tuple[Path, dict[str, Any]]) -> None:
+    directory, facts = imitated
+    progress = np.genfromtxt(directory / "progress.csv", delimiter=",", names=True)
+    assert progress["agreement"][-1] > 0.6
+    assert facts["means"]["final"] < 0.8 * facts["means"]["fcfs"]
+
+
+@pytest.mark.parametrize("agent", ["ppo", "actor_critic", "reinforce", "dqn"])
+def test_others_begin_with_it(imitated: tuple[Path, dict[str, Any]], tmp_path: Path, agent: str) -> None:
+    start = imitated[0] / "checkpoints" / "final.safetensors"
+    course = make_course(*PICKING, f"agent={agent}", f"agent.start={start}", "train.steps=1")
+    course.agent.begin_training(course.environments[0].task, course.platform, 1)
+    teacher = hdsim.agent.make_agent({"_target_": "hdsim.agents.imitation.ImitationAgent", "checkpoint": str(start)})
+    observations, masks = np.random.default_rng(1).random((50, 32, 8), np.float32), np.ones((50, 32), bool)
+    chosen, taught = (one.probabilities(observations, masks).argmax(axis=1) for one in (course.agent, teacher))
+    np.testing.assert_array_equal(chosen, taught)
+
+
+def test_a_start_that_does_not_fit_is_explained(imitated: tuple[Path, dict[str, Any]]) -> None:
+    start = imitated[0] / "checkpoints" / "final.safetensors"
+    for override, message in (
+        ("agent.kernel=[8,8]", "agent.start: expected networks of the sizes in"),
+        ("agent.start=nothing", "agent.start: expected a checkpoint, found no file 'nothing'"),
+    ):
+        course = make_course(*PICKING, "agent=ppo", f"agent.start={start}", override)
+        with pytest.raises(ConfigError, match=message):
+            course.agent.begin_training(course.environments[0].task, course.platform, 1)
+
+
+def test_a_run_directory_is_a_recording(tmp_path: Path, hdsim: Any) -> None:
+    done = hdsim("run", "platform=homogeneous_256", "workload.jobs=1500", "agent=f1", "hydra.run.dir=recorded")
+    assert done.returncode == 0, done.stderr
+    course = make_course(
+        *PICKING, "agent=imitation", f"agent.recording={tmp_path / 'recorded'}", "train.steps=600",
+        "train.baselines=[fcfs]",
+    )  # fmt: skip
+    (tmp_path / "out").mkdir()
+    course.run(tmp_path / "out", resume=False, progress=False)
+    progress = np.genfromtxt(tmp_path / "out" / "progress.csv", delimiter=",", names=True)
+    assert progress["agreement"][-1] > 0.4
+
+
+def test_a_teacher_must_be_able_to_decide_what_the_task_decides(tmp_path: Path) -> None:
+    course = make_course("agent=imitation", "train.validation=0", "workload.jobs=4000")
+    with pytest.raises(ConfigError, match=r"agent\.teacher: expected one of the actions"):
+        course.run(tmp_path, resume=False, progress=False)
