@@ -216,6 +216,8 @@ class Oracle:
         present = [*at.queue, *self.running(at)]
         if objective == "avg_job_slowdown":
             return -sum(1 / max(1.0, float(self.jobs.requested_time[job])) for job in present)
+        if objective == "avg_bounded_slowdown":
+            return -sum(1 / max(10.0, float(self.jobs.requested_time[job])) for job in present)
         if objective == "avg_job_completion":
             return -float(len(present))
         if objective == "avg_utilization":

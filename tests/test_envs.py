@@ -23,7 +23,14 @@ from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError
 
 KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
-RATES = ["avg_job_slowdown", "avg_job_completion", "avg_utilization", "makespan", "energy_consumption"]
+RATES = [
+    "avg_job_slowdown",
+    "avg_bounded_slowdown",
+    "avg_job_completion",
+    "avg_utilization",
+    "makespan",
+    "energy_consumption",
+]
 
 
 # The contract

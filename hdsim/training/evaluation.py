@@ -30,6 +30,7 @@ METRICS = {
     "energy_consumption": "energy_joules",
     "edp": "edp",
     "bounded_slowdown": "mean_bounded_slowdown",
+    "avg_bounded_slowdown": "mean_bounded_slowdown",
 }
 #: Orders of the queue that an agent which picks jobs is compared with.
 _ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")

@@ -14,6 +14,9 @@ from hdsim.learning import Shapes
 
 #: Score of an action that must not be taken; its probability is exactly 0 in single precision.
 _NEVER = -1e8
+#: What counts as 0 where logarithms are taken: their range is then -1 to 0.
+_TINY = 1e-3
+_LOG_TINY = math.log(_TINY)
 
 
 def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
@@ -44,7 +47,9 @@ class Rows(nn.Module):
     """Embeds every row with one small network, RLScheduler's kernel, so that it fits any number of rows.
 
     RLScheduler (Zhang et al., SC 2020) scores each queued job this way but values the state with a network of the whole
-    padded queue; here the value, and the score of the action for no row, come from the mean over the rows in use.
+    padded queue; here the value, and the score of the action for no row, come from the mean over the rows in use and
+    the logarithm of their number. Beside the numbers of a row the kernel gets their logarithms: what orders queues well
+    are products such as cores x time, and most jobs ask for a small share of a platform.
 
     Args:
         features: Numbers in a row.
@@ -56,20 +61,25 @@ class Rows(nn.Module):
 
     def __init__(self, features: int, hidden: Sequence[int], actions: int, *, scores: bool, gain: float) -> None:
         super().__init__()
-        self.embed = nn.Sequential(mlp([features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
+        self.embed = nn.Sequential(mlp([2 * features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
         self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
-        self.pooled = mlp([hidden[-1], hidden[0], actions], gain=gain) if actions else None
+        self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B, R, F) -> (B, R + actions)."""
-        embedded = self.embed(rows)
+        used = (rows != 0).any(dim=-1)
+        # Most rows are empty most of the time: only the others go through the network.
+        packed = rows[used]
+        embedded = self.embed(torch.cat([packed, (packed + _TINY).log() / -_LOG_TINY], dim=-1))
         outputs = []
         if self.score is not None:
-            outputs.append(self.score(embedded).squeeze(-1))
+            scores = embedded.new_zeros(used.shape)
+            outputs.append(scores.masked_scatter(used, self.score(embedded).squeeze(-1)))
         if self.pooled is not None:
-            used = (rows != 0).any(dim=-1, keepdim=True)
-            mean = (embedded * used).sum(dim=1) / used.sum(dim=1).clamp(min=1)
-            outputs.append(self.pooled(mean))
+            where = used[..., None].expand(*used.shape, embedded.shape[-1])
+            total = embedded.new_zeros(where.shape).masked_scatter(where, embedded).sum(dim=1)
+            number = used.sum(dim=1, keepdim=True)
+            outputs.append(self.pooled(torch.cat([total / number.clamp(min=1), number.float().log1p()], dim=-1)))
         return torch.cat(outputs, dim=-1)
 
 
