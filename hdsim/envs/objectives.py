@@ -127,8 +127,8 @@ class AverageJobSlowdown(Rate):
 class AverageBoundedSlowdown(AverageJobSlowdown):
     """The same with 10 s for shorter times.
 
-    Where requested times are run times, the integral adds up to the bounded slowdowns as `bounded_slowdown` does, except
-    that jobs under 10 s may get less than 1; and what a decision costs shows while jobs wait, not when they have ended.
+    Where requested times are run times, the integral adds up to the bounded slowdowns, except that jobs under 10 s may
+    get less than 1; and unlike in `bounded_slowdown` what a decision costs shows while jobs wait, not when they end.
     """
 
     shortest = TAU
