@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,11 +28,14 @@ class Agent:
         core_policy: Core policy that ``cluster.pick(job)`` uses where it is given no other.
         fixed_policy: True if the agent never asks ``pick`` for another core policy; the state is then kept in a
             quicker form.
+        core_policies: All core policies that it asks ``pick`` for, if it looks at nothing else of the cores; to the
+            same end. Empty = it may ask for anything.
         strict_order: The fixed order of the queue, if serving it strictly is all this agent does.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
+    core_policies: Collection[str] = ()
     strict_order: JobOrder | None = None
 
     def begin(self, cluster: Cluster) -> None:

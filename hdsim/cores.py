@@ -1,7 +1,7 @@
 """Idle cores and how a core policy picks among them.
 
 Two stores with the same verbs (`pick`, `take`, `give_back`). `OrderedCores` serves the common case in which cores are
-equally fast and differ only in a fixed order of preference: the idle cores are a sorted list and a pick is its tail.
+equally fast and every policy that ranks them has the same order: the idle cores are a sorted list and a pick its tail.
 `NodeCores` serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core
 given; `FailingCores` adds nodes that go down. GPUs have core ids, but `Gpus` keeps them apart from the idle cores.
 """
@@ -106,22 +106,40 @@ class FreeNodes:
             self.gpus[nodes] += cores // slot.cores * slot.gpus
 
 
+def unmoved_keys(platform: Platform, demands: Demands) -> dict[str, Floats]:
+    """(P,) keys of processors, highest first, under the core policies whose keys none of the jobs can move."""
+    keys: dict[str, Floats] = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
+    if not any(demands.memory):
+        keys["high_mem"] = in_bytes(platform.memory)[platform.processor_node]
+    if not np.isfinite(platform.mem_bw).any() or not any(demands.bandwidth):
+        keys["high_mem_bw"] = platform.mem_bw
+    return keys
+
+
 class OrderedCores:
     """Idle cores of a platform of one speed, in which only a fixed order of preference tells cores apart.
 
     A core is known here by its slot, its place in that order with the best last, so that the cores to give are
-    always the end of one ascending list. A placement is a list of slots, best first.
+    mostly the end of one ascending list. A placement is a list of slots, best first.
 
     Args:
         platform: The platform; memory and bandwidth are not watched.
         demands: What the jobs ask for.
-        policy: A name of :data:`STATIC_KEYS`.
+        policies: Core policies that `pick` is asked for, see `suit`; the first where it is given none.
+        rng: For the `random` policy.
     """
 
-    def __init__(self, platform: Platform, demands: Demands, policy: str) -> None:
+    def __init__(self, platform: Platform, demands: Demands, policies: Sequence[str], rng: np.random.Generator) -> None:
         self._size = demands.size
-        key = STATIC_KEYS[policy](platform)[platform.core_processor]
-        order = np.argsort(-key, kind="stable")[::-1]
+        self._rng = rng
+        self._core_processor = platform.core_processor
+        self._policy = policies[0]
+        self._policies = frozenset(policies)
+        keys = unmoved_keys(platform, demands)
+        ranking = [policy for policy in policies if policy in keys]
+        #: What `pick` may be given for the end of the list; None stands for the first policy.
+        self._ordered = frozenset([*ranking, *([None] if self._policy in keys else [])])
+        order = _ranked(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
         self._core_of_slot = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
         n = len(self._core_of_slot)
         self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_slot) < 0).all())
@@ -134,19 +152,44 @@ class OrderedCores:
         """Idle cores."""
         return len(self.idle)
 
+    @staticmethod
+    def suit(policies: Sequence[str], platform: Platform, demands: Demands) -> bool:
+        """Whether some core policies need no more than a list: all that rank cores do so in one order."""
+        keys = unmoved_keys(platform, demands)
+        ranking = [keys[policy] for policy in policies if policy in keys]
+        others = {policy for policy in policies if policy not in keys}
+        orders = [np.argsort(-key, kind="stable") for key in ranking]
+        return others <= {"random", "high_cores"} and all(np.array_equal(orders[0], order) for order in orders[1:])
+
     def pick(self, job: int, policy: str | None = None, limit: None = None) -> list[int] | None:
         """Returns the most preferred idle cores, as many as the job asks for, or None; changes nothing.
 
         Raises:
-            DecisionError: The agent asks for a core policy after it has promised to use one.
+            DecisionError: The agent asks for another core policy than it has promised.
         """
-        if policy is not None:
-            raise DecisionError(f"core policy '{policy}' asked for by an agent that declares a fixed one")
         n = self._size[job]
         idle = self.idle
-        return idle[: -n - 1 : -1] if n <= len(idle) else None
+        if policy in self._ordered:
+            return idle[: -n - 1 : -1] if n <= len(idle) else None
+        policy = policy or self._policy
+        if policy not in self._policies:
+            raise DecisionError(
+                f"core policy '{policy}' asked for by an agent that declares {', '.join(sorted(self._policies))} only"
+            )
+        if n > len(idle):
+            return None
+        cores = self._idle_ids()
+        if policy == "random":
+            return self.placement_of(self._rng.permutation(cores)[:n])
+        owner = self._core_processor[cores]
+        return self.placement_of(cores[levelled(n, np.bincount(owner), owner)])
 
-    def placement_of(self, cores: Sequence[int]) -> list[int]:
+    def _idle_ids(self) -> Ints:
+        """Idle cores, ascending."""
+        slots = np.array(self.idle, np.int64)
+        return (len(self._core_of_slot) - 1 - slots)[::-1] if self._by_id else np.sort(self._core_of_slot[slots])
+
+    def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
         """Turns core ids an agent chose into a placement."""
         return sorted(self._slot_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
 
@@ -161,6 +204,18 @@ class OrderedCores:
         if idle[: -n - 1 : -1] == slots:
             del idle[-n:]
             return
+        if n <= _FEW:
+            places, end = [], len(idle)
+            for slot in slots:
+                place = bisect_left(idle, slot, 0, end)
+                if place == end or idle[place] != slot:
+                    break
+                places.append(place)
+                end = place
+            else:
+                for place in places:
+                    del idle[place]
+                return
         wanted = set(slots)
         rest = [slot for slot in idle if slot not in wanted]
         if len(rest) != len(idle) - n:
@@ -327,7 +382,6 @@ class NodeCores:
         self._alike = len(per_node) == 1 and per_node[0] <= _FEW
         if not np.isfinite(platform.mem_bw).any():
             self._bandwidth = [0.0] * len(demands.bandwidth)
-        self._static = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
         self._speed = platform.gflops / platform.reference_gflops
         self.gpus = None if asked is None else Gpus(platform)
         self.idle = ~platform.is_gpu[platform.core_processor]
@@ -338,11 +392,7 @@ class NodeCores:
         self.node_memory = in_bytes(platform.memory)
         self.free_bandwidth = platform.mem_bw.copy()
         self.n_idle = platform.n_cpu_cores
-        self._unmoved = dict(self._static)
-        if not any(demands.memory):
-            self._unmoved["high_mem"] = self.node_memory[platform.processor_node]
-        if not any(self._bandwidth):
-            self._unmoved["high_mem_bw"] = self.free_bandwidth
+        self._unmoved = unmoved_keys(platform, demands)
         self._ranked: dict[str, Ints] = {}
         # Policies with a short cut to their choice as long as no memory is in the way.
         self._quick = dict.fromkeys(self._unmoved, self._first_ranked) | {"high_cores": self._levelled}
@@ -419,24 +469,14 @@ class NodeCores:
         return cores
 
     def _levelled(self, n: int, policy: str) -> Ints:
-        """The n idle cores, ascending, that processors give when always the one with the most idle cores gives one."""
-        # All idle cores above a level are given, and from the first processors that reach the level one more each.
-        idle = self.processor_idle
-        at_least = np.bincount(idle)[::-1].cumsum()[::-1]
-        above = at_least[:0:-1].cumsum()
-        level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))
-        given = np.maximum(idle - level, 0)
-        given[(idle >= level).nonzero()[0][: n - int(given.sum())]] += 1
+        """The n idle cores, ascending, that `high_cores` gives."""
         cores = self.idle.nonzero()[0]
-        owner = self._core_processor[cores]
-        place = np.arange(len(cores)) - (idle.cumsum() - idle)[owner]
-        return cores[place < given[owner]]
+        return cores[levelled(n, self.processor_idle, self._core_processor[cores])]
 
     def _ranking(self, policy: str) -> Ints:
         """All cores from the best to the worst under a policy whose keys no job moves."""
         if policy not in self._ranked:
-            key = self._unmoved[policy][self._core_processor]
-            self._ranked[policy] = np.argsort(-key, kind="stable").astype(np.int64)
+            self._ranked[policy] = _ranked(self._unmoved[policy], self._platform)
         return self._ranked[policy]
 
     def _pick_one(self, key: Floats, memory: float) -> Placement | None:
@@ -465,8 +505,8 @@ class NodeCores:
 
     def _key(self, policy: str, memory: float, bandwidth: float) -> tuple[Floats, float, bool]:
         """Key of each processor, by how much it falls with every core given, and whether the node's fall together."""
-        if policy in self._static:
-            return self._static[policy], 0.0, False
+        if policy in self._unmoved:
+            return self._unmoved[policy], 0.0, False
         if policy == "high_mem_bw":
             return self.free_bandwidth, bandwidth, False
         if policy == "high_cores":
@@ -680,6 +720,30 @@ class FailingCores(NodeCores):
     def check(self, running: Sequence[Placement]) -> None:
         """See :meth:`NodeCores.check`; an outage counts as one that holds cores."""
         super().check([*running, *self._down.values()])
+
+
+def levelled(n: int, idle: Ints, owner: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Which cores processors give when always the one with the most idle cores gives one, n in all.
+
+    Args:
+        n: How many; there must be enough.
+        idle: Idle cores of each processor.
+        owner: Processor of every idle core, ascending.
+    """
+    # All idle cores above a level are given, and from the first processors that reach the level one more each.
+    at_least = np.bincount(idle)[::-1].cumsum()[::-1]
+    above = at_least[:0:-1].cumsum()
+    level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))
+    given = np.maximum(idle - level, 0)
+    given[(idle >= level).nonzero()[0][: n - int(given.sum())]] += 1
+    place = np.arange(len(owner)) - (idle.cumsum() - idle)[owner]
+    chosen: NDArray[np.bool_] = place < given[owner]
+    return chosen
+
+
+def _ranked(key: Floats, platform: Platform) -> Ints:
+    """All cores from the best to the worst by a (P,) key of processors, the highest first, then by id."""
+    return np.argsort(-key[platform.core_processor], kind="stable").astype(np.int64)
 
 
 def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:

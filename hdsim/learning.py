@@ -327,6 +327,7 @@ class LearningAgent(Agent):
         self.decisions = task
         self.core_policy = task.core_policy
         self.fixed_policy = task.fixed_policy
+        self.core_policies = task.core_policies
 
     def _open(self, path: str) -> None:
         where = "agent.checkpoint"

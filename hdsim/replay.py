@@ -190,6 +190,7 @@ def set_stage(
         workload,
         core_policy=agent.core_policy,
         fixed_policy=agent.fixed_policy,
+        core_policies=agent.core_policies,
         needs_processors=model is not None or workload.has_programs,
         nodes_fail=breakdowns is not None,
         rng=np.random.default_rng(seed),

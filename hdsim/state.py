@@ -10,14 +10,14 @@ cannot tell them apart. A backend empties
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import CORE_POLICIES, STATIC_KEYS, Demands, FailingCores, NodeCores, OrderedCores, Placement
+from hdsim.cores import CORE_POLICIES, Demands, FailingCores, NodeCores, OrderedCores, Placement
 from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.units import in_bytes
 
@@ -94,6 +94,7 @@ class Cluster:
         workload: The jobs.
         core_policy: Core policy that `pick` uses by default.
         fixed_policy: Promise that no other core policy will be asked for, which permits a quicker store.
+        core_policies: Promise that only these will be asked for, and nothing else of the cores, to the same end.
         needs_processors: The backend needs to know which processors a job is on.
         nodes_fail: `fail` will be called.
         rng: For random policies.
@@ -106,6 +107,7 @@ class Cluster:
         *,
         core_policy: str = "high_gflops",
         fixed_policy: bool = False,
+        core_policies: Collection[str] = (),
         needs_processors: bool = False,
         nodes_fail: bool = False,
         rng: np.random.Generator | None = None,
@@ -151,10 +153,11 @@ class Cluster:
         self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist(), gpus)
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not needs_processors
+        asked = list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
         if nodes_fail:
             self.cores = FailingCores(platform, self.demands, core_policy, self.rng)
-        elif fixed_policy and only_order and core_policy in STATIC_KEYS:
-            self.cores = OrderedCores(platform, self.demands, core_policy)
+        elif asked and only_order and OrderedCores.suit(asked, platform, self.demands):
+            self.cores = OrderedCores(platform, self.demands, asked, self.rng)
         else:
             self.cores = NodeCores(platform, self.demands, core_policy, self.rng)
         self.pick: Callable[..., Any] = self.cores.pick

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim.cores import CORE_POLICIES, Demands, NodeCores, Placement
+from hdsim.cores import CORE_POLICIES, Demands, NodeCores, OrderedCores, Placement
+from hdsim.errors import DecisionError
 
 #: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
 processors = st.tuples(
@@ -205,3 +206,57 @@ def test_short_cuts_choose_as_core_by_core(policy: str, memory: float) -> None:
         assert np.array_equal(quick.cores, slow.cores)
         cores.take(job, quick)
         running.append((job, quick))
+
+
+HDEEPRM_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
+
+
+def test_a_list_of_cores_chooses_as_nodes_do() -> None:
+    platform = hdsim.load_platform("platforms/homogeneous_256.json")
+    rng = np.random.default_rng(6)
+    sizes = rng.choice([1, 2, 3, 4, 7, 40, 130], 400).tolist()
+    demands = Demands(sizes, [0.0] * 400, [8.0] * 400)
+    assert OrderedCores.suit(HDEEPRM_POLICIES, platform, demands)
+    ordered = OrderedCores(platform, demands, HDEEPRM_POLICIES, np.random.default_rng(1))
+    nodes = NodeCores(platform, demands, "random", np.random.default_rng(1))
+    running: dict[int, tuple[list[int], Placement]] = {}
+    for job in range(400):
+        policy = HDEEPRM_POLICIES[rng.integers(6)] if rng.random() < 0.9 else None
+        slots, placement = ordered.pick(job, policy), nodes.pick(job, policy)
+        assert (slots is None) == (placement is None)
+        if slots is not None and placement is not None:
+            assert ordered.ids_of(slots) == placement.cores.tolist()
+            ordered.take(job, slots)
+            nodes.take(job, placement)
+            running[job] = slots, placement
+        while running and (slots is None or rng.random() < 0.4):
+            slots = []
+            ended = list(running)[rng.integers(len(running))]
+            held, freed = running.pop(ended)
+            ordered.give_back(ended, held)
+            nodes.give_back(ended, freed)
+        ordered.check([held for held, _ in running.values()])
+
+
+def test_a_list_of_cores_serves_one_order_only() -> None:
+    def suit(*policies: str, platform: hdsim.Platform) -> bool:
+        return OrderedCores.suit(policies, platform, Demands([1], [0.0], [4.0]))
+
+    equal = platform_of([(None, [(2, 1.0, None, 10)] * 2)] * 2)
+    powers = platform_of([(None, [(2, 1.0, None, 20), (2, 1.0, None, 10)])])
+    bandwidths = platform_of([(None, [(2, 1.0, 8, 10)] * 2)])
+    assert suit(*HDEEPRM_POLICIES, platform=equal)
+    assert not suit("high_gflops", "spread", platform=equal)
+    assert suit("low_power", "random", "high_cores", platform=powers)
+    assert not suit("high_gflops", "low_power", platform=powers)
+    assert suit("high_gflops", "low_power", platform=bandwidths)
+    assert not suit("high_gflops", "high_mem_bw", platform=bandwidths)
+    store = OrderedCores(powers, Demands([1], [0.0], [4.0]), ["low_power"], np.random.default_rng(0))
+    with pytest.raises(DecisionError, match="'random' asked for by an agent that declares low_power only"):
+        store.pick(0, "random")
+    for named_twice in ([0, 0], [1, 2]):
+        store.take(0, [1])
+        with pytest.raises(DecisionError):
+            store.take(0, named_twice)
+        store.give_back(0, [1])
+        store.check([])

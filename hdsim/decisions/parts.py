@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,10 +44,12 @@ class Action:
     Attributes:
         core_policy: Core policy of the cluster.
         fixed_policy: The action never asks for another core policy nor for nodes.
+        core_policies: Never for others than these nor for nodes, where there are several.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
+    core_policies: Collection[str] = ()
 
     def size(self, platform: Platform) -> int:
         """Number of actions."""

@@ -43,7 +43,8 @@ class PolicyPair(Action):
         self._void = void
         self._decide = checked("decide", decide, ("useful", "queued", "always"))
         self.core_policy = self._pairs[0][1]
-        self.fixed_policy = len({core for _, core in self._pairs}) == 1
+        self.core_policies = tuple(dict.fromkeys(core for _, core in self._pairs))
+        self.fixed_policy = len(self.core_policies) == 1
 
     def size(self, platform: Platform) -> int:
         """See :meth:`Action.size`."""

@@ -48,6 +48,7 @@ class Task:
         core_policy: Core policy the cluster must have.
         waiting: The queue, as action and observer see it.
         fixed_policy: The cluster may keep its cores in the quicker form (see :class:`hdsim.state.Cluster`).
+        core_policies: As there.
 
     Args:
         action: ``policy_pair``, ``job`` or ``node``.
@@ -80,6 +81,7 @@ class Task:
         self.observer: Observer = makers[1](**{key: settings[key] for key in known[1] if key in settings})
         self.core_policy = self.action.core_policy
         self.fixed_policy = self.action.fixed_policy and not self.observer.sees_cores
+        self.core_policies = () if self.observer.sees_cores else self.action.core_policies
 
     @staticmethod
     def observer_class(observation: str) -> type[Observer]:

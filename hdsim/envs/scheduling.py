@@ -204,6 +204,7 @@ class _Seat(Agent):
     def __init__(self, task: Task, sees_cores: bool) -> None:
         self.core_policy = task.core_policy
         self.fixed_policy = task.fixed_policy and not sees_cores
+        self.core_policies = () if sees_cores else task.core_policies
 
 
 def _space(arrays: Array | dict[str, Array]) -> spaces.Space[Any]:
