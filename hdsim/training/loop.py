@@ -193,8 +193,11 @@ class Training:
             clock.next_log = self._next(self._schedule.log_every)
 
     def _evaluate(self) -> None:
-        """Replays the validation windows; keeps the agent if it has never been better."""
+        """Replays the validation windows, if there are any; keeps the agent if it has never been better."""
         clock, evaluation = self.clock, self._evaluation
+        if not self._windows:
+            clock.next_evaluation = self._schedule.steps + 1
+            return
         if not clock.baselines:
             clock.baselines = {
                 name: float(evaluation.scores(agent, self._windows).mean()) for name, agent in self._baselines.items()

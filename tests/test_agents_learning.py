@@ -1,0 +1,169 @@
+"""Agents learn what is known to be right, fit machines of other sizes, and are what their options say."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hdsim.errors import ConfigError
+from hdsim.resources import folder
+
+if TYPE_CHECKING:
+    from hdsim.learning import LearningAgent
+    from hdsim.training.course import Course
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.requires("torch")
+
+#: Options of the group `agent` whose agents learn.
+LEARNERS = sorted(
+    path.stem
+    for path in (folder("conf") / "agent").glob("*.yaml")
+    if "checkpoint" in (yaml.safe_load(path.read_text()) or {})
+)
+#: Settings with which the two cases are learned in seconds, where the defaults take a minute.
+_GRAPH = "env.observation=graph"
+_DQN = ("agent.buffer_size=10000", "agent.n_step=5")
+_A2C = ("agent.learning_rate=2e-3", "agent.num_steps=32", "agent.ent_coef=0")
+QUICK: dict[str, tuple[str, ...]] = {
+    "actor_critic": _A2C,
+    "dqn": _DQN,
+    "gnn_actor_critic": (_GRAPH, *_A2C, "train.steps=4000"),
+    "gnn_dqn": (_GRAPH, *_DQN, "agent.batch_size=64", "train.steps=2500"),
+    "ppo": ("agent.learning_rate=3e-3", "agent.num_steps=16", "agent.gae_lambda=1"),
+    "reinforce": ("agent.learning_rate=5e-3",),
+    "sb3": ("agent.total_steps=8000", "agent.options={n_steps: 16, learning_rate: 0.003, gae_lambda: 1.0}"),
+}
+
+
+def make_course(*overrides: str) -> Course:
+    from hdsim.cli.config import Composer
+    from hdsim.cli.train import prepare
+
+    composer = Composer(config_name="train")
+    return prepare(composer.compose(composer.overrides(overrides)))
+
+
+def probability(course: Course, agent: LearningAgent, action: int) -> float:
+    """Mean probability of an action over the decisions of the first test window."""
+    environment = course.environments[0]
+    observation, info = environment.reset(seed=0, options={"workload": course.test[0]})
+    found, over = [], False
+    while not over:
+        (probabilities,) = agent.probabilities(
+            {name: array[None] for name, array in observation.items()}
+            if isinstance(observation, dict) else observation[None],
+            info["action_mask"][None],
+        )  # fmt: skip
+        found.append(float(probabilities[action]))
+        observation, _, over, _, info = environment.step(int(probabilities.argmax()))
+    return float(np.mean(found))
+
+
+@pytest.mark.requires("stable-baselines3")
+@pytest.mark.parametrize("experiment", ["spread_or_pack", "fast_or_frugal"])
+@pytest.mark.parametrize("name", QUICK)
+def test_an_agent_learns_the_right_policy(tmp_path: Path, name: str, experiment: str) -> None:
+    # Imitation learns whatever its teacher does.
+    teacher = {"spread_or_pack": "first-high_mem_bw", "fast_or_frugal": "first-low_power"}[experiment]
+    more = (f"agent.teacher={teacher}",) if name == "imitation" else QUICK[name]
+    course = make_course(
+        f"experiment={experiment}", f"agent={name}", *more, "train.steps=6000",
+        "train.evaluate_every=6000", "train.checkpoint_every=6000", "train.validation=1", "train.test=1",
+    )  # fmt: skip
+    _, facts = course.run(tmp_path, resume=False, progress=False)
+    right, wrong = course.actions
+    means = facts["training"]["means"]
+    assert means[right] < 0.8 * means[wrong]
+    assert probability(course, course.agent, course.actions.index(right)) > 0.9
+    assert means["final"] < 1.02 * means[right]
+
+
+def test_every_learner_is_tried() -> None:
+    # Imitation has a teacher instead of rewards.
+    assert set(QUICK) == set(LEARNERS) - {"imitation"}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
+    from hdsim.agent import make_agent
+
+    option = yaml.safe_load((folder("conf") / "agent" / f"{name}.yaml").read_text())
+    agent: Any = make_agent(option)
+    defaults = {field.name: field.default for field in dataclasses.fields(agent)}
+    del option["_target_"], defaults["task"]
+    assert {key: tuple(value) if isinstance(value, list) else value for key, value in option.items()} == defaults
+    assert all(f"        {key}: " in (type(agent).__doc__ or "") for key in agent.settings()), "undocumented setting"
+
+
+def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
+    import hdsim
+
+    course = make_course(
+        "platform=homogeneous_256", "workload.jobs=400", "env.action=job", "env.observation=jobs", "env.queue_size=16",
+        "env.objective=bounded_slowdown", "env.jobs=50", "agent=ppo", "agent.num_steps=32", "train.steps=1000",
+        "train.validation=0", "train.test=1", "train.baselines=[fcfs]", "train.tensorboard=false",
+    )  # fmt: skip
+    course.run(tmp_path, resume=False, progress=False)
+    agent = {"_target_": "hdsim.agents.ppo.PPOAgent", "checkpoint": str(tmp_path / "checkpoints/final.safetensors")}
+    for nodes in (3, 700):
+        platform = hdsim.Platform.homogeneous(nodes, 4)
+        workload = hdsim.load_workload(folder("workloads") / "even_1000.swf", platform=platform, jobs=60)
+        assert hdsim.simulate(platform, workload, agent, check=True).metrics["jobs_completed"] == 60
+    observations = np.random.default_rng(0).random((2, 300, 8), np.float32)
+    probabilities = course.agent.probabilities(observations, np.ones((2, 300), bool))
+    assert probabilities.shape == (2, 300)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    # The order of the rows does not matter, and rows of no job change nothing but their own share.
+    np.testing.assert_allclose(
+        course.agent.probabilities(observations[:, ::-1].copy(), np.ones((2, 300), bool)), probabilities[:, ::-1],
+        rtol=1e-4,
+    )  # fmt: skip
+
+
+def test_a_perceptron_fits_one_size_only(tmp_path: Path) -> None:
+    import hdsim
+
+    course = make_course(
+        "platform=teaching", "workload.path=even_1000", "env.observation=small", "env.jobs=20", "agent=reinforce",
+        "train.steps=100", "train.validation=0", "train.test=1", "train.baselines=[]", "train.tensorboard=false",
+    )  # fmt: skip
+    course.run(tmp_path, resume=False, progress=False)
+    agent = {
+        "_target_": "hdsim.agents.reinforce.ReinforceAgent",
+        "checkpoint": str(tmp_path / "checkpoints/final.safetensors"),
+    }
+    platform = hdsim.Platform.homogeneous(5, 4)
+    workload = hdsim.load_workload(folder("workloads") / "even_1000.swf", platform=platform, jobs=60)
+    with pytest.raises(ConfigError, match="expected a platform like the one it was trained on"):
+        hdsim.simulate(platform, workload, agent)
+
+
+def test_random_actions_are_legal_and_depend_on_the_seed() -> None:
+    import hdsim
+
+    platform = hdsim.Platform.homogeneous(4, 4)
+    workload = hdsim.load_workload(
+        folder("workloads") / "even_1000.swf", platform=platform, jobs=200, arrival_factor=0.4
+    )
+    agent = {"_target_": "hdsim.agents.random.RandomAgent", "task": {"action": "job", "observation": "jobs"}}
+    starts = [hdsim.simulate(platform, workload, agent, seed=seed).starting_time for seed in (1, 1, 2)]
+    assert np.array_equal(starts[0], starts[1]) and not np.array_equal(starts[0], starts[2])
+
+
+def test_the_even_trace_is_what_its_program_makes(tmp_path: Path) -> None:
+    text = (folder("workloads") / "README.md").read_text()
+    program = text.partition("```python\n")[2].partition("```")[0]
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
+    )
+    assert (tmp_path / "even_1000.swf").read_bytes() == (folder("workloads") / "even_1000.swf").read_bytes()
