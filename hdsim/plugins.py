@@ -5,12 +5,21 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError, nearest
+
+
+def short_name(spec: Mapping[str, Any]) -> str:
+    """What people call the class that a group of the configuration names: ``fair_share`` for ``...FairShare``."""
+    if spec.get("path"):
+        return Path(str(spec["path"])).stem
+    name = str(spec.get("_target_") or "none").rpartition(".")[2]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 @dataclass(frozen=True)
@@ -65,9 +74,11 @@ class Kind:
         except TypeError as error:
             allowed = list(signature.parameters)[len(arguments) :]
             unknown = next((key for key in settings if key not in allowed), None)
-            hint = nearest(unknown, allowed) if unknown else ""
+            fault = (
+                f"got an unexpected keyword argument '{unknown}'{nearest(unknown, allowed)}" if unknown else str(error)
+            )
             raise ConfigError(
-                f"{self.group} '{name}': {error}{hint}; allowed keys: {', '.join(allowed) or 'none'}", where=self.group
+                f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.group
             ) from None
         return made(*arguments, **settings)
 

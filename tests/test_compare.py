@@ -18,7 +18,17 @@ from hypothesis import strategies as st
 
 import hdsim as package
 from hdsim.errors import ConfigError
-from hdsim.report.compare import Comparison, Row, bootstrap, compare, table, write_csv, write_figure
+from hdsim.report.compare import (
+    Comparison,
+    Row,
+    bootstrap,
+    compare,
+    interquartile_mean,
+    table,
+    write_csv,
+    write_figure,
+    write_windows,
+)
 from hdsim.rundir import RunDirectory
 
 PLATFORM = package.Platform.homogeneous(nodes=4, cores_per_node=1)
@@ -131,6 +141,23 @@ def test_without_the_baseline_in_every_scenario_there_is_one_table(tmp_path: Pat
     assert rows[1].pairs == 1
 
 
+def test_models_go_by_their_names_and_bring_their_settings_along(tmp_path: Path) -> None:
+    none, fair = {"_target_": None}, {"_target_": "hdsim.contention.fair_share.FairShare", "memory_bound_fraction": 1.0}
+    made(tmp_path / "a", "fcfs", contention=none)
+    made(tmp_path / "b", "fcfs", contention=fair)
+    found = {row.configuration for row in compare([tmp_path], ["makespan"]).rows}
+    assert found == {"contention=none", "contention=fair_share"}
+    made(tmp_path / "c", "fcfs", contention=fair | {"memory_bound_fraction": 0.5})
+    made(tmp_path / "d", "fcfs", contention={"path": "models/crowd.py"})
+    found = {row.configuration for row in compare([tmp_path], ["makespan"]).rows}
+    assert found == {
+        "contention=none memory_bound_fraction=none",
+        "contention=fair_share memory_bound_fraction=1.0",
+        "contention=fair_share memory_bound_fraction=0.5",
+        "contention=crowd memory_bound_fraction=none",
+    }
+
+
 def test_runs_of_equal_configurations_go_by_their_directories(tmp_path: Path) -> None:
     made(tmp_path / "old/x", "fcfs")
     made(tmp_path / "new/x", "fcfs")
@@ -184,7 +211,7 @@ def test_files_and_table_hold_every_row(tmp_path: Path) -> None:
         made(tmp_path / f"sweep/a{seed}", "fcfs", seed)
         made(tmp_path / f"sweep/b{seed}", "sjf", seed)
     comparison = compare([tmp_path / "sweep"])
-    write_csv(comparison, tmp_path / "compare.csv")
+    write_csv(comparison.rows, tmp_path / "compare.csv")
     write_figure(comparison, tmp_path / "compare.png")
     with (tmp_path / "compare.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -260,8 +287,77 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     done = hdsim("compare", "sweep", "-o", "out/here", "--metric", "makespan", "--baseline", "sweep/b1")
     assert done.returncode == 0, done.stderr
     assert "makespan (s, lower is better)" in done.stdout
-    assert sorted(path.name for path in (tmp_path / "out/here").iterdir()) == ["compare.csv", "compare.png"]
+    assert sorted(path.name for path in (tmp_path / "out/here").iterdir()) == [
+        "compare.csv",
+        "compare.png",
+        "compare_windows.csv",
+        "compare_windows.png",
+    ]
     refused = hdsim("compare", "sweep", "nowhere", "-o", "none")
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1 and "nowhere: expected a run directory" in refused.stderr
     assert not (tmp_path / "none").exists()
+
+
+# Windows
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(values: list[float]) -> None:
+    cut = len(values) // 4
+    middle = sorted(values)[cut : len(values) - cut]
+    assert float(interquartile_mean(np.array(values))) == pytest.approx(np.mean(middle), abs=1e-6)
+
+
+def test_every_run_of_a_sweep_is_told(tmp_path: Path) -> None:
+    values = {
+        (agent, seed): made(tmp_path / f"{agent}-{seed}", agent, seed).metrics["makespan"]
+        for seed in (1, 2, 3, 4)
+        for agent in ("fcfs", "sjf")
+    }
+    comparison = compare([tmp_path], ["makespan"])
+    found = {(window.configuration, window.replication): window for window in comparison.windows}
+    assert len(found) == 8
+    for (agent, seed), value in values.items():
+        window = found[f"job_policy={agent}", f"seed={seed}"]
+        assert window.value == pytest.approx(value)
+        assert agent == "fcfs" or window.difference == pytest.approx(value - values["fcfs", seed])
+    middle = row(comparison, "makespan", "sjf")
+    assert middle.iqm == pytest.approx(np.mean(sorted(values["sjf", seed] for seed in (1, 2, 3, 4))[1:3]))
+    assert middle.iqm_low <= middle.iqm <= middle.iqm_high
+
+
+def trained(path: Path, seed: int, scores: dict[str, list[float]], **settings: Any) -> None:
+    """The directory of a training, as far as comparisons read it."""
+    made(path, "fcfs", seed, **settings)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["training"] = {"agent": "PPOAgent", "shipped": "best.safetensors", "best_classic": "sjf"}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    lines = ["agent,window,makespan"]
+    lines += [f"{agent},{window},{score}" for agent, found in scores.items() for window, score in enumerate(found)]
+    (path / "evaluation.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_trainings_are_compared_by_their_test_windows(tmp_path: Path) -> None:
+    fixed = {"fcfs": [9.0, 9.0, 9.0], "sjf": [5.0, 7.0, 6.0]}
+    trained(tmp_path / "one", 1, {"final": [9.0, 9.0, 9.0], "best": [4.0, 4.0, 6.0], **fixed})
+    trained(tmp_path / "two", 2, {"final": [9.0, 9.0, 9.0], "best": [3.0, 5.0, 5.0], **fixed})
+    comparison = compare([tmp_path], ["makespan"])
+    rows = {row.configuration: row for row in comparison.rows}
+    assert set(rows) == {"agent=PPOAgent", "agent=fcfs", "agent=sjf"}
+    ours = rows["agent=PPOAgent"]
+    assert (ours.runs, ours.pairs, ours.best, rows["agent=sjf"].baseline) == (6, 6, True, True)
+    assert (ours.mean, ours.difference) == pytest.approx((4.5, -1.5))
+    assert ours.difference_high < 0
+    alone = compare([tmp_path / "one"], ["makespan"])
+    assert {row.configuration: row.runs for row in alone.rows}["agent=PPOAgent"] == 3
+    write_windows(comparison, tmp_path / "windows.png")
+    assert (tmp_path / "windows.png").stat().st_size > 5000
+
+
+def test_trainings_with_other_settings_are_other_configurations(tmp_path: Path) -> None:
+    fixed = {"best": [4.0, 5.0], "fcfs": [9.0, 9.0], "sjf": [5.0, 7.0]}
+    for gamma in (0.9, 0.99):
+        trained(tmp_path / str(gamma), 1, fixed, train={"gamma": gamma})
+    found = {row.configuration for row in compare([tmp_path], ["makespan"]).rows}
+    assert found == {"agent=PPOAgent gamma=0.9", "agent=PPOAgent gamma=0.99", "agent=fcfs", "agent=sjf"}

@@ -35,7 +35,8 @@ def compare(
 ) -> None:
     """Compares runs in one table and one figure: means, paired differences, bootstrap confidence intervals.
 
-    RUN is a run directory, or a sweep: a directory with run directories in it.
+    RUN is a run directory, or a sweep: a directory with run directories in it. Directories of trainings are compared by
+    their test windows, with the best classic policy as the baseline.
     """
     from hdsim.errors import ConfigError
     from hdsim.report import compare as comparing
@@ -47,8 +48,11 @@ def compare(
         )
     try:
         output.mkdir(parents=True, exist_ok=True)
-        comparing.write_csv(comparison, output / "compare.csv")
+        comparing.write_csv(comparison.rows, output / "compare.csv")
         comparing.write_figure(comparison, output / "compare.png")
+        if comparison.windows:
+            comparing.write_csv(comparison.windows, output / "compare_windows.csv")
+            comparing.write_windows(comparison, output / "compare_windows.png")
         if schedules:
             from hdsim import rundir
             from hdsim.report.figures import write_schedules
@@ -60,5 +64,7 @@ def compare(
         raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
     click.echo(comparing.table(comparison))
     click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")
+    if comparison.windows:
+        click.echo(f"runs    {output / 'compare_windows.csv'}\nfigure  {output / 'compare_windows.png'}")
     if schedules:
         click.echo(f"figure  {output / 'schedules.png'}")

@@ -1,5 +1,7 @@
 """Compares runs: means by configuration, paired differences to a baseline, bootstrap confidence intervals.
 
+Trainings are compared by their replays of test windows: agents that learned and the classic policies beside them.
+
 A run's configuration is what it has different from the other runs. Runs that differ in nothing but their seed or in the
 part of the trace they replay are replications of one configuration. Where agents differ and other settings do as well,
 those others make up scenarios, and an agent is compared with the baseline's agent within each of them, provided that
@@ -11,7 +13,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from hdsim import rundir
 from hdsim.errors import ConfigError, nearest
 from hdsim.metrics import bounded_slowdown, slowdown, unit
+from hdsim.plugins import short_name
 
 Floats = NDArray[np.float64]
 Key = tuple[tuple[str, str], ...]
@@ -33,6 +36,9 @@ HIGHER_IS_BETTER = frozenset(
     {
         "utilization",
         "steady_utilization",
+        "gpu_utilization",
+        "availability",
+        "goodput",
         "exploitation",
         "throughput",
         "jain_fairness",
@@ -40,6 +46,10 @@ HIGHER_IS_BETTER = frozenset(
         "jobs_per_second",
     }
 )
+#: Groups whose option is a class with settings of its own.
+MODELS = ("contention", "network", "failures")
+#: Replays of test windows in the directory of a training.
+EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
 REPLICATION = ("seed", "workload.start")
 CONFIDENCE = 0.95
@@ -82,6 +92,8 @@ class Row:
         runs: Runs of the configuration.
         mean: Mean over the runs.
         low, high: Confidence interval of the mean.
+        iqm: Interquartile mean over the runs: without the lowest and the highest quarter of them; NaN for jobs.
+        iqm_low, iqm_high: Its confidence interval.
         difference: Mean paired difference to the baseline, NaN for the baseline itself.
         difference_low, difference_high: Its confidence interval.
         pairs: Pairs the difference was taken over.
@@ -98,6 +110,9 @@ class Row:
     mean: float
     low: float
     high: float
+    iqm: float
+    iqm_low: float
+    iqm_high: float
     difference: float
     difference_low: float
     difference_high: float
@@ -105,6 +120,31 @@ class Row:
     paired_by: str
     baseline: bool
     best: bool
+
+
+@dataclass(frozen=True)
+class Window:
+    """One metric of one run of a configuration that has several: of one seed, of one part of the trace.
+
+    Attributes:
+        scenario: As in :class:`Row`, like the next four.
+        configuration: See there.
+        metric: See there.
+        unit: See there.
+        baseline: See there.
+        replication: Seed and part of the trace, as text.
+        value: The metric.
+        difference: To the baseline's run of the same replication, NaN without one.
+    """
+
+    scenario: str
+    configuration: str
+    metric: str
+    unit: str
+    baseline: bool
+    replication: str
+    value: float
+    difference: float
 
 
 @dataclass(frozen=True)
@@ -116,12 +156,14 @@ class Comparison:
         metrics: Names of the metrics, in order.
         by_job: There are no replications, and jobs are the sample of the intervals.
         runs: What each run directory goes by.
+        windows: Every metric of every run, where there are replications.
     """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     by_job: bool
     runs: Mapping[Path, str]
+    windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,32 +201,53 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
     if baseline is not None:
         first = _run_directories(Path(baseline))[0].resolve()
         directories = list(dict.fromkeys([*directories, first]))
-    if len(directories) < 2:
+    trained = all((path / EVALUATION).is_file() for path in directories)
+    if len(directories) < 2 and not trained:
         raise ConfigError(f"expected at least two runs to compare, got {directories[0]} alone")
-    entries = _entries(directories, first)
+    entries, base = _evaluated(directories, first) if trained else _entries(directories, first)
     names = _metric_names(entries, metrics)
     groups: dict[tuple[Key, Key], list[_Entry]] = {}
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
     for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
         groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
-    base = next(entry.configuration for entry in entries if entry.path == first)
-    by_job = all(len(group) == 1 for group in groups.values())
+    by_job = not trained and all(len(group) == 1 for group in groups.values())
     samples = _JobSamples() if by_job else _RunSamples()
-    rows = []
+    rows: list[Row] = []
+    windows: list[Window] = []
     for name in names:
         for (scenario, configuration), group in groups.items():
             others = groups.get((scenario, base), []) if configuration != base else []
             rows.append(_row(name, group, others, samples, is_baseline=configuration == base))
+            if not by_job:
+                windows += _windows(rows[-1], group, others)
     runs = {
         entry.path: _joined(*map(_text, (entry.scenario, entry.configuration, entry.replication))) for entry in entries
     }
-    return Comparison(tuple(_with_best(rows)), names, by_job, runs)
+    return Comparison(tuple(_with_best(rows)), names, by_job, runs, tuple(windows))
+
+
+def _windows(row: Row, group: list[_Entry], others: list[_Entry]) -> Iterator[Window]:
+    """The runs behind a row."""
+    base = {entry.replication: entry.metrics[row.metric] for entry in others}
+    for entry in group:
+        value = entry.metrics[row.metric]
+        yield Window(
+            row.scenario,
+            row.configuration,
+            row.metric,
+            row.unit,
+            row.baseline,
+            _text(entry.replication),
+            value,
+            value - base.get(entry.replication, math.nan),
+        )
 
 
 def _row(
     name: str, group: list[_Entry], others: list[_Entry], samples: _RunSamples | _JobSamples, *, is_baseline: bool
 ) -> Row:
     mean = samples.mean(name, group)
+    middle = samples.middle(name, group)
     difference, paired_by = samples.difference(name, group, others) if others else (_NOTHING, "")
     return Row(
         scenario=_text(group[0].scenario),
@@ -195,6 +258,9 @@ def _row(
         mean=mean.value,
         low=mean.low,
         high=mean.high,
+        iqm=middle.value,
+        iqm_low=middle.low,
+        iqm_high=middle.high,
         difference=difference.value,
         difference_low=difference.low,
         difference_high=difference.high,
@@ -223,6 +289,9 @@ class _RunSamples:
     def mean(self, name: str, group: list[_Entry]) -> Interval:
         return bootstrap([entry.metrics[name] for entry in group])
 
+    def middle(self, name: str, group: list[_Entry]) -> Interval:
+        return bootstrap([entry.metrics[name] for entry in group], interquartile_mean)
+
     def difference(self, name: str, group: list[_Entry], others: list[_Entry]) -> tuple[Interval, str]:
         """Differences between runs of the same seed and part of the trace."""
         base = {entry.replication: entry.metrics[name] for entry in others}
@@ -243,6 +312,9 @@ class _JobSamples:
             return Interval(entry.metrics[name], math.nan, math.nan, 1)
         interval = bootstrap(values[~np.isnan(values)])
         return Interval(entry.metrics[name], interval.low, interval.high, interval.count)
+
+    def middle(self, name: str, group: list[_Entry]) -> Interval:
+        return _NOTHING
 
     def difference(self, name: str, group: list[_Entry], others: list[_Entry]) -> tuple[Interval, str]:
         """Differences between the two runs' values of the same job; jobs that ended in one run only are left out."""
@@ -283,16 +355,25 @@ class _JobSamples:
         return self._jobs[entry.path]
 
 
-def bootstrap(values: Sequence[float] | Floats) -> Interval:
+def interquartile_mean(values: Floats, axis: int = -1) -> Floats:
+    """Mean without the lowest and the highest quarter (Agarwal et al., NeurIPS 2021, recommend it for few runs)."""
+    from scipy import stats
+
+    found: Floats = stats.trim_mean(values, 0.25, axis=axis)
+    return found
+
+
+def bootstrap(values: Sequence[float] | Floats, statistic: Callable[..., Any] = np.mean) -> Interval:
     """Mean with its percentile bootstrap interval (Efron and Tibshirani 1993, ch. 13), the same on every call.
 
     Args:
         values: The sample; a single value has no interval.
+        statistic: What to take instead of the mean: a function of an array and an axis.
     """
     sample = np.asarray(values, np.float64)
     if not len(sample):
         return _NOTHING
-    mean = float(sample.mean())
+    mean = float(statistic(sample, axis=-1))
     if len(sample) == 1 or math.isnan(mean):
         return Interval(mean, math.nan, math.nan, len(sample))
     if (sample == sample[0]).all():
@@ -301,7 +382,7 @@ def bootstrap(values: Sequence[float] | Floats) -> Interval:
 
     found = stats.bootstrap(
         (sample,),
-        np.mean,
+        statistic,
         confidence_level=CONFIDENCE,
         n_resamples=min(_RESAMPLES, max(_FEWEST_RESAMPLES, _DRAWS // len(sample))),
         batch=max(1, 1_000_000 // len(sample)),
@@ -323,8 +404,51 @@ def _run_directories(path: Path) -> list[Path]:
     return sorted(found, key=lambda run: (str(rundir.read_manifest(run).get("start")), run))
 
 
-def _entries(directories: list[Path], first: Path) -> list[_Entry]:
-    """Reads the runs and finds out in what they differ.
+def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]:
+    """Reads the replays of test windows that trainings have left, and the baseline's configuration.
+
+    Of the agents that a training has made only the one to ship takes part. The baseline is the classic policy that was
+    best in the training `first`.
+
+    Raises:
+        ConfigError: A training did not finish; all such are listed.
+    """
+    entries, errors, settings, facts = [], [], [], []
+    for path in directories:
+        try:
+            config, _ = _load(path)
+        except ConfigError as error:
+            errors.append(error)
+            continue
+        settings.append(dict(_flat(_named(config))))
+        facts.append(rundir.read_manifest(path)["training"])
+    if errors:
+        raise ConfigError.many(errors)
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    differing = [key for key in keys if _differs(key, settings) and key not in REPLICATION]
+    own = [key for key in differing if key.partition(".")[0] in ("agent", "train")]
+    shared = [key for key in differing if key not in own]
+    for path, setting, fact in zip(directories, settings, facts, strict=True):
+        shipped = fact["shipped"].partition(".")[0]
+        with (path / EVALUATION).open(encoding="utf-8", newline="") as file:
+            for cells in csv.DictReader(file):
+                agent, window = cells.pop("agent"), cells.pop("window")
+                if agent in ("best", "final") and agent != shipped:
+                    continue
+                learned = agent == shipped
+                configuration = (
+                    ("agent", fact["agent"] if learned else agent),
+                    *(_key(setting, own) if learned else ()),
+                )
+                replication = (("seed", setting["seed"]), ("window", window))
+                numbers = {name: float(cell) for name, cell in cells.items()}
+                entries.append(_Entry(path, numbers, _key(setting, shared), configuration, replication))
+    best = facts[directories.index(first)]["best_classic"]
+    return entries, (("agent", best),) if best else entries[0].configuration
+
+
+def _entries(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]:
+    """Reads the runs, and finds out in what they differ and what the baseline's configuration is.
 
     Args:
         directories: The runs.
@@ -342,12 +466,12 @@ def _entries(directories: list[Path], first: Path) -> list[_Entry]:
         except ConfigError as error:
             errors.append(error)
             continue
-        settings.append(dict(_flat(config)))
+        settings.append(dict(_flat(_named(config))))
         metrics.append(numbers)
     if errors:
         raise ConfigError.many(errors)
     keys = dict.fromkeys(key for setting in settings for key in setting)
-    differing = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
+    differing = [key for key in keys if _differs(key, settings)]
     replication = [key for key in differing if key in REPLICATION]
     other = [key for key in differing if key not in REPLICATION]
     configuration = [key for key in other if key.partition(".")[0] == "agent"] or other
@@ -362,13 +486,14 @@ def _entries(directories: list[Path], first: Path) -> list[_Entry]:
     ]
     places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
     if places.most_common(1)[0][1] == 1:
-        return entries
+        return entries, next(entry.configuration for entry in entries if entry.path == first)
     # Nothing in their configurations tells these runs apart; their directories do.
     names = _distinct_names(directories)
-    return [
+    entries = [
         _Entry(entry.path, entry.metrics, entry.scenario, (("", names[entry.path]), *entry.configuration), ())
         for entry in entries
     ]
+    return entries, next(entry.configuration for entry in entries if entry.path == first)
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
@@ -380,6 +505,23 @@ def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
     if not (path / "jobs.csv").is_file():
         raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
     return manifest["config"], rundir.RunDirectory(path).metrics()
+
+
+def _named(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the short names of its models, ``contention=fair_share``, beside their settings."""
+    models = {group: config[group] for group in MODELS if isinstance(config.get(group), Mapping)}
+    rest = {key: value for key, value in config.items() if key not in models}
+    for group, model in models.items():
+        rest[group] = short_name(model)
+        rest |= {f"{group}.{key}": value for key, value in model.items() if key not in ("path", "_target_")}
+    return rest
+
+
+def _differs(key: str, settings: Sequence[Mapping[str, str]]) -> bool:
+    """Whether runs differ in a setting; settings that come with a model are told by the name of the model."""
+    group = key.partition(".")[0]
+    having = settings if group not in MODELS else [setting for setting in settings if key in setting]
+    return len({setting.get(key) for setting in having}) > 1
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -426,18 +568,18 @@ def _metric_names(entries: list[_Entry], asked: Sequence[str]) -> tuple[str, ...
     return tuple(dict.fromkeys(asked)) or tuple(name for name in DEFAULT_METRICS if name in common) or tuple(common)
 
 
-def write_csv(comparison: Comparison, path: Path) -> None:
-    """Writes all rows; what is not known is empty.
+def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
+    """Writes rows; what is not known is empty.
 
     Args:
-        comparison: What to write.
+        rows: Rows or windows of a comparison, at least one.
         path: The file.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        names = [field.name for field in fields(Row)]
+        names = [field.name for field in fields(rows[0])]
         writer.writerow(names)
-        for row in comparison.rows:
+        for row in rows:
             values = (getattr(row, name) for name in names)
             writer.writerow("" if isinstance(value, float) and math.isnan(value) else value for value in values)
 
@@ -463,9 +605,12 @@ def _means(comparison: Comparison) -> str:
 def _details(rows: list[Row]) -> str:
     better = "higher" if rows[0].metric in HIGHER_IS_BETTER else "lower"
     heading = f"{rows[0].metric} ({f'{rows[0].unit}, ' if rows[0].unit else ''}{better} is better)"
-    lines = [["", "runs", "mean", "", "difference", "", "pairs"]]
+    middle = [] if all(math.isnan(row.iqm) for row in rows) else ["IQM", ""]
+    lines = [["", "runs", "mean", "", *middle, "difference", "", "pairs"]]
     for row in rows:
         ours = [_name(row), str(row.runs), _number(row.mean), _bounds(row.low, row.high)]
+        if middle:
+            ours += [_number(row.iqm), _bounds(row.iqm_low, row.iqm_high)]
         if row.baseline:
             lines.append([*ours, "baseline", "", ""])
         else:
@@ -549,4 +694,54 @@ def write_figure(comparison: Comparison, path: Path) -> None:
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(f"diamond: baseline   green: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def write_windows(comparison: Comparison, path: Path) -> None:
+    """Draws each run's difference to the baseline, and their mean with its interval, one panel a metric.
+
+    Args:
+        comparison: What to draw; it has windows.
+        path: The PNG file.
+    """
+    from matplotlib.figure import Figure
+
+    configurations = list(dict.fromkeys(_name(row) for row in comparison.rows if row.pairs))
+    if not configurations:
+        return
+    panels = len(comparison.metrics)
+    width, height = 1.5 + 0.07 * max(map(len, configurations)) + 2.6 * panels, 1.5 + 0.4 * len(configurations)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    for axes, metric in zip(figure.subplots(1, panels, sharey=True, squeeze=False)[0], comparison.metrics, strict=True):
+        axes.axvline(0, color="tab:gray", linewidth=1)
+        rows = [row for row in comparison.rows if row.metric == metric and row.pairs]
+        for row in rows:
+            place = configurations.index(_name(row))
+            found = np.array(
+                [
+                    window.difference
+                    for window in comparison.windows
+                    if (window.metric, window.scenario, window.configuration)
+                    == (metric, row.scenario, row.configuration)
+                ]
+            )
+            better = (found > 0) if metric in HIGHER_IS_BETTER else (found < 0)
+            for chosen, color in ((better, "tab:green"), (~better, "tab:red")):
+                axes.plot(found[chosen], np.full(chosen.sum(), place), "o", color=color, markersize=4, alpha=0.6)
+            if not math.isnan(row.difference_low):
+                axes.hlines(place + 0.25, row.difference_low, row.difference_high, color="black", linewidth=2)
+            axes.plot(row.difference, place + 0.25, "D", color="black", markersize=4)
+        axes.set_title(metric, fontsize=9)
+        axes.set_xlabel(rows[0].unit if rows else "", fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.margins(x=0.1)
+        axes.locator_params(axis="x", nbins=4)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_yticks(range(len(configurations)), configurations)
+        axes.set_ylim(len(configurations) - 0.5, -0.5)
+    base = next(_name(row) for row in comparison.rows if row.baseline)
+    figure.supxlabel(
+        f"difference to {base}   dots: runs (green: better)   diamond and bar: mean, {CONFIDENCE:.0%} interval",
+        fontsize=8,
+    )
     figure.savefig(path, dpi=150)
