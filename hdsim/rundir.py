@@ -655,7 +655,13 @@ def _inputs(
             yield {"kind": "platform types", "path": path, "sha256": digest}
     if workload and workload.sha256:
         yield {"kind": "workload", "path": workload.source, "sha256": workload.sha256}
-    for kind, group, key in (("agent", "agent", "path"), ("outages", "failures", "file")):
+    for kind, group, key in (
+        ("agent", "agent", "path"),
+        ("contention", "contention", "path"),
+        ("network", "network", "path"),
+        ("failures", "failures", "path"),
+        ("outages", "failures", "file"),
+    ):
         part = config.get(group)
         own = part.get(key) if isinstance(part, Mapping) else None
         if own and Path(own).is_file():

@@ -126,6 +126,8 @@ def test_every_key_is_documented(key: str) -> None:
         ("workload.bsp=3", "workload.bsp: expected the keys"),
         ("agent=fcsf", "agent: expected an agent such as fcfs"),
         ("agent=fcsf", "(did you mean 'fcfs'?)"),
+        ("network.sharing=rounds", "network.sharing: unknown key; allowed: _target_; a key of network=fluid"),
+        ("failures=trace", "failures.file: expected a value, which has no default"),
         ("agnt=fcfs", "agnt: unknown key (did you mean 'agent'?); allowed: "),
         ("platform=gaya", "got 'gaya' (did you mean 'gaia'?)"),
         ("platform=gaia,pik", "several values need -m"),

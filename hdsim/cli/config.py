@@ -28,7 +28,7 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from hdsim.agent import ENTRY_POINTS, parse_name
 from hdsim.errors import ConfigError, nearest
@@ -327,9 +327,7 @@ class Composer:
     def _compose(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
         composed = self._guard(
             overrides,
-            lambda: self._hydra.compose_config(
-                config_name=self._config_name, overrides=list(overrides), run_mode=mode, with_log_configuration=False
-            ),
+            lambda: self._composed(overrides, mode),
         )
         assert isinstance(composed, DictConfig)
         return composed
@@ -376,20 +374,30 @@ class Composer:
             )
         if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
             key = str(cause.full_key)
-            return _unknown_key(key, self._keys_beside(key, overrides))
+            unknown, options = _unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
+            return ConfigError(f"{unknown.message}; a key of {', '.join(options)}", where=key) if options else unknown
         message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
         if message.startswith("Ambiguous value"):
             message += " (several values need -m, a list needs [])"
         return ConfigError(message)
+
+    def _options_with(self, key: str) -> list[str]:
+        """Returns the options, such as ``network=fluid``, that have a key."""
+        group, _, name = key.partition(".")
+        options = [f"{group}={option}" for option in self._options(group)] if group in OPEN_GROUPS[1:] else []
+        return [option for option in options if name in self._composed([option]).get(group, ())]
+
+    def _composed(self, overrides: Sequence[str], mode: RunMode = RunMode.MULTIRUN) -> DictConfig:
+        return self._hydra.compose_config(
+            config_name=self._config_name, overrides=list(overrides), run_mode=mode, with_log_configuration=False
+        )
 
     def _keys_beside(self, key: str, overrides: Sequence[str]) -> list[str]:
         """Returns the valid keys of the group that an unknown key is in."""
         loader = self._hydra.config_loader
         parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
         groups = [text.input_line for text in parsed if text.input_line and self._options(text.key_or_group)]
-        composed = self._hydra.compose_config(
-            config_name=self._config_name, overrides=groups, run_mode=RunMode.MULTIRUN, with_log_configuration=False
-        )
+        composed = self._composed(groups)
         parent = key.rpartition(".")[0]
         node = OmegaConf.select(composed, parent) if parent else composed
         return [str(name) for name in node] if isinstance(node, DictConfig) else []
@@ -415,6 +423,8 @@ def plain(composed: DictConfig) -> dict[str, Any]:
             resolve=True,
             throw_on_missing=True,
         )
+    except MissingMandatoryValue as error:
+        raise ConfigError("expected a value, which has no default, got none", where=str(error.full_key)) from error
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error), where=str(error.full_key or "") or None) from error
     assert isinstance(config, dict)

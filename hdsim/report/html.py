@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hdsim import metrics
 from hdsim.files import replacing
+from hdsim.plugins import short_name
 from hdsim.report.charts import HEAT, Heat, duration
 from hdsim.report.panels import panels
 
@@ -212,9 +213,10 @@ def _slice(workload: Mapping[str, Any]) -> str:
 def _component(settings: Any) -> str:
     if not isinstance(settings, Mapping):
         return str(settings or "none")
-    name = settings.get("name") or str(settings.get("_target_") or "none").rpartition(".")[2].lower()
-    more = [f"{key} {value}" for key, value in settings.items() if key not in ("name", "_target_")]
-    return ", ".join([str(name), *more])
+    more = [
+        f"{key} {value}" for key, value in settings.items() if key not in ("path", "_target_") and value is not None
+    ]
+    return ", ".join([short_name(settings), *more])
 
 
 def _versions(manifest: Mapping[str, Any]) -> str:

@@ -215,10 +215,12 @@ def outages(run: Run) -> Panel | None:
     if not len(found):
         return Panel(title, "No node failed.", ())
     count, down = run.platform.n_nodes, series.down_nodes(run)
+    lost = run.metrics["lost_work"]
+    work = f"{lost / 3600:,.1f} core hours" if lost >= 3600 else f"{lost:,.0f} core seconds"
     note = (
         f"{len(found):,} outages on {len(np.unique(found.node)):,} of {count:,} nodes, "
-        f"at most {down.values.max():,.0f} at once. {run.metrics['restarts']:,.0f} times a job was started again; "
-        f"{run.metrics['lost_work'] / 3600:,.1f} core hours were lost."
+        f"at most {down.values.max():,.0f} at once. "
+        f"{run.metrics['restarts']:,.0f} times a job was started again; {work} were lost."
     )
     axis = Axis("Nodes", "count")
     views: tuple[View, ...] = (
@@ -291,7 +293,7 @@ def oversubscribed_spans(run: Run) -> Panel:
     touched = len(np.unique(processor))
     note = (
         f"Jobs on a processor ask together for more than its bandwidth, and slow each other down if contention is "
-        f"modelled. {len(processor):,} spans on {touched:,} of {count:,} processors."
+        f"modelled. {len(processor):,} span{'s' * (len(processor) != 1)} on {touched:,} of {count:,} processors."
     )
     return Panel(title, note, views)
 
