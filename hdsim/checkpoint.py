@@ -17,6 +17,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.files import replacing
+from hdsim.resources import bundled
 
 #: Marks, in the JSON text, an array kept outside it and a mapping whose keys are not all texts.
 _ARRAY, _PAIRS = "$array", "$pairs"
@@ -45,7 +46,7 @@ def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
     """Reads a checkpoint; arrays come back as NumPy arrays.
 
     Args:
-        path: A file that `save` wrote.
+        path: A file that `save` wrote, or the name of a bundled one.
         where: Configuration key the path comes from, for the error message.
 
     Raises:
@@ -54,6 +55,8 @@ def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
+    if not path.is_file():
+        path = bundled("checkpoints").get(str(path), path)
     if not path.is_file():
         raise ConfigError(f"expected a checkpoint, found no file '{path}'", where=where)
     try:

@@ -7,24 +7,25 @@ from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
 
-Kind = Literal["agents", "conf", "platforms", "workloads"]
+Kind = Literal["agents", "checkpoints", "conf", "platforms", "workloads"]
 
 _PACKAGE = Path(__file__).resolve().parent
 # `hdsim/conf` exists in a wheel only.
 _ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
 
 _EXTENSIONS = {
+    "checkpoints": (".safetensors",),
     "platforms": (".json", ".json.gz"),
     "workloads": (".swf", ".swf.gz", ".json", ".json.gz"),
 }
 
 
 def folder(kind: Kind) -> Path:
-    """Returns the folder of the bundled agents, configuration, platforms or workloads."""
-    return _ROOT / kind
+    """Returns the folder of the bundled agents, trained ones, configuration, platforms or workloads."""
+    return _ROOT / "agents" / kind if kind == "checkpoints" else _ROOT / kind
 
 
-def bundled(kind: Literal["platforms", "workloads"]) -> dict[str, Path]:
+def bundled(kind: Literal["checkpoints", "platforms", "workloads"]) -> dict[str, Path]:
     """Returns the bundled files of a kind by name without extension, in alphabetical order."""
     found = {}
     for path in sorted(folder(kind).iterdir()):
