@@ -23,6 +23,8 @@ from hdsim.patterns import Pattern, make_pattern
 
 #: Profile types, in the order in which messages list them.
 TYPES = ("delay", "parallel", "parallel_homogeneous", "parallel_homogeneous_total", "composed", "sequence", "bsp")
+#: What a profile of type ``bsp``, which is hdsim's own, may say; the latter part holds for profiles of all types.
+_BSP_KEYS = ("type", "supersteps", "cpu", "com", "pattern", "g", "l", "req_time", "req_ops", "mem", "mem_bw", "ret")
 #: Most steps of one job; a `repeat` beyond it is a mistake.
 MOST_STEPS = 1_000_000
 _GIGA = 1e9
@@ -240,6 +242,9 @@ class Compiler:
         count = self._count(profile.get("supersteps", 1), name, "supersteps")
         if count > MOST_STEPS:
             raise self._fault(f"expected at most {MOST_STEPS:,} supersteps, got {count:,}", name, "supersteps")
+        for key in profile:
+            if key not in _BSP_KEYS:
+                raise self._fault(f"unknown key{nearest(key, _BSP_KEYS)}; allowed: {', '.join(_BSP_KEYS)}", name, key)
         volume = self._number(profile.get("com", 0), name, "com")
         try:
             pattern = make_pattern(profile.get("pattern", "h_relation"), tasks, volume)

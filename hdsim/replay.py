@@ -184,6 +184,10 @@ def set_stage(
     links = make_network(network, platform)
     if not workload.has_programs:
         links = None
+    if links is not None and np.isinf(platform.local_bandwidth).all():
+        log.warning(
+            "%s says nothing about the bandwidth of its links: messages take no more than latencies", platform.name
+        )
     breakdowns = make_failures(failures, platform)
     cluster = Cluster(
         platform,

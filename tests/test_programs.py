@@ -106,6 +106,10 @@ def test_others_have_one(profile: dict[str, Any]) -> None:
             {"type": "bsp", "supersteps": 0},
             "w.json: profiles.p.supersteps: expected a whole number of at least 1, got 0",
         ),
+        (
+            {"type": "bsp", "superstep": 9},
+            "w.json: profiles.p.superstep: unknown key (did you mean 'supersteps'?); allowed: type",
+        ),
         ({"type": "bsp", "supersteps": 2.0}, "w.json: profiles.p.supersteps: expected a whole number"),
         (
             {"type": "bsp", "supersteps": MOST_STEPS + 1},
