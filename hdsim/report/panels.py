@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim import series
 from hdsim.metrics import TAU, bounded_slowdown
+from hdsim.report import learning
 from hdsim.report.charts import (
     BLUE,
     GREEN,
@@ -432,6 +433,10 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     slowdowns,
     slowdown_factors,
     barriers,
+    learning.rewards,
+    learning.scores,
+    learning.losses,
+    learning.preferences,
 )
 
 

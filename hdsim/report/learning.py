@@ -1,0 +1,121 @@
+"""Panels of a training: rewards, scores on validation windows, losses, and which actions were preferred when."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.metrics import unit
+from hdsim.report.charts import BLUE, GREEN, ORANGE, PURPLE, RED, Axis, Groups, Heat, Line, Lines, Panel, View
+from hdsim.rundir import Run
+
+Floats = NDArray[np.float64]
+
+#: What the training loop writes into every row besides the agent's losses.
+_KEPT = ("step", "episode", "seconds", "mean_reward", "validation_")
+_CLASSIC = "validation_best_classic"
+_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED)
+
+
+def rewards(run: Run) -> Panel | None:
+    """What the agent was given for its decisions."""
+    columns = _columns(run.path / "progress.csv")
+    if columns is None:
+        return None
+    # The row of the begin has seen no decision.
+    columns["mean_reward"][columns["step"] == 0] = np.nan
+    note = "Mean over the decisions, and sum over the episodes, between two rows of progress.csv."
+    names = {"mean_reward": "Per decision", "episode_return": "Per episode"}
+    return _panel("Rewards", note, columns, {name: [(name, BLUE)] for name in names if name in columns}, names)
+
+
+def scores(run: Run) -> Panel | None:
+    """How the agent did on the validation windows, beside the best classic policy."""
+    columns = _columns(run.path / "progress.csv") or {}
+    metric = next((name for name in columns if name.startswith("validation_") and name != _CLASSIC), None)
+    if metric is None:
+        return None
+    found = [(metric, GREEN), *([(_CLASSIC, ORANGE)] if _CLASSIC in columns else [])]
+    what = metric.removeprefix("validation_")
+    quantity = f"{what} ({unit(what)})" if unit(what) else what
+    note = f"Mean {quantity} of the validation windows, and that of the best classic policy on them."
+    return _panel("Validation", note, columns, {metric: found}, {metric: quantity})
+
+
+def losses(run: Run) -> Panel | None:
+    """What the updates made smaller, and what else the agent tells of them."""
+    columns = _columns(run.path / "progress.csv") or {}
+    names = [name for name in columns if not name.startswith(_KEPT)]
+    if not names:
+        return None
+    note = "Means over the updates between two rows of progress.csv, as the agent's file names them."
+    labels = {name: name.replace("_", " ") for name in names}
+    return _panel("Losses", note, columns, {name: [(name, RED)] for name in names}, labels)
+
+
+def preferences(run: Run) -> Panel | None:
+    """Which actions were taken how often over the training."""
+    columns = _columns(run.path / "actions.csv")
+    if columns is None or len(columns["step"]) < 2:
+        return None
+    steps, names = columns.pop("step"), list(columns)
+    share = np.array([columns[name][1:] for name in names])
+    favourite = names[int(share[:, -1].argmax())]
+    note = f"Share of the decisions that each action was taken in. In the end most often: {favourite}."
+    lanes = np.arange(len(names) + 1)
+    heat = Heat(
+        x=Axis("Step", "count", float(steps[0]), float(steps[-1])),
+        y=Axis("Action", "count", high=len(names)),
+        times=steps,
+        lanes=lanes,
+        share=share,
+        label="decisions",
+        groups=Groups(lanes, names),
+    )
+    views = [View("actions", "All actions", heat)]
+    # The few that were ever preferred, as curves.
+    often = np.argsort(-share.max(axis=1), kind="stable")[: len(_COLORS)]
+    lines = tuple(
+        Line(names[action], steps[1:], 100 * share[action], color)
+        for action, color in zip(often.tolist(), _COLORS, strict=False)
+    )
+    chart = Lines(heat.x, Axis("Decisions (%)", high=100), lines)
+    views.append(View("preferred_actions", "Most preferred", chart))
+    return Panel("Action preferences", note, tuple(views))
+
+
+def _panel(
+    title: str,
+    note: str,
+    columns: Mapping[str, Floats],
+    curves: Mapping[str, Sequence[tuple[str, str]]],
+    labels: Mapping[str, str],
+) -> Panel:
+    """A view for each of some groups of columns."""
+    views = []
+    for key, found in curves.items():
+        steps, lines = columns["step"], []
+        for name, color in found:
+            there = np.isfinite(columns[name])
+            label = "best classic policy" if name == _CLASSIC else labels[key]
+            lines.append(Line(label, steps[there], columns[name][there], color))
+        values = np.concatenate([line.y for line in lines])
+        room = 0.05 * float(np.ptp(values)) or 0.05 * abs(float(values[0])) or 1.0
+        low, high = float(values.min()) - room, float(values.max()) + room
+        axes = Axis("Step", "count", float(steps[0]), float(steps[-1])), Axis(labels[key], "number", low, high)
+        views.append(View(f"training_{key}", labels[key], Lines(*axes, tuple(lines))))
+    return Panel(title, note, tuple(views), narrow=True)
+
+
+def _columns(path: Path) -> dict[str, Floats] | None:
+    """Columns with numbers in them, NaN for empty cells; None without a file."""
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *rows = csv.reader(file)
+    table = np.array([[float(cell) if cell else np.nan for cell in row] for row in rows]).reshape(len(rows), len(names))
+    return {name: column for name, column in zip(names, table.T.copy(), strict=True) if np.isfinite(column).any()}

@@ -1,0 +1,82 @@
+"""Panels of a training: what stands in progress.csv and actions.csv is drawn, and nothing where there is neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_compare import made
+
+from hdsim import rundir
+from hdsim.report import learning
+from hdsim.report.charts import Heat, Lines, Panel
+from hdsim.report.figures import write_all
+from hdsim.report.html import render
+
+PROGRESS = """step,mean_reward,validation_makespan,validation_best_classic,episode_return,loss,value_loss
+0,0,90,80,,,
+100,-3.5,,,-70,0.5,2
+200,-2.5,70,80,-50,0.25,1
+"""
+ACTIONS = """step,first-low_power,void
+0,0,0
+100,0.5,0.5
+200,0.9,0.1
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> rundir.Run:
+    made(tmp_path / "run", "fcfs")
+    (tmp_path / "run/progress.csv").write_text(PROGRESS)
+    (tmp_path / "run/actions.csv").write_text(ACTIONS)
+    return rundir.read(tmp_path / "run")
+
+
+def curves(panel: Panel | None) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
+    assert panel is not None
+    return {
+        view.key: {line.label: (line.x.tolist(), line.y.tolist()) for line in view.chart.lines}
+        for view in panel.views
+        if isinstance(view.chart, Lines)
+    }
+
+
+def test_every_number_is_drawn_where_there_is_one(run: rundir.Run) -> None:
+    assert curves(learning.rewards(run)) == {
+        "training_mean_reward": {"Per decision": ([100, 200], [-3.5, -2.5])},
+        "training_episode_return": {"Per episode": ([100, 200], [-70, -50])},
+    }
+    assert curves(learning.scores(run)) == {
+        "training_validation_makespan": {
+            "makespan (s)": ([0, 200], [90, 70]),
+            "best classic policy": ([0, 200], [80, 80]),
+        }
+    }
+    assert curves(learning.losses(run)) == {
+        "training_loss": {"loss": ([100, 200], [0.5, 0.25])},
+        "training_value_loss": {"value loss": ([100, 200], [2, 1])},
+    }
+
+
+def test_preferences_are_shares_of_the_decisions(run: rundir.Run) -> None:
+    panel = learning.preferences(run)
+    assert panel is not None and "In the end most often: first-low_power" in panel.note
+    heat = panel.views[0].chart
+    assert isinstance(heat, Heat) and heat.groups.names == ["first-low_power", "void"]
+    np.testing.assert_allclose(heat.share, [[0.5, 0.9], [0.5, 0.1]])
+    assert curves(panel)["preferred_actions"]["void"] == ([100, 200], [50, 10])
+
+
+def test_the_page_and_the_figures_have_them(run: rundir.Run, tmp_path: Path) -> None:
+    page = render(run)
+    assert all(f'"{title}"' in page for title in ("Rewards", "Validation", "Losses", "Action preferences"))
+    names = {path.stem for path in write_all(run, tmp_path / "figures")}
+    assert {"training_mean_reward", "training_loss", "actions", "preferred_actions"} <= names
+
+
+def test_other_runs_have_no_such_panels(tmp_path: Path) -> None:
+    made(tmp_path / "run", "fcfs")
+    run = rundir.read(tmp_path / "run")
+    assert not any(make(run) for make in (learning.rewards, learning.scores, learning.losses, learning.preferences))
