@@ -132,7 +132,7 @@ class OrderedCores:
     def __init__(self, platform: Platform, demands: Demands, policies: Sequence[str], rng: np.random.Generator) -> None:
         self._size = demands.size
         self._rng = rng
-        self._core_processor = platform.core_processor
+        self._core_processor: Ints = platform.core_processor.astype(np.int64)
         self._policy = policies[0]
         self._policies = frozenset(policies)
         keys = unmoved_keys(platform, demands)
@@ -279,11 +279,13 @@ class Placement:
         self.gpus = _NONE if gpus is None else gpus
         owner = platform.core_processor[cores]
         if len(cores) == 1:
-            self.processors, self.counts = owner, _ONE
+            self.counts = _ONE
         else:
             first, self.counts = _runs(owner)
-            self.processors = owner[first]
-        nodes = platform.processor_node[self.processors]
+            owner = owner[first]
+        # They are used as indices many times, for which narrower numbers would have to be widened each time.
+        self.processors: Ints = owner.astype(np.int64)
+        nodes: Ints = platform.processor_node[self.processors].astype(np.int64)
         if len(nodes) == 1 or platform.n_processors == platform.n_nodes:
             self.nodes, self.node_counts = nodes, self.counts
         else:
@@ -371,10 +373,10 @@ class NodeCores:
         self._size, self._memory, self._bandwidth, asked = demands
         self._policy = policy
         self._rng = rng
-        self._core_processor = platform.core_processor
-        self._core_node = platform.processor_node[platform.core_processor]
+        self._core_processor: Ints = platform.core_processor.astype(np.int64)
+        self._processor_node: Ints = platform.processor_node.astype(np.int64)
+        self._core_node = self._processor_node[self._core_processor]
         self._first_core = platform.processor_first_core
-        self._processor_node = platform.processor_node
         self._node_first_processor = platform.node_first_processor[:-1]
         self._node_first_core = platform.node_first_core
         per_node = np.unique(np.diff(platform.node_first_processor))
@@ -722,7 +724,7 @@ class FailingCores(NodeCores):
         super().check([*running, *self._down.values()])
 
 
-def levelled(n: int, idle: Ints, owner: NDArray[np.integer]) -> NDArray[np.bool_]:
+def levelled(n: int, idle: Ints, owner: Ints) -> NDArray[np.bool_]:
     """Which cores processors give when always the one with the most idle cores gives one, n in all.
 
     Args:

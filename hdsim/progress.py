@@ -59,7 +59,7 @@ class Progress(ABC):
         self._left: dict[int, float] = {}
         self._rate: dict[int, float] = {}
         self._since: dict[int, float] = {}
-        self._touched: list[NDArray[np.int32]] = []
+        self._touched: list[NDArray[np.integer]] = []
         self._new: dict[int, None] = {}
 
     def start(self, job: int, placement: Placement, now: float) -> None:
@@ -124,7 +124,7 @@ class Progress(ABC):
                 yield job, now + max(self._left[job] / rate, 0.0)
 
     @abstractmethod
-    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+    def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         """Asks the model for the speeds on processors, some of them perhaps named twice.
 
         Returns:
@@ -135,7 +135,7 @@ class Progress(ABC):
     def _rate_of(self, job: int) -> float:
         """Present speed of a job relative to the reference speed."""
 
-    def _cores_of(self, processors: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _cores_of(self, processors: NDArray[np.integer]) -> NDArray[np.int64]:
         """All cores of the processors, one processor after the other."""
         return members(self._first_core, processors)
 
@@ -161,7 +161,7 @@ class ProcessorProgress(Progress):
         super().end(job, now)
         self._demand[placement.processors] -= placement.counts * self._bandwidth[job]
 
-    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+    def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         speeds = self._peak[touched] * self._speeds(touched, self._demand[touched])
         changed = touched[speeds != self._speed[touched]]
         if not len(changed):
@@ -189,7 +189,7 @@ class CoreProgress(Progress):
         # Of an idle core, whatever it was when the core was last busy.
         self._speed = np.zeros(platform.n_cores)
 
-    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+    def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         if len(touched) == 1:
             processors = touched
             begin, end = self._first_core[touched[0]], self._first_core[touched[0] + 1]

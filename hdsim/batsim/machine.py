@@ -198,7 +198,7 @@ class FreePace(Pace):
     def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._peak[self._processor[cores]]
 
-    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+    def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         return self._with_changed(())
 
 
@@ -213,7 +213,7 @@ class ProcessorPace(Pace, ProcessorProgress):
     def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._speed[self._processor[cores]]
 
-    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+    def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         return self._with_changed(ProcessorProgress._update(self, touched))
 
 
@@ -228,7 +228,7 @@ class CorePace(Pace, CoreProgress):
     def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._speed[cores]
 
-    def _update(self, touched: NDArray[np.int32]) -> Iterable[int]:
+    def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         return self._with_changed(CoreProgress._update(self, touched))
 
 

@@ -48,7 +48,7 @@ class ProcessorContention(Contention, ABC):
     """A model that gives all busy cores of a processor the same speed. The quicker kind."""
 
     @abstractmethod
-    def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """Relative speed of the busy cores of processors on which a job has started or ended.
 
         Args:
@@ -65,7 +65,7 @@ class CoreContention(Contention, ABC):
 
     @abstractmethod
     def core_speeds(
-        self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]
+        self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Relative speed of every busy core of processors on which a job has started or ended.
 

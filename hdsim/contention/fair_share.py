@@ -49,7 +49,7 @@ class FairShare(CoreContention):
         return by_bandwidth(self.platform)
 
     def core_speeds(
-        self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]
+        self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
         bandwidth = self.platform.mem_bw[processors]

@@ -84,7 +84,7 @@ class Smoothstep(CoreContention):
         return self.platform.processor_type.astype(np.int64)
 
     def core_speeds(
-        self, processors: NDArray[np.int32], first: NDArray[np.int64], demands: NDArray[np.float64]
+        self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
         counts = np.diff(first)

@@ -30,7 +30,7 @@ class Threshold(ProcessorContention):
         """See :meth:`hdsim.contention.Contention.alike`."""
         return by_bandwidth(self.platform)
 
-    def speeds(self, processors: NDArray[np.int32], demands: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
         oversubscribed = demands > self._limit[processors]
         return np.where(oversubscribed, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
