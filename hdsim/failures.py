@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,20 +131,6 @@ class Failures(ABC):
         Args:
             rng: Where all random numbers come from.
         """
-
-    def outages_until(self, end: float, rng: np.random.Generator) -> Outages:
-        """The outages that begin before a time in s.
-
-        Args:
-            end: s.
-            rng: See :meth:`outages`.
-        """
-        rows = [
-            (node, *outage)
-            for node, coming in enumerate(self.outages(rng))
-            for outage in takewhile(lambda outage: outage[0] < end, coming)
-        ]
-        return Outages.of(sorted(rows, key=lambda row: row[1]))
 
 
 class Weibull(Failures):

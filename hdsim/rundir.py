@@ -364,7 +364,9 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
             "expected a run directory, got " + ("a file" if path.exists() else "nothing"), where=str(path)
         )
     if not (path / _MANIFEST).is_file():
-        raise ConfigError(f"expected a run directory, got a directory without {_MANIFEST}", where=str(path))
+        runs = sorted(str(found.parent) for found in path.glob(f"*/{_MANIFEST}"))
+        got = f"a sweep; one of its runs is {runs[0]!r}" if runs else f"a directory without {_MANIFEST}"
+        raise ConfigError(f"expected a run directory, got {got}", where=str(path))
     manifest = _read_json(path / _MANIFEST)
     if not isinstance(manifest.get("status"), str) or not isinstance(manifest.get("config"), dict):
         raise ConfigError("expected the keys status and config", where=str(path / _MANIFEST))

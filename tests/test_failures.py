@@ -22,7 +22,7 @@ from scipy import stats
 import hdsim
 from hdsim import Platform, Workload, metrics, rundir, series, simulate
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.failures import Exponential, Failures, Outage, Trace, Weibull
+from hdsim.failures import Exponential, Failures, Outage, Outages, Trace, Weibull
 from hdsim.readers.batsim import jobs_of
 from hdsim.replay import make_failures
 from hdsim.report.panels import panels
@@ -78,7 +78,13 @@ def test_availability_of_drawn_outages(mtbf: float, mttr: float, shape: float) -
     platform = Platform.homogeneous(nodes=300, cores_per_node=1)
     model = Weibull(platform, mtbf, mttr, shape) if shape != 1 else Exponential(platform, mtbf, mttr)
     horizon = 200 * (mtbf + mttr)
-    outages = model.outages_until(horizon, np.random.default_rng(3))
+    outages = Outages.of(
+        [
+            (node, *outage)
+            for node, coming in enumerate(model.outages(np.random.default_rng(3)))
+            for outage in itertools.takewhile(lambda outage: outage[0] < horizon, coming)
+        ]
+    )
     # From the first tenth on, by when it does not matter any more that all nodes were up and new at 0.
     begin = horizon / 10
     down = outages.seconds(300, horizon) - outages.seconds(300, begin)

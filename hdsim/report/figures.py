@@ -135,7 +135,8 @@ def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
     label, scale = _BARS[metric]
     numbers = [scale * value for value in values.values()]
     bars = ax.barh(list(values), numbers, color=[BLUE if place % 2 else ORANGE for place in range(len(values))])
-    ax.bar_label(bars, [f"{number:,.3g}" for number in numbers], padding=3, fontsize=9)
+    texts = [f"{number:,.0f}" if number >= 1000 else f"{number:.3g}" for number in numbers]
+    ax.bar_label(bars, texts, padding=3, fontsize=9)
     ax.set_title(label, fontsize=10)
     ax.margins(x=0.2)
     ax.set_ylim(len(values) - 0.5, -0.5)

@@ -48,6 +48,8 @@ _NAMES = {
     "jain_fairness": "Jain's fairness index",
     "gini": "Gini coefficient",
     "jobs_per_second": "speed",
+    "gpu_hours": "GPU hours",
+    "gpu_utilization": "GPU utilization",
 }
 
 
