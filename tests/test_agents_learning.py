@@ -76,9 +76,9 @@ def probability(course: Course, agent: LearningAgent, action: int) -> float:
 def test_an_agent_learns_the_right_policy(tmp_path: Path, name: str, experiment: str) -> None:
     # Imitation learns whatever its teacher does.
     teacher = {"spread_or_pack": "first-high_mem_bw", "fast_or_frugal": "first-low_power"}[experiment]
-    more = (f"agent.teacher={teacher}",) if name == "imitation" else QUICK[name]
+    more = (f"agent.teacher={teacher}",) if name == "imitation" else ("agent.gamma=0.95", *QUICK[name])
     course = make_course(
-        f"experiment={experiment}", f"agent={name}", "agent.gamma=0.95", "train.steps=8000",
+        f"experiment={experiment}", f"agent={name}", "train.steps=8000",
         "train.evaluate_every=8000", "train.checkpoint_every=8000", "train.validation=1", "train.test=1",
         "train.tensorboard=false", *more,
     )  # fmt: skip

@@ -21,6 +21,10 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
+# What the blocks of a page need besides hdsim itself, by the names of the marker `requires`.
+NEEDS = re.compile(r"^<!-- tests need (\S+) -->$", re.MULTILINE)
+
+
 @pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which ``hdsim`` and ``python`` are this checkout and this interpreter."""
@@ -34,8 +38,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if BLOCK.search(page.read_text())],
-    ids=lambda page: str(page.relative_to(ROOT)),
+    [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.requires(*NEEDS.findall(page.read_text())))
+        for page in PAGES
+        if BLOCK.search(page.read_text())
+    ],
 )
 def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     for folder in ("platforms", "workloads", "agents"):
