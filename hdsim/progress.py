@@ -167,9 +167,7 @@ class ProcessorProgress(Progress):
         if not len(changed):
             return ()
         self._speed[touched] = speeds
-        jobs = np.unique(self._job_of_core[self._cores_of(changed)])
-        residents: list[int] = jobs[jobs != _NOBODY].tolist()
-        return residents
+        return sorted(set(self._job_of_core[self._cores_of(changed)].tolist()) - {_NOBODY})
 
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cores import Floats, Ints, members
+from hdsim.cores import Floats, Ints, Placement, members
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
@@ -178,10 +178,16 @@ class Normal(Small):
         self._speed = self._peak
         self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
         self._ids: dict[int, Ints] = {}
+        self._processors: dict[int, Ints] = {}
         self._rest: Floats = np.zeros(platform.n_cores)
         self._rate: Floats = np.zeros(platform.n_cores)
         self._since = 0.0
         self._known = 0
+        self._first_core = platform.processor_first_core
+        self._cores_of_processor: Ints = platform.cores_per_processor.astype(np.int64)
+        # (2, C) speeds and powers as they were when last seen, and processors on which they may have changed since.
+        self._shown = np.zeros((2, platform.n_cores), np.float32)
+        self._changed: list[Ints] = [np.arange(platform.n_processors)]
 
     def news(self) -> None:
         """See :meth:`Observer.news`."""
@@ -190,8 +196,12 @@ class Normal(Small):
             self._rest -= self._rate * (cluster.now - self._since)
             self._since = cluster.now
         self._known = 0
+        if cluster.node_changes:
+            nodes = np.array(cluster.node_changes)
+            self._changed.append(members(cluster.platform.node_first_processor, nodes))
         if cluster.ended:
             for job in cluster.ended:
+                self._changed.append(self._processors.pop(job))
                 ids = self._ids.pop(job)
                 self._job_of_core[ids] = _NOBODY
                 self._rest[ids] = self._rate[ids] = 0.0
@@ -203,7 +213,10 @@ class Normal(Small):
         if started:
             self._known += len(started)
             for job in started:
-                ids = self._ids[job] = self._cluster.running[job].ids
+                placement = self._cluster.running[job]
+                ids = self._ids[job] = placement.ids
+                self._processors[job] = processors = self._owners(placement)
+                self._changed.append(processors)
                 self._job_of_core[ids] = job
                 self._rest[ids] = 1.0
             self._time(started)
@@ -212,16 +225,32 @@ class Normal(Small):
         """See :meth:`Observer.observe`."""
         seen = super().observe()
         assert isinstance(seen, np.ndarray)
-        owner = self._cluster.platform.core_processor
-        speed, power, rest = seen[self._both : -QUEUE_NUMBERS].reshape(3, -1)
-        busy = self._job_of_core != _NOBODY
-        shares = np.where(self._over, np.float32(PSTATES[OVERSUBSCRIBED].speed), np.float32(PSTATES[COMPUTING].speed))
-        np.multiply(shares.take(owner), busy, out=speed)
-        beside = self._cluster.cores.processor_busy() > 0
-        np.where(beside, np.float32(PSTATES[IDLE].power), np.float32(PSTATES[ASLEEP].power)).take(owner, out=power)
-        power[busy] = PSTATES[COMPUTING].power
+        if self._changed:
+            self._show(np.concatenate(self._changed))
+            self._changed.clear()
+        states, rest = np.split(seen[self._both : -QUEUE_NUMBERS], [self._shown.size])
+        states[:] = self._shown.reshape(-1)
         np.maximum(self._rest, 0.0, out=rest, casting="same_kind")
         return seen
+
+    def _show(self, processors: Ints) -> None:
+        """Brings speed and power of the cores of processors up to date."""
+        cores = members(self._first_core, processors)
+        idle = np.where(
+            self._cluster.cores.processor_busy()[processors] > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power
+        )
+        speed = np.where(self._over[processors], PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+        sizes = self._cores_of_processor[processors]
+        busy = self._job_of_core[cores] != _NOBODY
+        self._shown[0, cores] = speed.repeat(sizes) * busy
+        self._shown[1, cores] = np.where(busy, PSTATES[COMPUTING].power, idle.repeat(sizes))
+
+    def _owners(self, placement: Placement) -> Ints:
+        """Processors of a job, those of its GPUs too."""
+        if not len(placement.gpus):
+            return placement.processors
+        owners = self._cluster.platform.core_processor[placement.gpus].astype(np.int64)
+        return np.append(placement.processors, np.unique(owners))
 
     def _time(self, started: list[int]) -> None:
         """Brings the speeds of jobs up to date: of new ones, and of those on processors whose P-state has changed."""
@@ -231,6 +260,7 @@ class Normal(Small):
         affected = dict.fromkeys(started)
         if len(flipped):
             self._over = over
+            self._changed.append(flipped)
             self._speed = self._peak * np.where(over, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
             residents = self._job_of_core[members(cluster.platform.processor_first_core, flipped)]
             affected.update(dict.fromkeys(residents[residents != _NOBODY].tolist()))
