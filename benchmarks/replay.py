@@ -96,7 +96,7 @@ def bench_gaia(data: Path | None) -> None:
             data / "batsim_runs/gaia_div20_shortest-high_mem_bw/workload.json.gz", platform=gaia
         )
     else:
-        workload = hdsim.load_workload(resolve("workloads", "lublin_2k"), platform=gaia, jobs=1000)
+        workload = hdsim.load_workload(resolve("workloads", "lublin_4000"), platform=gaia, jobs=1000)
     for agent in ("first-high_gflops", "shortest-high_mem_bw"):
         seconds = cpu_seconds(replay(gaia, workload, agent, contention="threshold"))
         show(f"{agent}, gaia, threshold", len(workload), seconds)
