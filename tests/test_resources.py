@@ -44,7 +44,7 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
         resolve("workloads", tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["platforms", "workloads"])
+@pytest.mark.parametrize("kind", ["checkpoints", "platforms", "workloads"])
 def test_bundled_files_are_listed_in_order(kind: str) -> None:
     files = bundled(kind)  # type: ignore[arg-type]
     assert files and list(files) == sorted(files)

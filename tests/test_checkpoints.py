@@ -1,0 +1,73 @@
+"""Trained agents that come with hdsim: they load and are as good as documented."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rlscheduler
+
+import hdsim
+from hdsim.platform import load_platform
+from hdsim.resources import bundled, folder
+from hdsim.workload import load_workload
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from hdsim.agents.ppo import PPOAgent
+
+#: Mean bounded slowdown of the published agent on its windows, without backfilling.
+PUBLISHED_AGENT = 254.67
+CARDS = sorted(path.with_suffix("").name for path in folder("checkpoints").glob("*.json"))
+
+
+def card(name: str) -> dict:
+    return json.loads((folder("checkpoints") / f"{name}.json").read_text())
+
+
+def test_every_checkpoint_has_a_card() -> None:
+    assert CARDS and list(bundled("checkpoints")) == CARDS
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: str) -> None:
+    facts = card(name)
+    config = facts["config"]
+    platform = load_platform(folder("platforms") / f"{config['platform']['path']}.json")
+    trace = load_workload(
+        bundled("workloads")[config["workload"]["path"]],
+        platform=platform,
+        seed=config["seed"],
+        memory_bandwidth=config["workload"]["memory_bandwidth"],
+        arrival_factor=config["workload"]["arrival_factor"],
+    )
+    jobs = config["train"]["window_jobs"]
+    first = len(trace) - config["train"]["test"] * jobs
+    metrics = hdsim.simulate(
+        platform,
+        trace[first : first + jobs],
+        PPOAgent(checkpoint=name),
+        contention=config["contention"],
+        batch_events=config["backend"]["batch_events"],
+        seed=config["seed"],
+    ).metrics
+    # Processors round sums differently, which may turn a close decision.
+    assert metrics[facts["metric"]] == pytest.approx(facts["scores"]["best"][0], rel=0.05)
+
+
+def test_the_published_agent_is_beaten_on_its_windows(shared_data: Path) -> None:
+    """Mean over seeds, on RLScheduler's windows of Lublin-1, below its agent and the best classic order."""
+    platform = load_platform(folder("platforms") / "homogeneous_256.json")
+    trace = load_workload(shared_data / "traces" / "lublin_256.swf", platform=platform, memory_bandwidth="none")
+    windows = [trace[first : first + rlscheduler.LENGTH] for first in rlscheduler.WINDOWS]
+    names = [name for name in CARDS if name.startswith("rlscheduler-")]
+    scores = [
+        hdsim.simulate(platform, window, PPOAgent(checkpoint=name), batch_events=False).metrics["mean_bounded_slowdown"]
+        for name in names
+        for window in windows
+    ]
+    assert len(names) >= 3
+    assert np.mean(scores) < min(PUBLISHED_AGENT, *(alone for alone, _ in rlscheduler.PUBLISHED.values()))
