@@ -735,7 +735,8 @@ def apart(
 
     ours = start(
         sys.executable, "-m", "hdsim", "run", "backend=batsim", f"backend.socket={endpoint}",
-        f"backend.timeout={SILENCE}", "platform=teaching", "workload.jobs=2000", "agent.path=slow.py", f"hydra.run.dir={directory}",
+        f"backend.timeout={SILENCE}", "platform=teaching", "workload.jobs=2000", "agent.path=slow.py",
+        f"hydra.run.dir={directory}",
     )  # fmt: skip
     wait_until(lambda: (files / "workload.json").exists() or ours.poll() is not None)
     inputs = ["-p", files / "platform.xml", "-w", files / "workload.json", "-E"]
