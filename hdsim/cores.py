@@ -152,6 +152,11 @@ class OrderedCores:
         """Idle cores."""
         return len(self.idle)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the first core policy gives cores in the order of the list."""
+        return None in self._ordered
+
     @staticmethod
     def suit(policies: Sequence[str], platform: Platform, demands: Demands) -> bool:
         """Whether some core policies need no more than a list: all that rank cores do so in one order."""

@@ -110,7 +110,8 @@ def simulate(
     cluster, order = stage.cluster, stage.agent.strict_order
 
     def play(stop: list[int], bar: ReplayBar) -> None:
-        if isinstance(cluster.cores, OrderedCores) and order is not None and batch_events and not check:
+        listed = isinstance(cluster.cores, OrderedCores) and cluster.cores.in_order
+        if listed and order is not None and batch_events and not check:
             durations, finals = _outcomes(workload, kill_at_walltime=kill_at_walltime)
 
             def look() -> bool:

@@ -54,3 +54,15 @@ def test_equal_to_the_engine(rows, order, kill, core_policy):
 @pytest.mark.parametrize("options", [{"backfill": "easy"}, {"commit_head": True}, {"job_policy": "wfp3"}])
 def test_only_strict_fixed_orders_take_it(options):
     assert ClassicAgent(**options).strict_order is None
+
+
+@pytest.mark.parametrize("core_policy", ["high_cores", "random", "high_mem_bw", "low_power"])
+def test_only_core_policies_that_follow_a_list_take_the_shortcut(core_policy: str) -> None:
+    """Which of many interchangeable cores a job gets is the same with and without it."""
+    platform = hdsim.Platform.homogeneous(nodes=3, cores_per_node=4)
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 0, 1, 2, 3], runtime=[9, 5, 7, 4, 8], requested_cores=[2, 3, 4, 1, 5]
+    )
+    quick, engine = (hdsim.simulate(platform, workload, f"fcfs-{core_policy}", check=check) for check in (False, True))
+    assert quick.jobs["allocated_resources"].tolist() == engine.jobs["allocated_resources"].tolist()
+    assert quick.finish_time.tolist() == engine.finish_time.tolist()
