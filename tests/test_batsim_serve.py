@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -969,14 +970,17 @@ def free_port() -> int:
 def peer(scheduler: str | Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """An unmodified pybatsim with one of its own schedulers or one of ours."""
     command = [sys.executable, "-m", "batsim.cmds.launcher", str(scheduler), "-s", f"tcp://127.0.0.1:{port}"]
-    process = subprocess.Popen(
-        [*command, "-v", "warning", "-t", "600000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    # It writes a log of its own where it stands.
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [*command, "-v", "warning", "-t", "600000"],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
 
 def serve(*arguments: object, port: int, **options: Any) -> subprocess.CompletedProcess[str]:
