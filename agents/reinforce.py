@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, row, stacked, whole, widths
+from hdsim.learning import LearningAgent, Shapes, Transitions, concatenated, draw, number, row, stacked, whole, widths
 from hdsim.training.networks import by_rows, masked_log_softmax, scorer
 
 
@@ -94,19 +94,14 @@ class ReinforceAgent(LearningAgent):
         return {name: stacked([moment[name] for moment in episode]) for name in episode[0]}
 
     def _update(self) -> dict[str, float]:
-        observations = [episode["observations"] for episode in self.finished]
-        joined = (
-            {name: np.concatenate([one[name] for one in observations]) for name in observations[0]}
-            if isinstance(observations[0], dict)
-            else np.concatenate(observations)
-        )
+        observations = concatenated([episode["observations"] for episode in self.finished])
         masks, actions, returns = (
             np.concatenate([episode[name] for episode in self.finished]) for name in ("masks", "actions", "returns")
         )
         self.finished = []
         # The mean return is the baseline, and its spread the unit: the step does not depend on the objective's scale.
         advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
-        log_probs = self.policy(self.tensors(joined), self.tensors(masks))
+        log_probs = self.policy(self.tensors(observations), self.tensors(masks))
         taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)
         policy_loss = -(self.tensors(advantage) * taken).mean()
         entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()

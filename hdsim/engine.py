@@ -94,8 +94,7 @@ class SimBackend(simpy.Environment):
         platform: The platform.
         workload: The jobs.
         cluster: State to drive.
-        contention: Contention model, or None for jobs that never slow each other down.
-        network: Network model, or None for messages that take a given time or none.
+        executor: What tells the dates of jobs, see :func:`make_executor`.
         kill_at_walltime: Kill a job when its walltime has passed.
         batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
             scheduling pass after each.
@@ -108,17 +107,16 @@ class SimBackend(simpy.Environment):
         workload: Workload,
         cluster: Cluster,
         *,
-        contention: Contention | None = None,
-        network: Network | None = None,
+        executor: Executor | None = None,
         kill_at_walltime: bool = False,
         batch_events: bool = True,
         impossible: Iterable[int] = (),
     ) -> None:
         super().__init__()
         self.cluster = cluster
-        self._executor = make_executor(platform, workload, contention, network)
-        if isinstance(self._executor, Execution):
-            cluster.accounts = self._executor.accounts
+        self._executor = executor
+        if isinstance(executor, Execution):
+            cluster.accounts = executor.accounts
         self._kill_at_walltime = kill_at_walltime
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]

@@ -128,18 +128,29 @@ class Accounts:
     """
 
     def __init__(self, jobs: int) -> None:
-        self.computation = [0.0] * jobs
-        self.communication = [0.0] * jobs
-        self.waiting = [0.0] * jobs
-        self.supersteps = [0] * jobs
-        self.uncontended = [0.0] * jobs
+        self.computation: list[float] = []
+        self.communication: list[float] = []
+        self.waiting: list[float] = []
+        self.supersteps: list[int] = []
+        self.uncontended: list[float] = []
         self.changes = array("d")
+        self.add(jobs)
+
+    def add(self, jobs: int) -> None:
+        """Adds jobs behind those known."""
+        for numbers in self._seconds:
+            numbers.extend([0.0] * jobs)
+        self.supersteps.extend([0] * jobs)
 
     def forget(self, job: int) -> None:
         """Starts anew for a job that will be started again: the numbers tell of its last start."""
-        for numbers in (self.computation, self.communication, self.waiting, self.uncontended):
+        for numbers in self._seconds:
             numbers[job] = 0.0
         self.supersteps[job] = 0
+
+    @property
+    def _seconds(self) -> tuple[list[float], ...]:
+        return self.computation, self.communication, self.waiting, self.uncontended
 
 
 class Execution:
@@ -205,7 +216,8 @@ class Execution:
                 return False
             self._computed(course, now)
         elif phase == _WAITING:
-            self._exchanged(course, now)
+            self._end_superstep(course, now)
+            self._begin(course, now)
         elif phase != _OVER and self._network is not None:
             self._sent = True
             if not self._network.advance(job, now):
@@ -367,13 +379,10 @@ class Execution:
         if course.kind != _SUPERSTEP:
             self._leave_processors(course, now)
             return True
-        done = True
-        for part in course.parts:
-            if part.date > date:
-                done = False
+        ended = [part for part in course.parts if part.date <= date]
         if self._model is not None:
-            self._leave([part for part in course.parts if part.date <= date], now)
-        return done
+            self._leave(ended, now)
+        return len(ended) == len(course.parts)
 
     def _computed(self, course: _Course, now: float) -> None:
         """The last task of a step has done its work."""
@@ -432,10 +441,6 @@ class Execution:
             self._news[course] = None
         else:
             self._end_superstep(course, now)
-
-    def _exchanged(self, course: _Course, now: float) -> None:
-        self._end_superstep(course, now)
-        self._begin(course, now)
 
     def _end_superstep(self, course: _Course, now: float) -> None:
         job, accounts = course.job, self.accounts
@@ -525,7 +530,7 @@ class Execution:
     def _share_processors(self, now: float) -> None:
         """Gives the tasks on processors their speeds where tasks have come or gone."""
         touched, self._touched = self._touched, {}
-        model, news, slow, changes = self._model, self._news, self._slow, self.accounts.changes
+        model, news, slow = self._model, self._news, self._slow
         assert model is not None
         for processor in touched:
             residents = self._residents[processor]
@@ -557,10 +562,7 @@ class Execution:
                     part.since, part.rate = now, rate
                     part.date = now + left / rate
                     news[part.course] = None
-                    lost = part.slowed * (1.0 - speed)
-                    if lost != part.lost:
-                        changes.extend((now, lost - part.lost, 0.0))
-                        part.lost = lost
+                    self._count_lost(part, part.slowed * (1.0 - speed), now)
             if slow[processor] and len(residents) > 1:
                 self._crowded[processor] = True
                 if not was_crowded:

@@ -378,10 +378,19 @@ def row(arrays: Any, index: int) -> Any:
 
 def stacked(observations: Sequence[Any]) -> Any:
     """Joins single observations along a new first axis."""
+    return _joined(np.stack, observations)
+
+
+def concatenated(observations: Sequence[Any]) -> Any:
+    """Joins batches of observations along their first axis."""
+    return _joined(np.concatenate, observations)
+
+
+def _joined(join: Callable[[Sequence[Any]], Any], observations: Sequence[Any]) -> Any:
     first = observations[0]
     if isinstance(first, Mapping):
-        return {name: np.stack([observation[name] for observation in observations]) for name in first}
-    return np.stack(observations)
+        return {name: join([observation[name] for observation in observations]) for name in first}
+    return join(observations)
 
 
 def draw(probabilities: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:

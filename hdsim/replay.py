@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hdsim.agent import Agent, make_agent
 from hdsim.contention import Contention
 from hdsim.cores import OrderedCores
-from hdsim.engine import SimBackend
+from hdsim.engine import SimBackend, make_executor
 from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
 from hdsim.failing import FailingBackend
 from hdsim.failures import Failures
@@ -152,8 +152,7 @@ class Stage:
         """Makes the simulating backend; see :func:`simulate` for the arguments."""
         cluster = self.cluster
         options: dict[str, Any] = {
-            "contention": self.contention,
-            "network": self.network,
+            "executor": make_executor(cluster.platform, cluster.workload, self.contention, self.network),
             "kill_at_walltime": kill_at_walltime,
             "batch_events": batch_events,
             "impossible": self.impossible.tolist(),

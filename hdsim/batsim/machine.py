@@ -248,10 +248,7 @@ class Programs(Execution):
         self._fixed += jobs.fixed_duration.tolist()
         self._program += jobs.program.tolist()
         self._bandwidth += jobs.memory_bandwidth.tolist()
-        accounts = self.accounts
-        for numbers in (accounts.computation, accounts.communication, accounts.waiting, accounts.uncontended):
-            numbers.extend([0.0] * len(jobs))
-        accounts.supersteps.extend([0] * len(jobs))
+        self.accounts.add(len(jobs))
 
     def start(self, job: int, placement: Any, now: float) -> None:
         """Adds a job on a list of cores; see :meth:`hdsim.execution.Execution.start`."""
@@ -296,17 +293,16 @@ class HostBackend(SimBackend):
         share: NDArray[np.float64] | None = None,
         programs: bool = False,
     ) -> None:
-        super().__init__(platform, workload, cluster, kill_at_walltime=True)
-        self._grown = cluster
-        self._homogeneous = platform.homogeneous_speed
         self.pace: Pace | None = None
         self._programs: Programs | None = None
         if programs:
-            self._executor = self._programs = Programs(platform, workload, contention, network)
+            self._programs = Programs(platform, workload, contention, network)
         elif contention is not None or share is not None:
             kind = CorePace if isinstance(contention, CoreContention) else ProcessorPace if contention else FreePace
             self.pace = kind(platform, workload, contention, np.ones(platform.n_cores) if share is None else share)
-            self._executor = self.pace
+        super().__init__(platform, workload, cluster, executor=self._programs or self.pace, kill_at_walltime=True)
+        self._grown = cluster
+        self._homogeneous = platform.homogeneous_speed
 
     def add(self, jobs: Workload) -> int:
         """Adds jobs and returns the index of the first; they are submitted by the caller."""
