@@ -237,7 +237,9 @@ def _is_time(value: Any) -> TypeGuard[float]:
 def _shown(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    text = "nothing" if value is None else value if isinstance(value, str) else json.dumps(value)
+    # JSON escapes what would break the line.
+    plain = isinstance(value, str) and value.isprintable()
+    text = "nothing" if value is None else value if plain else json.dumps(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -258,7 +260,7 @@ def parse_hosts(text: str, count: int) -> list[int]:
         BackendError: It is no interval set, a host is in it twice, or one does not exist.
     """
     if _NO_HOSTS.search(text):
-        raise BackendError(f"expected hosts as in '0-3 8', got '{text}'")
+        raise BackendError(f"expected hosts as in '0-3 8', got '{_shown(text)}'")
     hosts: list[int] = []
     try:
         for part in text.split():
@@ -266,17 +268,17 @@ def parse_hosts(text: str, count: int) -> list[int]:
             if dash:
                 low, high = int(first), int(last)
                 if not low <= high < count:
-                    raise BackendError(f"expected hosts from 0 to {count - 1}, got '{text}'")
+                    raise BackendError(f"expected hosts from 0 to {count - 1}, got '{_shown(text)}'")
                 hosts.extend(range(low, high + 1))
             else:
                 hosts.append(int(part))
     except ValueError:
-        raise BackendError(f"expected hosts as in '0-3 8', got '{text}'") from None
+        raise BackendError(f"expected hosts as in '0-3 8', got '{_shown(text)}'") from None
     hosts.sort()
     if hosts and hosts[-1] >= count:
-        raise BackendError(f"expected hosts from 0 to {count - 1}, got '{text}'")
+        raise BackendError(f"expected hosts from 0 to {count - 1}, got '{_shown(text)}'")
     if len(set(hosts)) < len(hosts):
-        raise BackendError(f"expected each host once, got '{text}'")
+        raise BackendError(f"expected each host once, got '{_shown(text)}'")
     return hosts
 
 
@@ -305,5 +307,5 @@ def split_job_id(job_id: str) -> tuple[str, str]:
     """
     workload, separator, own = job_id.partition(SEPARATOR)
     if not (workload and separator and own):
-        raise BackendError(f"expected a job id such as 'w0{SEPARATOR}1', got '{job_id}'")
+        raise BackendError(f"expected a job id such as 'w0{SEPARATOR}1', got '{_shown(job_id)}'")
     return workload, own
