@@ -58,7 +58,10 @@ def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
     if not path.is_file():
         path = bundled("checkpoints").get(str(path), path)
     if not path.is_file():
-        raise ConfigError(f"expected a checkpoint, found no file '{path}'", where=where)
+        raise ConfigError(
+            f"expected a checkpoint, found no file '{path}'; bundled: {', '.join(sorted(bundled('checkpoints')))}",
+            where=where,
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get(_HEADER, "null"))

@@ -146,6 +146,7 @@ def test_every_key_is_documented(key: str) -> None:
         ("seed.x=1", "seed.x: unknown key; seed takes a value and has no keys"),
         ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
         ("platform.path=???", "platform.path: "),
+        ("platform=./mine.json", "got './mine.json'; a file is given as platform.path=FILE"),
         ("backend=batsm", "backend: expected one of batsim, sim, got 'batsm' (did you mean 'batsim'?)"),
         ("agent.job_polcy=sjf", "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
         ("hydra.run.dri=x", "hydra.run.dri: unknown key (did you mean 'dir'?)"),

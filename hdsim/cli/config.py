@@ -127,6 +127,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
     },
 }
 OPEN_GROUPS = ("agent", "contention", "network", "failures")
+GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
 # What `hdsim train` reads besides; the keys of `env` belong to the environment and its task.
 TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     "train": {
@@ -366,12 +367,16 @@ class Composer:
                 f"expected KEY=VALUE, got '{error.override}' (a value with commas, spaces or = needs quotes)"
             )
         if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-            group, _, option = error.missing_cfg_file.rpartition("/")
+            missing = error.missing_cfg_file
+            # An option given as a path has slashes of its own; only Hydra's groups lie in one another.
+            group, _, option = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
+            if not option:
+                group, option = "", missing
             options = self._options(group)
-            return ConfigError(
-                f"expected one of {', '.join(options)}, got '{option}'{nearest(option, options)}",
-                where=group or "--config-name",
-            )
+            known = f"expected one of {', '.join(options)}, got '{option}'{nearest(option, options)}"
+            if group in GROUPS_WITH_FILES and re.search(r"[/.]", option):
+                known += f"; a file is given as {group}.path=FILE"
+            return ConfigError(known, where=group or "--config-name")
         if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
             key = str(cause.full_key)
             unknown, options = _unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
