@@ -37,7 +37,7 @@ class ActorCriticAgent(LearningAgent):
     num_steps: int = whole(5)
     learning_rate: float = number(7e-4)
     gamma: float = number(0.99, high=1)
-    ent_coef: float = number(0.01)
+    ent_coef: float = number(0.0)
     vf_coef: float = number(0.5)
     max_grad_norm: float = number(0.5)
     hidden: Sequence[int] = widths(64, 64)

@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from hdsim.decisions.node import PlaceJob
+from hdsim.errors import ConfigError
 from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, whole, widths
 from hdsim.training.buffer import ReplayBuffer
+from hdsim.training.demonstrations import Demonstrations
 from hdsim.training.networks import by_rows, scorer
 
 
@@ -37,6 +41,10 @@ class DQNAgent(LearningAgent):
         start_e: Share of random actions (epsilon) at first ...
         end_e: ... and in the end;
         decay_e: factor it shrinks by at every step.
+        heuristic_exploration: Share of random actions that take a least loaded node instead, where nodes are chosen.
+        replay_from: What fills the replay buffer before anything else: a classic policy that decides in the first
+            episodes, or the run directory of a recording, such as one of the default scheduler.
+        replay_steps: Steps that are taken from it; neither updates nor epsilon begin before.
         double: Choose the next action by the network and value it by the target network.
         n_step: Rewards summed up before the value of what follows is asked for.
         max_grad_norm: Gradients are scaled down to this norm.
@@ -58,6 +66,9 @@ class DQNAgent(LearningAgent):
     start_e: float = number(1.0, high=1)
     end_e: float = number(0.01, high=1)
     decay_e: float = number(0.995, high=1)
+    heuristic_exploration: float = number(0.0, high=1)
+    replay_from: str | None = None
+    replay_steps: int = whole(2000)
     double: bool = True
     n_step: int = whole(1)
     max_grad_norm: float = number(10.0)
@@ -73,6 +84,8 @@ class DQNAgent(LearningAgent):
         self.buffer = ReplayBuffer(self.buffer_size, self.gamma, self.n_step)
         self.epsilon = self.start_e
         self.steps = 0
+        self.environments: Sequence[Any] = ()
+        self.demonstrations: Demonstrations | None = None
 
     def value_network(self, shapes: Shapes) -> nn.Module:
         """What estimates the value Q of every action."""
@@ -87,6 +100,26 @@ class DQNAgent(LearningAgent):
         super().begin_with(path)
         self.target.load_state_dict(self.network.state_dict())
 
+    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+        """Finds out what exploration and the replay buffer can begin with.
+
+        Raises:
+            ConfigError: There are no nodes to choose, or no such recording.
+        """
+        self.environments = environments
+        action = environments[0].task.settings["action"]
+        if self.heuristic_exploration and not isinstance(environments[0].task.action, PlaceJob):
+            raise ConfigError(
+                f"expected 0 with env.action={action}; only with env.action=node there is a least loaded node to take",
+                where="agent.heuristic_exploration",
+            )
+        if self.replay_from is not None:
+            path = Path(self.replay_from)
+            recording = self.replay_from if path.is_dir() or len(path.parts) > 1 else None
+            self.demonstrations = Demonstrations(
+                environments, evaluation, teacher=self.replay_from, recording=recording, where="agent.replay_from"
+            )
+
     # ---- choosing
 
     @torch.no_grad()
@@ -97,9 +130,14 @@ class DQNAgent(LearningAgent):
         return np.eye(masks.shape[1])[best]
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Epsilon-greedy among the legal actions."""
-        greedy, uniform = self.probabilities(observations, masks), masks / masks.sum(axis=1, keepdims=True)
-        return draw(self.epsilon * uniform + (1 - self.epsilon) * greedy, self.rng)
+        """Epsilon-greedy among the legal actions; at first what the recording does, if there is one."""
+        if self.demonstrations is not None and self.steps < self.replay_steps:
+            return self.demonstrations.actions()
+        greedy, random = self.probabilities(observations, masks), masks / masks.sum(axis=1, keepdims=True)
+        if self.heuristic_exploration:
+            least = np.stack([least_loaded(env, mask) for env, mask in zip(self.environments, masks, strict=True)])
+            random = self.heuristic_exploration * least + (1 - self.heuristic_exploration) * random
+        return draw(self.epsilon * random + (1 - self.epsilon) * greedy, self.rng)
 
     # ---- learning
 
@@ -107,6 +145,8 @@ class DQNAgent(LearningAgent):
         """Stores a step; updates the network and the target network when it is time to."""
         self.buffer.add(step)
         before, self.steps = self.steps, self.steps + len(step.actions)
+        if self.demonstrations is not None and before < self.replay_steps:
+            return {}
         self.epsilon = max(self.end_e, self.epsilon * self.decay_e ** len(step.actions))
         losses = {}
         if self.steps >= self.learning_starts and len(self.buffer):
@@ -142,3 +182,15 @@ class DQNAgent(LearningAgent):
         nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
         self.optimizer.step()
         return {"loss": loss.item(), "mean_value": old_value.mean().item(), "epsilon": self.epsilon}
+
+
+def least_loaded(environment: Any, mask: np.ndarray) -> np.ndarray:
+    """(A,) the same probability for each of the legal nodes with the smallest share of busy cores, 0 for others."""
+    cluster, placing = environment.cluster, environment.task.waiting.placing
+    cores = cluster.platform.node_cpu_cores
+    idle = cluster.cores.node_idle - placing.chosen * placing.cores_of_slot
+    legal = mask[: len(cores)]
+    load = np.where(legal, 1.0 - idle / np.maximum(cores, 1), np.inf)
+    least = np.zeros(len(mask))
+    least[: len(cores)] = legal & (load == load.min())
+    return least / least.sum()

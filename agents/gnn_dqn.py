@@ -35,6 +35,10 @@ class GNNDQNAgent(OnGraphs, DQNAgent):
         start_e: Share of random actions (epsilon) at first ...
         end_e: ... and in the end;
         decay_e: factor it shrinks by at every step.
+        heuristic_exploration: Share of random actions that take a least loaded node instead, where nodes are chosen.
+        replay_from: What fills the replay buffer before anything else: a classic policy that decides in the first
+            episodes, or the run directory of a recording, such as one of the default scheduler.
+        replay_steps: Steps that are taken from it; neither updates nor epsilon begin before.
         double: Choose the next action by the network and value it by the target network.
         n_step: Rewards summed up before the value of what follows is asked for.
         max_grad_norm: Gradients are scaled down to this norm.

@@ -2,7 +2,7 @@
 
 The agent watches a recording decide, in the episodes that other agents learn in, and fits a policy to what it saw. The
 network is the policy of ppo, actor_critic and reinforce, and the values of dqn: ``agent.start=CHECKPOINT`` lets one of
-them begin where the teacher left off.
+them begin where the teacher left off. :mod:`hdsim.agents.gnn_imitation` does the same for agents that see a graph.
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim import rundir
-from hdsim.decisions.policy_pair import PolicyPair
-from hdsim.errors import ConfigError, nearest
 from hdsim.learning import LearningAgent, Shapes, Transitions, number, whole, widths
 from hdsim.training.buffer import ReplayBuffer
-from hdsim.training.demonstrations import Demonstration
+from hdsim.training.demonstrations import Demonstrations
 from hdsim.training.networks import by_rows, masked_log_softmax, scorer
 
 
@@ -59,10 +56,14 @@ class ImitationAgent(LearningAgent):
     def build(self, shapes: Shapes) -> None:
         """The policy, Adam, and no decision yet."""
         self.any_size = by_rows(shapes)
-        self.network = scorer(shapes, self.hidden, self.kernel).to(self.torch_device)
+        self.network = self.scoring_network(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, gamma=1.0)
         self.steps = 0
+
+    def scoring_network(self, shapes: Shapes) -> nn.Module:
+        """What scores every action."""
+        return scorer(shapes, self.hidden, self.kernel)
 
     # ---- choosing
 
@@ -80,40 +81,13 @@ class ImitationAgent(LearningAgent):
         Raises:
             ConfigError: The teacher decides nothing that the task can decide.
         """
-        self._environments, self._evaluation = environments, evaluation
-        self._watched: list[Any] = [None] * len(environments)
-        self._demonstrations: list[Any] = [None] * len(environments)
-        self._run = None if self.recording is None else Demonstration(rundir.read(self.recording), exact=False)
-        action = environments[0].task.action
-        self._pair = None
-        if isinstance(action, PolicyPair):
-            if self.recording is not None:
-                raise ConfigError(
-                    "expected env.action=job or node with a recording, got policy_pair", where="env.action"
-                )
-            if self.teacher not in action.names:
-                raise ConfigError(
-                    f"expected one of the actions, {', '.join(action.names)}, got '{self.teacher}'"
-                    f"{nearest(self.teacher, action.names)}",
-                    where="agent.teacher",
-                )
-            self._pair = action.names.index(self.teacher)
+        self._demonstrations = Demonstrations(
+            environments, evaluation, teacher=self.teacher, recording=self.recording, where="agent.teacher"
+        )
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """What the recordings of the present episodes do."""
-        if self._pair is not None:
-            return np.full(len(masks), self._pair)
-        return np.array([self._shown(index) for index in range(len(masks))])
-
-    def _shown(self, index: int) -> int:
-        environment = self._environments[index]
-        if self._run is None and self._watched[index] is not environment.cluster:
-            # Another episode: the teacher replays it.
-            self._watched[index] = environment.cluster
-            (replay,) = self._evaluation.replays(self.teacher, [environment.cluster.workload])
-            self._demonstrations[index] = Demonstration(replay, exact=True)
-        demonstration = self._run or self._demonstrations[index]
-        return demonstration.action(environment.task, environment.cluster)
+        return self._demonstrations.actions()
 
     # ---- learning
 

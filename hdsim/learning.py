@@ -31,7 +31,7 @@ Observations = NDArray[Any] | dict[str, NDArray[Any]]
 Masks = NDArray[np.bool_]
 
 #: Whose checkpoints are a start for other algorithms.
-_IMITATION = "ImitationAgent"
+_IMITATION = ("ImitationAgent", "GNNImitationAgent")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class Transitions:
 
 def number(default: float, low: float = 0.0, high: float = math.inf) -> Any:
     """A setting that is a number in low..high; a field of an agent's dataclass."""
-    return field(default=default, metadata={"expected": f"a number from {low:g} to {high:g}", "range": (low, high)})
+    expected = f"a number >= {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
+    return field(default=default, metadata={"expected": expected, "range": (low, high)})
 
 
 def whole(default: int, low: int = 1) -> Any:
@@ -237,12 +238,12 @@ class LearningAgent(Agent):
             if tree.get("agent") == type(self).__name__:
                 for name, kept in tree["weights"].items():
                     self._restore(name, kept)
-            elif tree.get("agent") == _IMITATION and policy is not None:
+            elif tree.get("agent") in _IMITATION and policy is not None:
                 policy.load_state_dict(_with_tensors(tree["weights"]["network"]))
             else:
-                allowed = type(self).__name__ + (f" or {_IMITATION}" if policy is not None else "")
+                allowed = (type(self).__name__, *(_IMITATION if policy is not None else ()))
                 raise ConfigError(
-                    f"expected a checkpoint of {allowed}, '{path}' is of {tree.get('agent')}", where=where
+                    f"expected a checkpoint of {' or '.join(allowed)}, '{path}' is {_author(tree)}", where=where
                 )
         except RuntimeError as error:
             raise ConfigError(
@@ -334,7 +335,7 @@ class LearningAgent(Agent):
         tree = checkpoint.load(path, where)
         if tree.get("agent") != type(self).__name__:
             raise ConfigError(
-                f"expected a checkpoint of {type(self).__name__}, '{path}' is of {tree.get('agent')}", where=where
+                f"expected a checkpoint of {type(self).__name__}, '{path}' is {_author(tree)}", where=where
             )
         for name, value in tree["settings"].items():
             setattr(self, name, value)
@@ -400,6 +401,12 @@ def draw(probabilities: NDArray[np.float64], rng: np.random.Generator) -> NDArra
     drawn = np.minimum(rng.random((len(probabilities), 1)) * total, np.nextafter(total, 0.0))
     actions: NDArray[np.int64] = (cumulated <= drawn).sum(axis=1)
     return actions
+
+
+def _author(tree: Mapping[str, Any]) -> str:
+    """Whose checkpoint a tree is."""
+    name = tree.get("agent")
+    return f"of {name}" if isinstance(name, str) else "what resume=true goes on from, best or final.safetensors replays"
 
 
 def _kept(value: Any) -> Any:

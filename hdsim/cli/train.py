@@ -82,7 +82,13 @@ def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str
     config = composer.compose(prepared)
     if named:
         begun = _begun(named[0])
-        different = [key for key in config if begun and begun.get(key) != config[key]]
+        if begun is None:
+            raise ConfigError(
+                f"expected the run directory of a training that has begun, found none in '{named[0]}'; without "
+                "resume=true one begins there",
+                where="resume",
+            )
+        different = [key for key in config if begun.get(key) != config[key]]
         if different:
             raise ConfigError(
                 f"expected the configuration of the training in {named[0]}, {', '.join(different)} differs; "

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim import rundir
+from hdsim.agent import make_agent
 from hdsim.decisions.job import PickJob
 from hdsim.decisions.node import PlaceJob
-from hdsim.errors import ConfigError
+from hdsim.decisions.policy_pair import PolicyPair
+from hdsim.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from hdsim.decisions import Task
+    from hdsim.envs.scheduling import SchedulingEnv
     from hdsim.results import Result
     from hdsim.rundir import Run
     from hdsim.state import Cluster
+    from hdsim.training.evaluation import Evaluation
 
 _NEVER = (math.inf, 0)
 
@@ -79,3 +85,67 @@ class Demonstration:
     def _cores_on(self, job: str, nodes: int) -> NDArray[np.int64]:
         """(N,) cores that a job had on each node."""
         return np.bincount(self._nodes.get(job, np.zeros(0, np.int64)), minlength=nodes)[:nodes]
+
+
+class Demonstrations:
+    """What a classic policy, or a recorded run, does in the episodes that an agent learns in.
+
+    Args:
+        environments: What the agent acts in.
+        evaluation: Replays episodes under the policy.
+        teacher: Classic policy whose replay of each episode is the recording; with `policy_pair` one of the pairs.
+        recording: Run directory whose schedule is the recording instead.
+        where: Key of the setting that names the policy.
+
+    Raises:
+        ConfigError: There is no such recording, or it decides nothing that the task can decide.
+    """
+
+    def __init__(
+        self,
+        environments: Sequence[SchedulingEnv],
+        evaluation: Evaluation,
+        *,
+        teacher: str,
+        recording: str | None,
+        where: str,
+    ) -> None:
+        self._environments, self._evaluation, self._teacher = environments, evaluation, teacher
+        self._watched: list[Any] = [None] * len(environments)
+        self._demonstrations: list[Any] = [None] * len(environments)
+        self._run = None if recording is None else Demonstration(rundir.read(recording), exact=False)
+        self._pair = None
+        action = environments[0].task.action
+        if isinstance(action, PolicyPair):
+            if recording is not None:
+                raise ConfigError(
+                    "expected env.action=job or node with a recording, got policy_pair", where="env.action"
+                )
+            if teacher not in action.names:
+                raise ConfigError(
+                    f"expected one of the actions, {', '.join(action.names)}, got '{teacher}'"
+                    f"{nearest(teacher, action.names)}",
+                    where=where,
+                )
+            self._pair = action.names.index(teacher)
+        elif recording is None:
+            try:
+                make_agent(teacher)
+            except ConfigError as error:
+                raise ConfigError(error.message, where=where) from None
+
+    def actions(self) -> NDArray[np.int64]:
+        """(E,) what is done in every environment now."""
+        if self._pair is not None:
+            return np.full(len(self._environments), self._pair)
+        return np.array([self._shown(index) for index in range(len(self._environments))])
+
+    def _shown(self, index: int) -> int:
+        environment = self._environments[index]
+        if self._run is None and self._watched[index] is not environment.cluster:
+            # Another episode: the teacher replays it.
+            self._watched[index] = environment.cluster
+            (replay,) = self._evaluation.replays(self._teacher, [environment.cluster.workload])
+            self._demonstrations[index] = Demonstration(replay, exact=True)
+        demonstration = self._run or self._demonstrations[index]
+        return int(demonstration.action(environment.task, environment.cluster))

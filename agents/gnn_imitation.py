@@ -1,0 +1,44 @@
+"""Imitation on graphs: :mod:`hdsim.agents.imitation` with graph convolutions.
+
+The network is the policy of gnn_actor_critic and the values of gnn_dqn: ``agent.start=CHECKPOINT`` lets one of them
+begin where the teacher left off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from hdsim.agents.imitation import ImitationAgent
+from hdsim.learning import Shapes, widths
+from hdsim.training.graphs import OnGraphs, graph_scorer
+
+
+@dataclass(eq=False, kw_only=True)
+class GNNImitationAgent(OnGraphs, ImitationAgent):
+    """Behaviour cloning of a policy that sees the graph of the cluster.
+
+    Args:
+        num_envs: Environments stepped together.
+        teacher: Classic policy whose replay of each episode is the recording.
+        recording: Run directory whose schedule is the recording instead: jobs are picked in the order of their starts
+            there, and get the nodes they had.
+        learning_rate: Of Adam.
+        buffer_size: Decisions that are remembered.
+        batch_size: Decisions of an update.
+        train_frequency: Steps between two updates.
+        max_grad_norm: Gradients are scaled down to this norm.
+        convolutions: Widths of the graph convolutions.
+        kernel: Widths of the hidden layers of the perceptron that scores every job or node.
+        hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
+    """
+
+    convolutions: Sequence[int] = widths(32, 32)
+    hidden: Sequence[int] = widths(64)
+    kernel: Sequence[int] = widths(32)
+
+    def scoring_network(self, shapes: Shapes) -> nn.Module:
+        """See :class:`ImitationAgent`."""
+        return graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden)
