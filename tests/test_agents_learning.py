@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import yaml
+from courses import make_course
 
 from hdsim.errors import ConfigError
 from hdsim.resources import folder
@@ -37,6 +38,7 @@ _A2C = ("agent.learning_rate=2e-3", "agent.num_steps=32", "agent.ent_coef=0")
 QUICK: dict[str, tuple[str, ...]] = {
     "actor_critic": _A2C,
     "dqn": _DQN,
+    "evolution": ("agent.pairs=8", "agent.windows=2", "agent.hidden=[16]"),
     "gnn_actor_critic": (_GRAPH, *_A2C, "train.steps=4000"),
     "gnn_dqn": (_GRAPH, *_DQN, "agent.batch_size=64", "train.steps=2500"),
     "imitation": (),
@@ -44,14 +46,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     "reinforce": ("agent.learning_rate=5e-3",),
     "sb3": ("agent.total_steps=8000", "agent.options={n_steps: 16, learning_rate: 0.003, gae_lambda: 1.0}"),
 }
-
-
-def make_course(*overrides: str) -> Course:
-    from hdsim.cli.config import Composer
-    from hdsim.cli.train import prepare
-
-    composer = Composer(config_name="train")
-    return prepare(composer.compose(composer.overrides(overrides)))
 
 
 def probability(course: Course, agent: LearningAgent, action: int) -> float:
@@ -76,7 +70,9 @@ def probability(course: Course, agent: LearningAgent, action: int) -> float:
 def test_an_agent_learns_the_right_policy(tmp_path: Path, name: str, experiment: str) -> None:
     # Imitation learns whatever its teacher does.
     teacher = {"spread_or_pack": "first-high_mem_bw", "fast_or_frugal": "first-low_power"}[experiment]
-    more = (f"agent.teacher={teacher}",) if name == "imitation" else ("agent.gamma=0.95", *QUICK[name])
+    more = (f"agent.teacher={teacher}",) if name == "imitation" else QUICK[name]
+    if name not in ("imitation", "evolution"):
+        more = ("agent.gamma=0.95", *more)
     course = make_course(
         f"experiment={experiment}", f"agent={name}", "train.steps=8000",
         "train.evaluate_every=8000", "train.checkpoint_every=8000", "train.validation=1", "train.test=1",
@@ -129,6 +125,34 @@ def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
         course.agent.probabilities(observations[:, ::-1].copy(), np.ones((2, 300), bool)), probabilities[:, ::-1],
         rtol=1e-4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "actions"), [((40, 8), 40), ((40, 8), 41), ((21,), 5)])
+def test_a_network_without_torch_says_the_same(shape: tuple[int, ...], actions: int) -> None:
+    import torch
+
+    from hdsim.learning import Shapes
+    from hdsim.training.networks import scorer, without_torch
+
+    network = scorer(Shapes(shape, actions), (16,), (16, 8), gain=1.0)
+    scores = without_torch(network)
+    observation = np.random.default_rng(1).random(shape, np.float32)
+    if len(shape) == 2:
+        observation[25:] = 0.0
+    for _ in range(2):
+        with torch.no_grad():
+            expected = network(torch.from_numpy(observation)[None])[0].numpy()
+            np.testing.assert_allclose(scores(observation), expected, atol=1e-5)
+            for weights in network.parameters():  # it follows them
+                weights.mul_(1.5)
+
+
+def test_equal_members_of_a_generation_are_worth_the_same() -> None:
+    from hdsim.agents.evolution import ranks
+
+    costs = np.array([[3.0, 5.0], [1.0, 5.0], [np.nan, 5.0], [3.0, 5.0], [2.0, 5.0]])
+    np.testing.assert_allclose(ranks(costs)[:, 0], [0.125, -0.5, 0.5, 0.125, -0.25])
+    np.testing.assert_allclose(ranks(costs)[:, 1], 0.0)
 
 
 def test_a_perceptron_fits_one_size_only(tmp_path: Path) -> None:

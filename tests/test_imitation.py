@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from courses import make_course
 
 import hdsim
 from hdsim.agent import Agent
@@ -14,23 +15,12 @@ from hdsim.decisions import Task
 from hdsim.errors import ConfigError
 from hdsim.resources import folder
 
-if TYPE_CHECKING:
-    from hdsim.training.course import Course
-
 pytestmark = pytest.mark.requires("torch")
 
 PICKING = (
     "platform=homogeneous_256", "workload.jobs=1500", "env=rlscheduler", "env.queue_size=32", "env.jobs=64",
     "train.validation=0", "train.test=4", "train.tensorboard=false",
 )  # fmt: skip
-
-
-def make_course(*overrides: str) -> Course:
-    from hdsim.cli.config import Composer
-    from hdsim.cli.train import prepare
-
-    composer = Composer(config_name="train")
-    return prepare(composer.compose(composer.overrides(overrides)))
 
 
 class Follower(Agent):
@@ -107,7 +97,7 @@ def test_what_was_watched_is_learned(imitated: tuple[Path, dict[str, Any]]) -> N
     assert facts["means"]["final"] < facts["means"]["fcfs"]
 
 
-@pytest.mark.parametrize("agent", ["ppo", "actor_critic", "reinforce", "dqn"])
+@pytest.mark.parametrize("agent", ["ppo", "actor_critic", "reinforce", "dqn", "evolution"])
 def test_others_begin_with_it(imitated: tuple[Path, dict[str, Any]], tmp_path: Path, agent: str) -> None:
     start = imitated[0] / "checkpoints" / "final.safetensors"
     course = make_course(*PICKING, f"agent={agent}", f"agent.start={start}", "train.steps=1")

@@ -12,19 +12,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from courses import make_course, train, train_whole_and_cut
 
 from hdsim.errors import ConfigError
 
-if TYPE_CHECKING:
-    from hdsim.training.course import Course
-
 pytestmark = pytest.mark.requires("torch")
 
-AGENTS = ("actor_critic", "dqn", "ppo", "reinforce")
+AGENTS = ("actor_critic", "dqn", "evolution", "ppo", "reinforce")
 #: A training of a second or two.
 SMALL = (
     "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
@@ -36,24 +34,10 @@ SMALL = (
 QUICK = {
     "actor_critic": ("agent.num_envs=3",),
     "dqn": ("agent.num_envs=2", "agent.buffer_size=150", "agent.batch_size=16", "agent.n_step=2"),
+    "evolution": ("agent.num_envs=3", "agent.pairs=4", "agent.windows=2"),
     "ppo": ("agent.num_envs=3", "agent.num_steps=32"),
     "reinforce": ("agent.num_envs=3", "agent.episodes_per_update=2"),
 }
-
-
-def make_course(*overrides: str) -> Course:
-    from hdsim.cli.config import Composer
-    from hdsim.cli.train import prepare
-
-    composer = Composer(config_name="train")
-    return prepare(composer.compose(composer.overrides(overrides)))
-
-
-def train(directory: Path, *overrides: str, resume: bool = False) -> dict[str, Any]:
-    """Trains in this process; returns the facts of the model card."""
-    directory.mkdir(exist_ok=True)
-    _, facts = make_course(*overrides).run(directory, resume=resume, progress=False)
-    return facts["training"]
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -280,30 +264,9 @@ def test_one_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path, agen
 def test_a_training_cut_in_two_ends_like_one_in_one_piece(
     tmp_path: Path, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hdsim.training.loop import Training
-
     overrides = (*SMALL, f"agent={agent}", *QUICK[agent], "train.tensorboard=false")
-    train(tmp_path / "whole", *overrides)
-
-    class Crash(Exception):
-        pass
-
-    step = Training._step
-
-    def failing(self: Training) -> None:
-        # Between two checkpoints, within a rollout and within episodes.
-        if self.clock.step > 300:
-            raise Crash
-        step(self)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "_step", failing)
-        with pytest.raises(Crash):
-            train(tmp_path / "cut", *overrides)
-    assert not (tmp_path / "cut/checkpoints/final.safetensors").exists()
-    train(tmp_path / "cut", *overrides, resume=True)
-    for name in ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    # Between two checkpoints, within a rollout and within episodes.
+    train_whole_and_cut(tmp_path, *overrides, crash_after=300, monkeypatch=monkeypatch)
     cut, whole = ([{**row, "seconds": "", "steps_per_second": ""} for row in rows(tmp_path / name / "progress.csv")]
                   for name in ("cut", "whole"))  # fmt: skip
     assert cut == whole

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
@@ -99,6 +102,52 @@ def scorer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int], gain: f
         rows, features = _array(shapes)
         return Rows(features, kernel, shapes.actions - rows, scores=True, gain=gain)
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
+
+
+def without_torch(network: nn.Module) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """The same as a network of `scorer` for one observation: PyTorch's calls cost several times the sums themselves.
+
+    It shares the memory of the weights, so it changes with them.
+    """
+    if not isinstance(network, Rows):
+        layers = _layers(network)
+        return lambda observation: _through(layers, observation.ravel())
+    embed, score, pooled = (_layers(part) for part in (network.embed, network.score, network.pooled))
+    actions = len(pooled[-1][1]) if pooled else 0
+    ones = np.ones(len(embed[0][0]) // 2, np.float32)
+
+    def scores(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        used = rows @ ones != 0  # nothing in an observation is below 0
+        packed = rows[used]
+        embedded = _through(embed, np.concatenate([packed, np.log(packed + np.float32(_TINY)) / -_LOG_TINY], axis=1))
+        found = np.zeros(len(rows) + actions, np.float32)
+        found[: len(rows)][used] = _through(score, embedded)[:, 0]
+        if pooled:
+            mean = embedded.sum(axis=0) / max(len(packed), 1)
+            found[len(rows) :] = _through(pooled, np.append(mean, np.float32(np.log1p(len(packed)))))
+        return found
+
+    return scores
+
+
+def _layers(network: nn.Module | None) -> list[tuple[NDArray[np.float32], NDArray[np.float32], Any]]:
+    """Weights (inputs, outputs), biases (outputs,) and what follows them, of every layer."""
+    after = {nn.ReLU: lambda sums: np.maximum(sums, 0.0, out=sums), nn.Tanh: np.tanh}
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32], Any]] = []
+    for part in network.modules() if network is not None else ():
+        if isinstance(part, nn.Linear):
+            layers.append((part.weight.detach().numpy().T, part.bias.detach().numpy(), None))
+        elif type(part) in after:
+            layers[-1] = (*layers[-1][:2], after[type(part)])
+    return layers
+
+
+def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    for weights, biases, activation in layers:
+        values = values @ weights + biases
+        if activation is not None:
+            values = activation(values)
+    return values
 
 
 def valuer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:

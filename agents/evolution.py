@@ -1,0 +1,167 @@
+"""Evolution strategy: members with changed weights replay whole windows, and the policy moves to the better ones.
+
+After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning (2017). Metrics such as
+the mean bounded slowdown hang on few jobs that wait for hours because of what was decided long before; the gradient of
+a policy gets that from rewards of single decisions, with much noise. Here nothing is asked of a decision: every member
+of a generation has the metric that agents are judged by, of the same windows as all others.
+
+The environments of the training show what the present policy does, and choose the windows: those that it has played to
+the end are replayed by a generation. These replays are not among the steps that the training counts.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from hdsim.learning import LearningAgent, Shapes, Transitions, number, whole, widths
+from hdsim.replay import Interrupted
+from hdsim.training.evaluation import HIGHER_IS_BETTER
+from hdsim.training.networks import by_rows, scorer, without_torch
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False, kw_only=True)
+class EvolutionAgent(LearningAgent):
+    """Evolution strategy with mirrored members, common windows and ranks for scores.
+
+    Args:
+        num_envs: Environments stepped together.
+        pairs: Pairs of members of a generation; those of a pair differ from the policy by opposite changes.
+        windows: Windows that every member replays.
+        sigma: Standard deviation of the changes of every weight.
+        learning_rate: Of Adam.
+        anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments; 0 = keep it.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    weights = ("network",)
+    progress = ("optimizer", "played", "steps")
+
+    num_envs: int = whole(4)
+    pairs: int = whole(16)
+    windows: int = whole(4)
+    sigma: float = number(0.1, low=1e-6)
+    learning_rate: float = number(0.05)
+    anneal: int = whole(0, low=0)
+    hidden: Sequence[int] = widths(64, 64)
+    kernel: Sequence[int] = widths(32, 16, 8)
+
+    def build(self, shapes: Shapes) -> None:
+        """The policy, Adam, and no window played yet."""
+        self.any_size = by_rows(shapes)
+        self.network = scorer(shapes, self.hidden, self.kernel)
+        self.scores = without_torch(self.network)
+        # A generation is a noisy guess of the gradient: the second moment is that of the latest hundred.
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99))
+        self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
+        self.steps = 0  # steps of all environments so far
+
+    def policy_network(self) -> nn.Module:
+        """See :class:`LearningAgent`."""
+        return self.network
+
+    # ---- choosing
+
+    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
+        """The legal action with the highest score."""
+        return int(np.where(mask, self.scores(observation), -np.inf).argmax())
+
+    def probabilities(self, observations: Any, masks: NDArray[np.bool_]) -> Floats:
+        """1 for what it chooses."""
+        chosen: Floats = np.eye(masks.shape[1])[self._chosen(observations, masks)]
+        return chosen
+
+    def explore(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """What the present policy does; its members explore by being other policies, not by other decisions."""
+        self._playing = [environment.episodes.window for environment in self._environments]
+        return self._chosen(observations, masks)
+
+    def _chosen(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.array([self.choose(*seen) for seen in zip(observations, masks, strict=True)], np.int64)
+
+    # ---- learning
+
+    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+        """Keeps what draws windows, and what replays them."""
+        self._environments, self._evaluation = environments, evaluation
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """Notes the windows that have been played to the end; a generation replays them when there are enough."""
+        self.steps += len(step.actions)
+        for env in np.flatnonzero(step.terminated | step.truncated):
+            window = self._playing[env]
+            self.played.append([window.trace, window.first, window.jobs])
+        if len(self.played) < self.windows:
+            return {}
+        if self.anneal:
+            self.optimizer.param_groups[0]["lr"] = self.learning_rate * max(0.0, 1 - self.steps / self.anneal)
+        windows, self.played = self.played[: self.windows], self.played[self.windows :]
+        return self._generation(windows)
+
+    def _generation(self, windows: Sequence[Sequence[int]]) -> dict[str, float]:
+        """Replays windows under all members, and moves the policy to where the better ones are."""
+        policy = parameters_to_vector(self.network.parameters()).detach().numpy().copy()
+        noise = self.rng.standard_normal((self.pairs, len(policy))).astype(np.float32)
+        noise = np.concatenate([noise, -noise])
+        traces = self._environments[0].episodes.traces
+        jobs = [traces[trace][first : first + length] for trace, first, length in windows]
+        scores = np.zeros((len(noise), len(jobs)))
+        stopped: list[int] = []
+        for member, change in enumerate(noise):
+            self._become(policy + self.sigma * change)
+            for index, window in enumerate(jobs):
+                scores[member, index] = self._score(window, stopped)
+        self._become(policy)
+        costs = ranks(-scores if self._evaluation.metric in HIGHER_IS_BETTER else scores).mean(axis=1)
+        gradient = (costs @ noise / (len(noise) * self.sigma)).astype(np.float32)
+        for parameter, part in self._parts(gradient):
+            parameter.grad = torch.from_numpy(part.copy())
+        self.optimizer.step()
+        for number_ in stopped:
+            # The generation is complete: the training may stop now and go on from here.
+            signal.raise_signal(number_)
+        return {"loss": float(scores.mean()), "spread": float(scores.std(axis=0).mean())}
+
+    def _score(self, window: Any, stopped: list[int]) -> float:
+        """The metric of one replay; a signal that comes meanwhile is put aside, and the replay repeated."""
+        while True:
+            try:
+                return float(self._evaluation.scores(self, [window])[0])
+            except Interrupted as interrupted:
+                stopped.append(interrupted.signal)
+
+    def _become(self, weights: NDArray[np.float32]) -> None:
+        with torch.no_grad():
+            for parameter, part in self._parts(weights):
+                parameter.copy_(torch.from_numpy(part))
+
+    def _parts(self, vector: NDArray[np.float32]) -> list[tuple[nn.Parameter, NDArray[np.float32]]]:
+        """All parameters with their parts of a vector of all weights."""
+        parameters = list(self.network.parameters())
+        ends = np.cumsum([parameter.numel() for parameter in parameters])
+        parts = np.split(vector, ends[:-1])
+        return [(one, part.reshape(one.shape)) for one, part in zip(parameters, parts, strict=True)]
+
+
+def ranks(costs: Floats) -> Floats:
+    """(M, W) what members are worth in each of W windows: -1/2 for the lowest cost, 1/2 for the highest.
+
+    Equals have the same rank; costs that are no numbers count as the highest. With ranks a window with a hundred times
+    the slowdown of another says no more than it.
+    """
+    costs = np.where(np.isnan(costs), np.inf, costs)
+    below = (costs[:, None] > costs[None]).sum(axis=1)
+    above = (costs[:, None] < costs[None]).sum(axis=1)
+    worth: Floats = (below - above) / (2.0 * max(len(costs) - 1, 1))
+    return worth
