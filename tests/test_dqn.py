@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from courses import make_course
 
 import hdsim
 from hdsim.errors import ConfigError
-
-if TYPE_CHECKING:
-    from hdsim.training.course import Course
 
 pytestmark = pytest.mark.requires("torch")
 
@@ -23,14 +21,6 @@ NODES = (
     "train.baselines=[]", "train.tensorboard=false", "train.scale_rewards=false", "train.metric=mean_waiting_time",
 )  # fmt: skip
 JOBS = (*NODES, "env=rlscheduler", "env.jobs=40", "env.queue_size=8")
-
-
-def make_course(*overrides: str) -> Course:
-    from hdsim.cli.config import Composer
-    from hdsim.cli.train import prepare
-
-    composer = Composer(config_name="train")
-    return prepare(composer.compose(composer.overrides(overrides)))
 
 
 def ready(*overrides: str) -> tuple[Any, Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from courses import train, train_whole_and_cut
 
 from hdsim.errors import ConfigError
-
-if TYPE_CHECKING:
-    from hdsim.training.course import Course
 
 pytestmark = pytest.mark.requires("torch", "stable-baselines3")
 
@@ -32,49 +30,14 @@ ALGORITHMS = {
 }
 
 
-def make_course(*overrides: str) -> Course:
-    from hdsim.cli.config import Composer
-    from hdsim.cli.train import prepare
-
-    composer = Composer(config_name="train")
-    return prepare(composer.compose(composer.overrides([*SMALL, *overrides])))
-
-
-def train(directory: Path, *overrides: str, resume: bool = False) -> Course:
-    directory.mkdir(exist_ok=True)
-    course = make_course(*overrides)
-    course.run(directory, resume=resume, progress=False)
-    return course
-
-
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_training_cut_in_two_ends_with_the_same_bytes(
     tmp_path: Path, algo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hdsim.training.loop import Training
-
-    overrides = (f"agent.algo={algo}", f"agent.options={ALGORITHMS[algo]}")
-    train(tmp_path / "whole", *overrides)
-
-    class Crash(Exception):
-        pass
-
-    step = Training._step
-
-    def failing(self: Training) -> None:
-        if self.clock.step > 300:
-            raise Crash
-        step(self)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "_step", failing)
-        with pytest.raises(Crash):
-            train(tmp_path / "cut", *overrides)
-    course = train(tmp_path / "cut", *overrides, resume=True)
-    for name in ("checkpoints/final.safetensors", "actions.csv", "evaluation.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    overrides = (*SMALL, f"agent.algo={algo}", f"agent.options={ALGORITHMS[algo]}")
+    _, cut, course = train_whole_and_cut(tmp_path, *overrides, crash_after=300, monkeypatch=monkeypatch)
     # What was trained decides in a replay, and never against the mask.
-    checkpoint = tmp_path / "cut/checkpoints/final.safetensors"
+    checkpoint = cut / "checkpoints/final.safetensors"
     agent: Any = _loaded(checkpoint)
     observations = np.random.default_rng(0).random((100, 8, 8), np.float32)
     masks = np.random.default_rng(1).random((100, 9)) < 0.3
@@ -103,10 +66,10 @@ def _loaded(path: Path) -> Any:
 )  # fmt: skip
 def test_mistakes_are_explained(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        train(tmp_path, override)
+        train(tmp_path, *SMALL, override)
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
     with pytest.raises(ConfigError, match=r"extra rl, sb3_contrib missing: pip install 'hdsim\[rl\]'"):
-        train(tmp_path)
+        train(tmp_path, *SMALL)
