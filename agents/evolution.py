@@ -28,11 +28,13 @@ from hdsim.training.evaluation import HIGHER_IS_BETTER
 from hdsim.training.networks import by_rows, scorer, without_torch
 
 Floats = NDArray[np.float64]
+#: Metrics below count as this much: a mean wait may be 0.
+_LEAST = 1e-3
 
 
 @dataclass(eq=False, kw_only=True)
 class EvolutionAgent(LearningAgent):
-    """Evolution strategy with mirrored members, common windows and ranks for scores.
+    """Evolution strategy with mirrored members, common windows, and Adam on the estimated gradient.
 
     Args:
         num_envs: Environments stepped together.
@@ -61,7 +63,7 @@ class EvolutionAgent(LearningAgent):
         """The policy, Adam, and no window played yet."""
         self.any_size = by_rows(shapes)
         self.network = scorer(shapes, self.hidden, self.kernel)
-        self.scores = without_torch(self.network)
+        self.best = without_torch(self.network)
         # A generation is a noisy guess of the gradient: the second moment is that of the latest hundred.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99))
         self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
@@ -75,7 +77,7 @@ class EvolutionAgent(LearningAgent):
 
     def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
         """The legal action with the highest score."""
-        return int(np.where(mask, self.scores(observation), -np.inf).argmax())
+        return self.best(observation, mask)
 
     def probabilities(self, observations: Any, masks: NDArray[np.bool_]) -> Floats:
         """1 for what it chooses."""
@@ -123,7 +125,7 @@ class EvolutionAgent(LearningAgent):
             for index, window in enumerate(jobs):
                 scores[member, index] = self._score(window, stopped)
         self._become(policy)
-        costs = ranks(-scores if self._evaluation.metric in HIGHER_IS_BETTER else scores).mean(axis=1)
+        costs = relative(scores).mean(axis=1) * (-1 if self._evaluation.metric in HIGHER_IS_BETTER else 1)
         gradient = (costs @ noise / (len(noise) * self.sigma)).astype(np.float32)
         for parameter, part in self._parts(gradient):
             parameter.grad = torch.from_numpy(part.copy())
@@ -154,14 +156,11 @@ class EvolutionAgent(LearningAgent):
         return [(one, part.reshape(one.shape)) for one, part in zip(parameters, parts, strict=True)]
 
 
-def ranks(costs: Floats) -> Floats:
-    """(M, W) what members are worth in each of W windows: -1/2 for the lowest cost, 1/2 for the highest.
+def relative(scores: Floats) -> Floats:
+    """(M, W) by which factor members had more than their mean in each of W windows, as a logarithm.
 
-    Equals have the same rank; costs that are no numbers count as the highest. With ranks a window with a hundred times
-    the slowdown of another says no more than it.
+    So a window with a hundred times the slowdown of another says no more than it. What is no number counts as the mean.
     """
-    costs = np.where(np.isnan(costs), np.inf, costs)
-    below = (costs[:, None] > costs[None]).sum(axis=1)
-    above = (costs[:, None] < costs[None]).sum(axis=1)
-    worth: Floats = (below - above) / (2.0 * max(len(costs) - 1, 1))
-    return worth
+    logs = np.log(np.maximum(scores, _LEAST))
+    difference: Floats = np.nan_to_num(logs - np.nanmean(logs, axis=0))
+    return difference

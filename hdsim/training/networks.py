@@ -104,30 +104,34 @@ def scorer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int], gain: f
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
 
 
-def without_torch(network: nn.Module) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """The same as a network of `scorer` for one observation: PyTorch's calls cost several times the sums themselves.
+def without_torch(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[np.bool_]], int]:
+    """What a network of `scorer` finds the best action for an observation, (R, F) or (F,), among those of a mask, (A,).
 
-    It shares the memory of the weights, so it changes with them.
+    PyTorch's calls cost several times the sums themselves, and only the rows that may be chosen need be looked at. It
+    shares the memory of the weights, so it changes with them.
     """
-    if not isinstance(network, Rows):
-        layers = _layers(network)
-        return lambda observation: _through(layers, observation.ravel())
-    embed, score, pooled = (_layers(part) for part in (network.embed, network.score, network.pooled))
-    actions = len(pooled[-1][1]) if pooled else 0
-    ones = np.ones(len(embed[0][0]) // 2, np.float32)
+    if isinstance(network, Rows):
+        embed, score, pooled = (_layers(part) for part in (network.embed, network.score, network.pooled))
 
-    def scores(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        used = rows @ ones != 0  # nothing in an observation is below 0
-        packed = rows[used]
-        embedded = _through(embed, np.concatenate([packed, np.log(packed + np.float32(_TINY)) / -_LOG_TINY], axis=1))
-        found = np.zeros(len(rows) + actions, np.float32)
-        found[: len(rows)][used] = _through(score, embedded)[:, 0]
-        if pooled:
-            mean = embedded.sum(axis=0) / max(len(packed), 1)
-            found[len(rows) :] = _through(pooled, np.append(mean, np.float32(np.log1p(len(packed)))))
-        return found
+        def embedded(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+            return _through(embed, np.concatenate([rows, np.log(rows + np.float32(_TINY)) / -_LOG_TINY], axis=1))
 
-    return scores
+        def best(observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> int:
+            legal = mask.nonzero()[0]
+            if len(legal) == 1:
+                return int(legal[0])
+            rows = len(observation)
+            if legal[-1] < rows:
+                return int(legal[_through(score, embedded(observation[legal])).argmax()])
+            used = embedded(observation[observation.any(axis=1)])
+            mean = used.sum(axis=0) / max(len(used), 1)
+            other = _through(pooled, np.append(mean, np.float32(np.log1p(len(used)))))
+            scores = np.append(_through(score, embedded(observation[legal[:-1]])), other)
+            return int(legal[scores.argmax()])
+
+        return best
+    layers = _layers(network)
+    return lambda observation, mask: int(np.where(mask, _through(layers, observation.ravel()), -np.inf).argmax())
 
 
 def _layers(network: nn.Module | None) -> list[tuple[NDArray[np.float32], NDArray[np.float32], Any]]:
