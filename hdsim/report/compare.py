@@ -29,6 +29,8 @@ from hdsim.plugins import short_name
 Floats = NDArray[np.float64]
 Key = tuple[tuple[str, str], ...]
 
+#: Settings that change nothing about what a training learns.
+_BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
 #: Metrics compared when none are named.
 DEFAULT_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 #: Of all other metrics less is better.
@@ -426,8 +428,10 @@ def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]
         raise ConfigError.many(errors)
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if _differs(key, settings) and key not in REPLICATION]
-    own = [key for key in differing if key.partition(".")[0] in ("agent", "train")]
-    shared = [key for key in differing if key not in own]
+    shared = [key for key in differing if key.partition(".")[0] not in ("agent", "train")]
+    # Trainings of one algorithm are told apart by their settings, those of several by its name.
+    own = {name: _own([setting for setting, fact in zip(settings, facts, strict=True) if fact["agent"] == name])
+           for name in {fact["agent"] for fact in facts}}  # fmt: skip
     for path, setting, fact in zip(directories, settings, facts, strict=True):
         shipped = fact["shipped"].partition(".")[0]
         with (path / EVALUATION).open(encoding="utf-8", newline="") as file:
@@ -438,13 +442,19 @@ def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]
                 learned = agent == shipped
                 configuration = (
                     ("agent", fact["agent"] if learned else agent),
-                    *(_key(setting, own) if learned else ()),
+                    *(_key(setting, own[fact["agent"]]) if learned else ()),
                 )
                 replication = (("seed", setting["seed"]), ("window", window))
                 numbers = {name: float(cell) for name, cell in cells.items()}
                 entries.append(_Entry(path, numbers, _key(setting, shared), configuration, replication))
     best = facts[directories.index(first)]["best_classic"]
     return entries, (("agent", best),) if best else entries[0].configuration
+
+
+def _own(settings: list[dict[str, str]]) -> list[str]:
+    """Settings of agent and training that trainings of one algorithm differ in, but for what only keeps books."""
+    keys = dict.fromkeys(key for setting in settings for key in setting if key.partition(".")[0] in ("agent", "train"))
+    return [key for key in keys if _differs(key, settings) and key not in (*REPLICATION, *_BOOKKEEPING)]
 
 
 def _entries(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]:
