@@ -37,7 +37,11 @@ CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw
 
 #: Up to this many things are handled one by one; more of them in bulk.
 _FEW = 4
+#: Up to so many cores are given one at a time where that moves keys: a turn costs a thirtieth of sorting all offers.
+_SOME = 32
 _NOBODY = -1
+#: What a processor offers that can give nothing; an array, for arithmetic with scalars takes several times as long.
+_NEVER = np.array(-np.inf)
 #: More cores than a processor has: in keys of `spread` nodes weigh so many times more than processors.
 _MANY = 1 << 20
 
@@ -187,7 +191,9 @@ class OrderedCores:
         if policy == "random":
             return self.placement_of(self._rng.permutation(cores)[:n])
         owner = self._core_processor[cores]
-        return self.placement_of(cores[levelled(n, np.bincount(owner), owner)])
+        counts = np.bincount(owner)
+        place = np.arange(len(owner)) - (counts.cumsum() - counts)[owner]
+        return self.placement_of(cores[place < levels(n, counts)[owner]])
 
     def _idle_ids(self) -> Ints:
         """Idle cores, ascending."""
@@ -275,21 +281,36 @@ class Placement:
         counts: (m,) cores on each of those processors.
         nodes: (k,) nodes they are on, ascending.
         node_counts: (k,) cores on each of those nodes.
+
+    Args:
+        cores: Core ids, ascending.
+        platform: The platform.
+        gpus: Core ids of GPUs, ascending.
+        on: `processors` and `counts` where they are known.
     """
 
     __slots__ = ("cores", "counts", "gpus", "node_counts", "nodes", "processors")
 
-    def __init__(self, cores: Ints, platform: Platform, gpus: Ints | None = None) -> None:
+    def __init__(
+        self,
+        cores: Ints,
+        platform: Platform,
+        gpus: Ints | None = None,
+        on: tuple[Ints, Ints] | None = None,
+    ) -> None:
         self.cores = cores
         self.gpus = _NONE if gpus is None else gpus
-        owner = platform.core_processor[cores]
-        if len(cores) == 1:
-            self.counts = _ONE
+        if on is not None:
+            self.processors, self.counts = on
         else:
-            first, self.counts = _runs(owner)
-            owner = owner[first]
-        # They are used as indices many times, for which narrower numbers would have to be widened each time.
-        self.processors: Ints = owner.astype(np.int64)
+            owner = platform.core_processor[cores]
+            if len(cores) == 1:
+                self.counts = _ONE
+            else:
+                first, self.counts = _runs(owner)
+                owner = owner[first]
+            # They are used as indices many times, for which narrower numbers would have to be widened each time.
+            self.processors = owner.astype(np.int64)
         nodes: Ints = platform.processor_node[self.processors].astype(np.int64)
         if len(nodes) == 1 or platform.n_processors == platform.n_nodes:
             self.nodes, self.node_counts = nodes, self.counts
@@ -381,9 +402,9 @@ class NodeCores:
         self._core_processor: Ints = platform.core_processor.astype(np.int64)
         self._processor_node: Ints = platform.processor_node.astype(np.int64)
         self._core_node = self._processor_node[self._core_processor]
-        self._first_core = platform.processor_first_core
-        self._node_first_processor = platform.node_first_processor[:-1]
-        self._node_first_core = platform.node_first_core
+        self._first_core: Ints = platform.processor_first_core.astype(np.int64)
+        self._node_first_processor = platform.node_first_processor
+        self._node_first_core: Ints = platform.node_first_core.astype(np.int64)
         per_node = np.unique(np.diff(platform.node_first_processor))
         self._one_processor_a_node = platform.n_processors == platform.n_nodes
         self._alike = len(per_node) == 1 and per_node[0] <= _FEW
@@ -422,21 +443,26 @@ class NodeCores:
             slot = self._demands.slot(job)
             if slot.gpus:
                 return self._pick_with_gpus(self.gpus, slot, policy, bandwidth, limit)
-        if limit is None and policy in self._quick and (n > 1 or policy in self._unmoved):
-            placement = Placement(self._quick[policy](n, policy), self._platform)
+        if limit is None and policy in self._quick and (n > _SOME or policy in self._unmoved):
+            placement = self._quick[policy](n, policy)
             # Where no core was given against the memory of its node, memory has not changed the choice.
-            if not memory or (self.node_memory[placement.nodes] >= placement.node_counts * memory).all():
+            if not memory or not np.count_nonzero(self.node_memory[placement.nodes] < placement.node_counts * memory):
                 return placement
         if n == 1 and limit is None and policy != "random":
             return self._pick_one(self._key(policy, memory, bandwidth)[0], memory)
-        if policy == "random" and limit is None and not memory:
-            return Placement(np.sort(self._rng.permutation(self.idle.nonzero()[0])[:n]), self._platform)
         room = capacity(self.node_idle, self.node_memory, memory)
         if limit is not None:
             room = np.minimum(room, limit)
-        if room.sum() < n:
+        if room is not self.node_idle and np.add.reduce(room) < n:
             return None
+        if n <= _SOME and policy not in ("random", "spread", "pack"):
+            return self._one_at_a_time(n, room, policy, memory, bandwidth)
         ranked = self._best_first(n, room, policy, memory, bandwidth)
+        if policy == "random":
+            # As above: mostly no node is short of memory.
+            placement = Placement(np.sort(ranked[:n]), self._platform)
+            if room is self.node_idle or not np.count_nonzero(placement.node_counts > room[placement.nodes]):
+                return placement
         return Placement(np.sort(self._within(ranked, room)[:n]), self._platform)
 
     def _pick_with_gpus(
@@ -468,17 +494,18 @@ class NodeCores:
         """What every node can give now."""
         return FreeNodes(self.node_idle, self.node_memory, None if self.gpus is None else self.gpus.node_idle).copy()
 
-    def _first_ranked(self, n: int, policy: str) -> Ints:
-        """The n best idle cores under a policy whose keys no job moves, ascending."""
+    def _first_ranked(self, n: int, policy: str) -> Placement:
+        """The n best idle cores under a policy whose keys no job moves."""
         ranked = self._ranking(policy)
         cores = ranked[self.idle[ranked]][:n]
         cores.sort()
-        return cores
+        return Placement(cores, self._platform)
 
-    def _levelled(self, n: int, policy: str) -> Ints:
-        """The n idle cores, ascending, that `high_cores` gives."""
-        cores = self.idle.nonzero()[0]
-        return cores[levelled(n, self.processor_idle, self._core_processor[cores])]
+    def _levelled(self, n: int, policy: str) -> Placement:
+        """The n idle cores that `high_cores` gives."""
+        given = levels(n, self.processor_idle)
+        processors = given.nonzero()[0]
+        return self._first_idle(processors, given[processors])
 
     def _ranking(self, policy: str) -> Ints:
         """All cores from the best to the worst under a policy whose keys no job moves."""
@@ -488,7 +515,7 @@ class NodeCores:
 
     def _pick_one(self, key: Floats, memory: float) -> Placement | None:
         """The first idle core of the best processor whose node has memory."""
-        offers = np.where(self.processor_idle > 0, key, -np.inf)
+        offers = np.where(self.processor_idle > 0, key, _NEVER)
         p = offers.argmax()
         if memory and self.node_memory[self._processor_node[p]] < memory:
             offers = np.where((self.node_memory >= memory)[self._processor_node], offers, -np.inf)
@@ -498,11 +525,45 @@ class NodeCores:
         first, last = self._first_core[p : p + 2]
         return Placement(np.array([first + self.idle[first:last].argmax()], np.int64), self._platform)
 
+    def _one_at_a_time(self, n: int, room: Ints | Floats, policy: str, memory: float, bandwidth: float) -> Placement:
+        """The n cores that a policy gives whose keys depend on nothing but processors, or nothing but nodes."""
+        by_node = policy == "high_mem" and policy not in self._unmoved
+        if by_node:
+            key, step, most, node = self.node_memory, memory, room, None
+        else:
+            key, step, _ = self._key(policy, memory, bandwidth)
+            most, node = self.processor_idle, None if room is self.node_idle else self._processor_node
+        open_to = most > 0 if node is None else (most > 0) & (room > 0)[node]
+        offers = np.where(open_to, key, _NEVER)
+        given: dict[int, int] = {}
+        of_node: dict[int, int] = {}
+        for _ in range(n):
+            best = int(offers.argmax())
+            given[best] = count = given.get(best, 0) + 1
+            offers[best] = key[best] - step * count if count < most[best] else -np.inf
+            if node is not None:
+                at = int(node[best])
+                of_node[at] = count = of_node.get(at, 0) + 1
+                if count >= room[at]:
+                    offers[self._node_first_processor[at] : self._node_first_processor[at + 1]] = -np.inf
+        groups = sorted(given)
+        return self._first_idle(np.array(groups), np.array([given[group] for group in groups]), by_node)
+
+    def _first_idle(self, groups: Ints, counts: Ints, nodes: bool = False) -> Placement:
+        """The first idle cores of some processors or nodes, ascending, so many of each."""
+        first, idle = (self._node_first_core, self.node_idle) if nodes else (self._first_core, self.processor_idle)
+        cores = members(first, groups)
+        cores = cores[self.idle[cores]]
+        idle = idle[groups]
+        place = np.arange(len(cores)) - (idle.cumsum() - idle).repeat(idle)
+        cores = cores[place < counts.repeat(idle)]
+        return Placement(cores, self._platform, on=None if nodes else (groups, counts))
+
     def _best_of_nodes(self, keys: Floats) -> Floats:
         if self._one_processor_a_node:
             return keys
         if not self._alike:
-            return np.maximum.reduceat(keys, self._node_first_processor)
+            return np.maximum.reduceat(keys, self._node_first_processor[:-1])
         # Several times quicker for nodes of a few processors each.
         by_node = keys.reshape(len(self.node_idle), -1)
         best = by_node[:, 0]
@@ -533,8 +594,8 @@ class NodeCores:
             return self._idle_cores_of(self._fewest_nodes(n, room))
         key, step, by_node = self._key(policy, memory, bandwidth)
         # A node's best offer is its best processor with an idle core.
-        best = self._best_of_nodes(np.where(self.processor_idle > 0, key, -np.inf))
-        best = np.where(room > 0, best, -np.inf)
+        best = self._best_of_nodes(np.where(self.processor_idle > 0, key, _NEVER))
+        best = np.where(room > 0, best, _NEVER)
         # Offers of a node fall with every core it gives, so the n slots come from the n nodes with the best offers.
         nodes = np.flatnonzero(best > -np.inf)
         if len(nodes) > n:
@@ -595,7 +656,7 @@ class NodeCores:
             DecisionError: A core is busy or named twice, or a node has not enough memory.
         """
         cores = placement.cores
-        if not self.idle[cores].all():
+        if np.count_nonzero(self.idle[cores]) < len(cores):
             raise DecisionError(f"expected idle cores, got busy {cores[~self.idle[cores]].tolist()}")
         if self.gpus is not None:
             self.gpus.take(placement.gpus)
@@ -604,8 +665,8 @@ class NodeCores:
         memory = self._memory[job]
         if memory:
             nodes = placement.nodes
-            short = nodes[self.node_memory[nodes] < 0]
-            if len(short):
+            if np.minimum.reduce(self.node_memory[nodes]) < 0:
+                short = nodes[self.node_memory[nodes] < 0]
                 free = self.node_memory[short[0]]
                 self.give_back(job, placement)
                 raise DecisionError(
@@ -643,9 +704,14 @@ class NodeCores:
 
     def _count(self, placement: Placement, sign: int) -> None:
         """Counts cores that become idle (1) or busy (-1) on their processors and nodes."""
-        self.processor_idle[placement.processors] += sign * placement.counts
-        if not self._one_processor_a_node:
-            self.node_idle[placement.nodes] += sign * placement.node_counts
+        if sign > 0:
+            self.processor_idle[placement.processors] += placement.counts
+            if not self._one_processor_a_node:
+                self.node_idle[placement.nodes] += placement.node_counts
+        else:
+            self.processor_idle[placement.processors] -= placement.counts
+            if not self._one_processor_a_node:
+                self.node_idle[placement.nodes] -= placement.node_counts
 
     def slowest(self, placement: Placement) -> float:
         """Relative speed of the slowest of the cores."""
@@ -729,13 +795,12 @@ class FailingCores(NodeCores):
         super().check([*running, *self._down.values()])
 
 
-def levelled(n: int, idle: Ints, owner: Ints) -> NDArray[np.bool_]:
-    """Which cores processors give when always the one with the most idle cores gives one, n in all.
+def levels(n: int, idle: Ints) -> Ints:
+    """How many cores processors give when always the one with the most idle cores gives one, n in all.
 
     Args:
         n: How many; there must be enough.
         idle: Idle cores of each processor.
-        owner: Processor of every idle core, ascending.
     """
     # All idle cores above a level are given, and from the first processors that reach the level one more each.
     at_least = np.bincount(idle)[::-1].cumsum()[::-1]
@@ -743,9 +808,7 @@ def levelled(n: int, idle: Ints, owner: Ints) -> NDArray[np.bool_]:
     level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))
     given = np.maximum(idle - level, 0)
     given[(idle >= level).nonzero()[0][: n - int(given.sum())]] += 1
-    place = np.arange(len(owner)) - (idle.cumsum() - idle)[owner]
-    chosen: NDArray[np.bool_] = place < given[owner]
-    return chosen
+    return given
 
 
 def _ranked(key: Floats, platform: Platform) -> Ints:
@@ -761,12 +824,16 @@ def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | 
 
 
 def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
-    """Members of some groups, one group after the other, where group i has those from offsets[i] to offsets[i + 1]."""
+    """Members of some groups, one group after the other, where group i has those from offsets[i] to offsets[i + 1].
+
+    Quickest for offsets of 64 bits: arithmetic with numbers of two widths takes several times as long.
+    """
     first = offsets[groups]
-    sizes = offsets[groups + 1] - first
-    ends = sizes.cumsum()
-    listed: Ints = np.repeat(first - (ends - sizes), sizes) + np.arange(ends[-1])
-    return listed
+    sizes = offsets[1:][groups] - first
+    first -= sizes.cumsum()
+    first += sizes
+    listed = first.repeat(sizes)
+    return listed + np.arange(len(listed))
 
 
 def _place_within(groups: NDArray[np.integer]) -> Ints:

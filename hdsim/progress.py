@@ -54,7 +54,7 @@ class Progress(ABC):
         self._fixed: list[bool] = workload.fixed_duration.tolist()
         self._peak = platform.gflops / platform.reference_gflops
         self._job_of_core = np.full(platform.n_cores, _NOBODY)
-        self._first_core = platform.processor_first_core
+        self._first_core = platform.processor_first_core.astype(np.int64)
         self._placements: dict[int, Placement] = {}
         self._left: dict[int, float] = {}
         self._rate: dict[int, float] = {}
@@ -153,13 +153,21 @@ class ProcessorProgress(Progress):
     def start(self, job: int, placement: Placement, now: float) -> None:
         """See :meth:`Progress.start`."""
         super().start(job, placement, now)
-        self._demand[placement.processors] += placement.counts * self._bandwidth[job]
+        self._ask(placement, self._bandwidth[job])
 
     def end(self, job: int, now: float) -> None:
         """See :meth:`Progress.end`."""
         placement = self._placements[job]
         super().end(job, now)
-        self._demand[placement.processors] -= placement.counts * self._bandwidth[job]
+        self._ask(placement, -self._bandwidth[job])
+
+    def _ask(self, placement: Placement, bandwidth: float) -> None:
+        """Adds to the demands on the processors of a placement, GB/s for each of its cores."""
+        if len(placement.processors) == 1:
+            # Scalars cost a fraction of arrays of one.
+            self._demand[placement.processors[0]] += len(placement.cores) * bandwidth
+        else:
+            self._demand[placement.processors] += placement.counts * bandwidth
 
     def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
         speeds = self._peak[touched] * self._speeds(touched, self._demand[touched])
@@ -173,7 +181,7 @@ class ProcessorProgress(Progress):
         if self._fixed[job]:
             return 1.0
         processors = self._placements[job].processors
-        return float(self._speed[processors[0]] if len(processors) == 1 else self._speed[processors].min())
+        return float(self._speed[processors[0]] if len(processors) == 1 else np.minimum.reduce(self._speed[processors]))
 
 
 class CoreProgress(Progress):
@@ -216,4 +224,4 @@ class CoreProgress(Progress):
         if self._fixed[job]:
             return 1.0
         cores = self._placements[job].cores
-        return float(self._speed[cores[0]] if len(cores) == 1 else self._speed[cores].min())
+        return float(self._speed[cores[0]] if len(cores) == 1 else np.minimum.reduce(self._speed[cores]))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
+#: By whether the processor is oversubscribed.
+_SPEED = np.array([PSTATES[COMPUTING].speed, PSTATES[OVERSUBSCRIBED].speed])
+
 
 class Threshold(ProcessorContention):
     """Full speed while the demands fit into the processor's bandwidth, 75 % for all its cores when they do not."""
@@ -32,5 +35,4 @@ class Threshold(ProcessorContention):
 
     def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
-        oversubscribed = demands > self._limit[processors]
-        return np.where(oversubscribed, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+        return _SPEED.take(demands > self._limit[processors])

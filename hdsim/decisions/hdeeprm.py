@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cores import Floats, Ints, Placement, members
+from hdsim.cores import Floats, Ints
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
@@ -28,6 +29,10 @@ ORDER_OF = {
 }
 QUARTILES = 4
 _NOBODY = -1
+#: Share of its peak speed at which a busy core runs, by whether the bandwidth of its processor is oversubscribed.
+_SPEED = np.array([PSTATES[COMPUTING].speed, PSTATES[OVERSUBSCRIBED].speed], np.float32)
+#: Share of its power that an idle core draws, by whether its processor has busy ones; these draw all of theirs.
+_IDLE_POWER = np.array([PSTATES[ASLEEP].power, PSTATES[IDLE].power], np.float32)
 QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
 
@@ -177,97 +182,98 @@ class Normal(Small):
         self._over = np.zeros(platform.n_processors, bool)
         self._speed = self._peak
         self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
-        self._ids: dict[int, Ints] = {}
-        self._processors: dict[int, Ints] = {}
-        self._rest: Floats = np.zeros(platform.n_cores)
+        self._busy = np.zeros(platform.n_cores, np.float32)
+        # What is left of the job on a core is (end - now) rate, so that nothing needs to be done while time goes by.
+        self._end: Floats = np.zeros(platform.n_cores)
         self._rate: Floats = np.zeros(platform.n_cores)
-        self._since = 0.0
+        self._rest: Floats = np.zeros(platform.n_cores)
+        self._none = np.zeros(platform.n_cores, np.float32)
+        self._ids: dict[int, Ints] = {}
+        self._new: list[int] = []
+        self._has_ended = False
+        self._now = 0.0
         self._known = 0
-        self._first_core = platform.processor_first_core
-        self._cores_of_processor: Ints = platform.cores_per_processor.astype(np.int64)
-        # (2, C) speeds and powers as they were when last seen, and processors on which they may have changed since.
-        self._shown = np.zeros((2, platform.n_cores), np.float32)
-        self._changed: list[Ints] = [np.arange(platform.n_processors)]
+        self._first_core: list[int] = platform.processor_first_core.tolist()
+        self._core_processor: Ints = platform.core_processor.astype(np.int64)
+        places = [self._both + i * platform.n_cores for i in range(4)]
+        self._speeds, self._powers, self._rests = itertools.starmap(slice, itertools.pairwise(places))
 
     def news(self) -> None:
         """See :meth:`Observer.news`."""
         cluster = self._cluster
-        if cluster.now > self._since:
-            self._rest -= self._rate * (cluster.now - self._since)
-            self._since = cluster.now
+        self._now = cluster.now
         self._known = 0
-        if cluster.node_changes:
-            nodes = np.array(cluster.node_changes)
-            self._changed.append(members(cluster.platform.node_first_processor, nodes))
-        if cluster.ended:
-            for job in cluster.ended:
-                self._changed.append(self._processors.pop(job))
-                ids = self._ids.pop(job)
-                self._job_of_core[ids] = _NOBODY
-                self._rest[ids] = self._rate[ids] = 0.0
-            self._time([])
+        for job in cluster.ended:
+            ids = self._ids.pop(job)
+            self._job_of_core[ids] = _NOBODY
+            self._busy[ids] = 0.0
+            self._rate[ids] = 0.0
+            self._has_ended = True
 
     def acted(self) -> None:
         """See :meth:`Observer.acted`."""
-        started = self._cluster.started[self._known :]
-        if started:
-            self._known += len(started)
-            for job in started:
-                placement = self._cluster.running[job]
-                ids = self._ids[job] = placement.ids
-                self._processors[job] = processors = self._owners(placement)
-                self._changed.append(processors)
-                self._job_of_core[ids] = job
-                self._rest[ids] = 1.0
-            self._time(started)
+        cluster = self._cluster
+        started = cluster.started[self._known :]
+        if not started:
+            return
+        self._known += len(started)
+        self._new += started
+        for job in started:
+            ids = self._ids[job] = cluster.running[job].ids
+            self._job_of_core[ids] = job
+            self._busy[ids] = 1.0
+            # At this instant all of it is left; `settled` finds the rate.
+            self._end[ids] = self._now + 1.0
+            self._rate[ids] = float(cluster.requested_time[job] > 0)
+
+    def settled(self) -> None:
+        """See :meth:`Observer.settled`."""
+        if not (self._new or self._has_ended):
+            return
+        affected = dict.fromkeys(self._new)
+        over = self._cluster.cores.free_bandwidth < self._overdrawn
+        flipped = (over != self._over).nonzero()[0].tolist()
+        if flipped:
+            self._over = over
+            self._speed = self._peak * np.where(over, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+            first, job_of_core = self._first_core, self._job_of_core
+            for p in flipped:
+                affected.update(dict.fromkeys(job_of_core[first[p] : first[p + 1]].tolist()))
+            affected.pop(_NOBODY, None)
+        for job in affected:
+            self._time(job)
+        self._new.clear()
+        self._has_ended = False
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
         seen = super().observe()
         assert isinstance(seen, np.ndarray)
-        if self._changed:
-            self._show(np.concatenate(self._changed))
-            self._changed.clear()
-        states, rest = np.split(seen[self._both : -QUEUE_NUMBERS], [self._shown.size])
-        states[:] = self._shown.reshape(-1)
-        np.maximum(self._rest, 0.0, out=rest, casting="same_kind")
+        cores, owner, busy = self._cluster.cores, self._core_processor, self._busy
+        speeds, powers, rests = seen[self._speeds], seen[self._powers], seen[self._rests]
+        _SPEED.take(cores.free_bandwidth < self._overdrawn).take(owner, out=speeds, mode="clip")
+        speeds *= busy
+        _IDLE_POWER.take(cores.processor_busy() > 0).take(owner, out=powers, mode="clip")
+        np.maximum(powers, busy, out=powers)
+        np.subtract(self._end, self._now, out=self._rest)
+        self._rest *= self._rate
+        rests[:] = self._rest
+        np.maximum(rests, self._none, out=rests)
         return seen
 
-    def _show(self, processors: Ints) -> None:
-        """Brings speed and power of the cores of processors up to date."""
-        cores = members(self._first_core, processors)
-        idle = np.where(
-            self._cluster.cores.processor_busy()[processors] > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power
-        )
-        speed = np.where(self._over[processors], PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
-        sizes = self._cores_of_processor[processors]
-        busy = self._job_of_core[cores] != _NOBODY
-        self._shown[0, cores] = speed.repeat(sizes) * busy
-        self._shown[1, cores] = np.where(busy, PSTATES[COMPUTING].power, idle.repeat(sizes))
-
-    def _owners(self, placement: Placement) -> Ints:
-        """Processors of a job, those of its GPUs too."""
-        if not len(placement.gpus):
-            return placement.processors
-        owners = self._cluster.platform.core_processor[placement.gpus].astype(np.int64)
-        return np.append(placement.processors, np.unique(owners))
-
-    def _time(self, started: list[int]) -> None:
-        """Brings the speeds of jobs up to date: of new ones, and of those on processors whose P-state has changed."""
-        cluster = self._cluster
-        over = cluster.cores.free_bandwidth < self._overdrawn
-        flipped = (over != self._over).nonzero()[0]
-        affected = dict.fromkeys(started)
-        if len(flipped):
-            self._over = over
-            self._changed.append(flipped)
-            self._speed = self._peak * np.where(over, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
-            residents = self._job_of_core[members(cluster.platform.processor_first_core, flipped)]
-            affected.update(dict.fromkeys(residents[residents != _NOBODY].tolist()))
-        for job in affected:
-            ids, requested = self._ids[job], cluster.requested_time[job]
-            if requested > 0:
-                speed = 1.0 if self._fixed[job] else self._speed[cluster.running[job].processors].min()
-                self._rate[ids] = speed / requested
-            else:
-                self._rest[ids] = 0.0
+    def _time(self, job: int) -> None:
+        """Brings the rate of a job up to date, and its end at that rate."""
+        cluster, ids, requested = self._cluster, self._ids[job], self._cluster.requested_time[job]
+        if not requested > 0:
+            return
+        if self._fixed[job]:
+            speed = 1.0
+        else:
+            processors = cluster.running[job].processors
+            speed = self._speed[processors[0]] if len(processors) == 1 else np.minimum.reduce(self._speed[processors])
+        rate, first = speed / requested, ids[0]
+        before = self._rate[first]
+        if rate != before:
+            left = (self._end[first] - self._now) * before
+            self._end[ids] = self._now + left / rate
+            self._rate[ids] = rate

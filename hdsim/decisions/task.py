@@ -116,6 +116,8 @@ class Task:
             self.action.news()
             self.observer.acted()
         self._at_instant = self.action.pending()
+        if not self._at_instant:
+            self.observer.settled()
         return self._at_instant
 
     def observe(self) -> Observation:

@@ -177,7 +177,7 @@ class Makespan(Rate):
         speed = self._peak
         if self._contended:
             speed = np.where(cores.free_bandwidth < self._overdrawn, self._slowed, speed)
-        return float(cores.processor_busy() @ speed)
+        return float(cores.processor_busy().astype(np.float64) @ speed)
 
 
 class EnergyConsumption(Rate):
