@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,26 @@ class Outcome(NamedTuple):
     joules: float = -1.0  # -1 where energy is not counted
 
 
+class _Move(Enum):
+    """What can happen to hosts: a job on them starts or ends, they change their P-state, come back or go away."""
+
+    START = auto()
+    END = auto()
+    SWITCH = auto()
+    COME = auto()
+    GO = auto()
+
+
+class _Machines(NamedTuple):
+    """What became of the hosts."""
+
+    #: s, idle hosts and computing ones, at each change.
+    told: list[tuple[float, int, int]]
+    #: s until the last change of each host, all together.
+    seconds: float
+    away_seconds: float
+
+
 class Record:
     """Collects rows while the simulation goes on, so that nothing but memory is touched before `write`.
 
@@ -70,25 +91,20 @@ class Record:
         self.submitted = 0
         self.metadata: dict[int, str] = {}
         self.jobs: list[Outcome] = []
-        self._machines: list[tuple[float, int, int]] = []
+        # What has happened to hosts: when, to which, and what; the rest follows from it.
+        self._moves: list[tuple[float, Sequence[int], _Move]] = []
         self._pstates: list[tuple[float, str, int]] = []
         self._joules: list[tuple[float, float, str, float, float]] = []
-        self._unavailable: dict[int, float] = {}
-        self._busy: set[int] = set()
-        self._last_change = dict.fromkeys(range(hosts), 0.0)
-        self._unavailable_seconds = 0.0
         self._switches = self._grouped_switches = 0
         self._last_reading = (0.0, 0.0)
 
     def start(self, now: float, hosts: Sequence[int]) -> None:
         """A job starts on hosts."""
-        self._busy.update(hosts)
-        self._change(now, hosts)
+        self._moves.append((now, hosts, _Move.START))
 
     def end(self, now: float, hosts: Sequence[int], outcome: Outcome) -> None:
         """A job leaves its hosts."""
-        self._busy.difference_update(hosts)
-        self._change(now, hosts)
+        self._moves.append((now, hosts, _Move.END))
         self.jobs.append(outcome)
 
     def reject(self, job: int) -> None:
@@ -106,16 +122,11 @@ class Record:
         self._pstates += [(now, text, _SWITCHING), (now, text, state)]
         self._switches += len(hosts)
         self._grouped_switches += 1
-        self._change(now, hosts)
+        self._moves.append((now, hosts, _Move.SWITCH))
 
     def available(self, now: float, hosts: Sequence[int], *, there: bool) -> None:
         """Hosts go away or come back."""
-        for host in hosts:
-            if there:
-                self._unavailable_seconds += now - self._unavailable.pop(host, now)
-            else:
-                self._unavailable.setdefault(host, now)
-        self._last_change.update(dict.fromkeys(hosts, now))
+        self._moves.append((now, hosts, _Move.COME if there else _Move.GO))
 
     def energy(self, now: float, joules: float, kind: str, least_watts: float) -> None:
         """The energy counted until an event: start (s) or end (e) of a job, change of a P-state (p)."""
@@ -131,11 +142,27 @@ class Record:
         last = max((outcome.finish for outcome in self.jobs if outcome.finish == outcome.finish), default=0.0)
         return f"{self.submitted:,} jobs submitted: {', '.join(told) or 'none done'}; last finish at {last:.6f} s"
 
-    def _change(self, now: float, hosts: Sequence[int]) -> None:
-        self._last_change.update(dict.fromkeys(hosts, now))
-        computing = len(self._busy)
-        away = len(self._unavailable.keys() - self._busy) if self._unavailable else 0
-        self._machines.append((now, self._hosts - computing - away, computing))
+    def _machines(self) -> _Machines:
+        """Follows the hosts through what has happened to them."""
+        told: list[tuple[float, int, int]] = []
+        busy: set[int] = set()
+        away: dict[int, float] = {}
+        away_seconds = 0.0
+        last_change = dict.fromkeys(range(self._hosts), 0.0)
+        for now, hosts, move in self._moves:
+            last_change.update(dict.fromkeys(hosts, now))
+            if move is _Move.COME:
+                away_seconds += sum(now - away.pop(host, now) for host in hosts)
+            elif move is _Move.GO:
+                away = dict.fromkeys(hosts, now) | away
+            else:
+                if move is _Move.START:
+                    busy.update(hosts)
+                elif move is _Move.END:
+                    busy.difference_update(hosts)
+                computing = len(busy)
+                told.append((now, self._hosts - computing - len(away.keys() - busy), computing))
+        return _Machines(told, sum(last_change.values()), away_seconds)
 
     def write(self, prefix: str, *, scheduling_seconds: float, wall_seconds: float) -> list[Path]:
         """Writes ``PREFIX_jobs.csv`` and the others; returns their paths.
@@ -149,11 +176,12 @@ class Record:
             ConfigError: They cannot be written.
         """
         jobs = [(self._describe(outcome.job), outcome) for outcome in self.jobs]
+        machines = self._machines()
         files = {
-            "schedule": self._schedule(jobs, scheduling_seconds, wall_seconds),
+            "schedule": self._schedule(jobs, machines, scheduling_seconds, wall_seconds),
             "machine_states": (
                 ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing"),
-                ([_short(now), 0, 0, 0, idle, computing] for now, idle, computing in self._machines),
+                ([_short(now), 0, 0, 0, idle, computing] for now, idle, computing in machines.told),
             ),
         }
         if self._energy:
@@ -203,7 +231,11 @@ class Record:
         )
 
     def _schedule(
-        self, jobs: Sequence[tuple[JobRow, Outcome]], scheduling_seconds: float, wall_seconds: float
+        self,
+        jobs: Sequence[tuple[JobRow, Outcome]],
+        machines: _Machines,
+        scheduling_seconds: float,
+        wall_seconds: float,
     ) -> tuple[tuple[str, ...], list[list[object]]]:
         ended = [(row, outcome) for row, outcome in jobs if outcome.state != FinalState.REJECTED]
         success = sum(outcome.state == FinalState.COMPLETED_SUCCESSFULLY for _, outcome in ended)
@@ -236,11 +268,11 @@ class Record:
             "simulation_time": wall_seconds,
             "success_rate": success / submitted,
             "time_computing": computing,
-            "time_idle": sum(self._last_change.values()) - computing - self._unavailable_seconds,
+            "time_idle": machines.seconds - computing - machines.away_seconds,
             "time_sleeping": 0.0,
             "time_switching_off": 0.0,
             "time_switching_on": 0.0,
-            "time_unavailable": self._unavailable_seconds,
+            "time_unavailable": machines.away_seconds,
         }
         row = [_six(value) if isinstance(value, float) else value for value in values.values()]
         return tuple(values), [row]
