@@ -1,6 +1,7 @@
 """Core policies against the rule itself: one core at a time, keys updated after each."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim.cores import CORE_POLICIES, Demands, NodeCores, OrderedCores, Placement
+from hdsim.cores import _SOME, CORE_POLICIES, Demands, NodeCores, OrderedCores, Placement
 from hdsim.errors import DecisionError
 
 #: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
@@ -111,9 +112,18 @@ def on_fewest_nodes(platform, memory_of_job, held, n):
 
 
 @given(
-    nodes=nodes, demands=demands, policy=st.sampled_from([p for p in CORE_POLICIES if p != "random"]), data=st.data()
+    nodes=nodes,
+    demands=demands,
+    policy=st.sampled_from([p for p in CORE_POLICIES if p != "random"]),
+    some=st.sampled_from([0, _SOME]),
+    data=st.data(),
 )
-def test_bulk_picks_equal_the_rule(nodes, demands, policy, data):
+def test_bulk_picks_equal_the_rule(nodes, demands, policy, some, data):
+    with mock.patch("hdsim.cores._SOME", some):
+        compare_picks(nodes, demands, policy, data)
+
+
+def compare_picks(nodes, demands, policy, data):
     platform = platform_of(nodes)
     sizes, memory, bandwidth = (list(column) for column in zip(*demands, strict=True))
     store = NodeCores(

@@ -4,7 +4,9 @@ import itertools
 import pickle
 import subprocess
 import sys
+import time
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -493,16 +495,78 @@ def test_environments_in_several_processes_are_those_in_one(workers: int, observ
         vector.close()
 
 
-def test_a_fault_in_a_process_is_told() -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_vector_returned_stays_as_it_was(workers: int) -> None:
+    vector = gymnasium.make_vec(
+        "hdsim/Scheduling-v0", num_envs=3, vectorization_mode="vector_entry_point", workers=workers,
+        platform=PLATFORM, workload=workload(1, 60), jobs=8,
+    )  # fmt: skip
+    try:
+        observed, info = vector.reset(seed=1)
+        kept, copies = [], []
+        for _ in range(10):
+            kept.append((observed, info["action_mask"]))
+            copies.append((observed.copy(), info["action_mask"].copy()))
+            assert np.array_equal(vector.unwrapped.action_masks(), info["action_mask"])
+            observed, *_, info = vector.step(info["action_mask"].argmax(axis=1))
+        for then, now in zip(copies, kept, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(then, now, strict=True))
+        assert len({array.tobytes() for array, _ in copies}) > 1
+        with pytest.raises(ValueError, match="reshape"):
+            vector.step([0, 0])
+    finally:
+        vector.close()
+
+
+def test_after_a_fault_a_vector_goes_on() -> None:
+    vector = gymnasium.make_vec(
+        "hdsim/Scheduling-v0", num_envs=3, vectorization_mode="vector_entry_point", workers=3,
+        platform=PLATFORM, workload=workload(),
+    )  # fmt: skip
+    try:
+        first, info = vector.reset(seed=0)
+        actions = info["action_mask"].argmax(axis=1)
+        second = vector.step(actions)[0]
+        with pytest.raises(ConfigError, match="expected the key workload"):
+            vector.reset(seed=0, options={"seed": 1})
+        assert np.array_equal(vector.reset(seed=0)[0], first)
+        assert np.array_equal(vector.step(actions)[0], second)
+        # What happens nowhere but in one process.
+        vector._others[0].reset([None], {"seed": 1})
+        with pytest.raises(ConfigError, match="expected the key workload"):
+            vector._others[0].outcome()
+        assert np.array_equal(vector.reset(seed=0)[0], first)
+    finally:
+        vector.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_an_idle_vector_sleeps() -> None:
+    vector = gymnasium.make_vec(
+        "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
+        platform=PLATFORM, workload=workload(),
+    )  # fmt: skip
+    try:
+        _, info = vector.reset(seed=0)
+        vector.step(info["action_mask"].argmax(axis=1))
+        process = vector._others[0]._process
+        # Fields 14 and 15, ticks of 10 ms in user and in system mode; the name in field 2 holds no blank.
+        ticks = [sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().split()[13:15]))]
+        time.sleep(1.0)
+        ticks.append(sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().split()[13:15])))
+        assert ticks[1] - ticks[0] < 30
+    finally:
+        vector.close()
+    assert not process.is_alive()
+
+
+def test_the_death_of_a_process_is_told() -> None:
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
         platform=PLATFORM, workload=workload(),
     )  # fmt: skip
     try:
         vector.reset(seed=0)
-        with pytest.raises(ConfigError, match="expected the key workload"):
-            vector._others[0].begin(1, [None], {"seed": 1})
-            vector._others[0].outcome()
         vector._others[0]._process.kill()
         with pytest.raises(BackendError, match="died with status -9"):
             vector.step(np.zeros(2, int))

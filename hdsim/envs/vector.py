@@ -2,7 +2,10 @@
 
 A step of an environment takes some ten microseconds, which is less than it costs to send its outcome through a pipe, as
 Gymnasium's ``AsyncVectorEnv`` does for each. Here every process steps a share of the environments, the calling process
-one of the shares, and all outcomes are written where the caller reads them.
+one of the shares. That one goes straight into the arrays that the caller gets, the others into shared memory first.
+
+Waking up a process that sleeps takes longer than such a step too. So whoever waits for another one keeps looking for
+some milliseconds, and goes to sleep at once only where the last wait took longer, as while a network is trained.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,11 +29,14 @@ from hdsim.decisions.parts import whole
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError
 
-#: How often a process looks for news before it goes to sleep; waking up costs as much as a few steps.
-_LOOKS = 400
+#: s for which a process looks out before it goes to sleep, and how often it looks until it lets others have the core.
+_PATIENCE = 0.003
+_LOOKS = 100
 #: s between two looks whether the processes are still alive.
 _ALIVE_INTERVAL = 5.0
 _STEP, _RESET, _CLOSE = range(3)
+#: Names of arrays; those of observations begin with `_SEEN`.
+_ACTION, _MASK, _SEEN = "action", "action_mask", "obs:"
 
 Views = dict[str, NDArray[Any]]
 
@@ -70,10 +77,12 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
             for name, (shape, kind) in layout.items()
         }
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        views = _views(buffers, layout, 0, num_envs)
-        self._views = views
+        self._shared = _views(buffers, layout, 0, num_envs)
+        self._results = {name: form for name, form in layout.items() if name != _ACTION}
+        self._seen = [name for name in layout if name.startswith(_SEEN)]
+        self._mask: NDArray[np.bool_] = np.ones(layout[_MASK][0], bool)
         environments += [SchedulingEnv(**settings) for _ in range(bounds[1] - 1)]
-        self._share = _Share(environments, _part(views, 0, bounds[1]))
+        self._share = _Share(environments)
         self._others = [
             _Process(start, settings, buffers, layout, begin, end) for begin, end in itertools.pairwise(bounds[1:])
         ]
@@ -84,17 +93,31 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
         """Begins an episode in every environment; see :meth:`SchedulingEnv.reset` for `options`."""
         if seed is None or isinstance(seed, int):
             seed = [None if seed is None else seed + i for i in range(self.num_envs)]
-        self._together(_RESET, list(seed), options)
-        return self._seen(), {"action_mask": self._views["action_mask"].copy()}
+        for process in self._others:
+            process.reset(seed[process.first : process.last], options)
+        views = self._new()
+        try:
+            self._share.reset(views, seed, options)
+        finally:
+            self._gather(views)
+        return self._observations(views), {_MASK: views[_MASK]}
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Carries out an action in every environment, or begins the next episode where the last one is over."""
-        views = self._views
-        views["action"][:] = actions
-        ended = self._together(_STEP, None, None)
-        info: dict[str, Any] = {name: views[name].copy() for name in ("action_mask", "invalid_action")}
+        numbers = np.asarray(actions, np.int64).reshape(self.num_envs)
+        if self._others:
+            self._shared[_ACTION][:] = numbers
+            for process in self._others:
+                process.step()
+        views = self._new()
+        try:
+            ended = self._share.step(views, numbers.tolist())
+        finally:
+            elsewhere = self._gather(views)
+        ended |= elsewhere
+        info: dict[str, Any] = {_MASK: views[_MASK], "invalid_action": views["invalid_action"]}
         if ended:
             info["metrics"] = {name: np.zeros(self.num_envs) for name in next(iter(ended.values()))}
             info["_metrics"] = np.zeros(self.num_envs, bool)
@@ -102,80 +125,122 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
                 info["_metrics"][i] = True
                 for name, value in metrics.items():
                     info["metrics"][name][i] = value
-        reward, terminated, truncated = (views[name].copy() for name in ("reward", "terminated", "truncated"))
-        return self._seen(), reward, terminated, truncated, info
+        return self._observations(views), views["reward"], views["terminated"], views["truncated"], info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(E, A) which actions the masks allow now."""
-        return self._views["action_mask"].copy()
+        return self._mask.copy()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the processes."""
         for process in self._others:
             process.close()
 
-    def _seen(self) -> Any:
-        seen = {name[4:]: view.copy() for name, view in self._views.items() if name.startswith("obs:")}
-        return seen if isinstance(self.single_observation_space, spaces.Dict) else seen[""]
+    def _new(self) -> Views:
+        """Arrays for the outcome, which the caller may keep."""
+        return {name: np.empty(*form) for name, form in self._results.items()}
 
-    def _together(self, verb: int, seeds: list[int | None] | None, options: Any) -> dict[int, dict[str, float]]:
-        """Has every process do something to its environments; returns metrics of the episodes that ended."""
+    def _gather(self, views: Views) -> dict[int, dict[str, float]]:
+        """Waits for the other processes and adds what they did; returns metrics of the episodes that ended."""
+        ended: dict[int, dict[str, float]] = {}
+        faults: list[Exception] = []
         for process in self._others:
-            process.begin(verb, seeds and seeds[process.first : process.last], options)
-        ended = self._share.do(verb, seeds, options)
-        for process in self._others:
-            ended |= {process.first + i: metrics for i, metrics in process.outcome().items()}
+            first, last = process.first, process.last
+            try:
+                ended |= {first + i: metrics for i, metrics in process.outcome().items()}
+            except Exception as fault:
+                # The others have to be waited for all the same.
+                faults.append(fault)
+            for name, view in views.items():
+                view[first:last] = self._shared[name][first:last]
+        if faults:
+            raise faults[0]
+        self._mask = views[_MASK]
         return ended
+
+    def _observations(self, views: Views) -> Any:
+        if isinstance(self.single_observation_space, spaces.Dict):
+            return {name.removeprefix(_SEEN): views[name] for name in self._seen}
+        return views[_SEEN]
 
 
 class _Share:
-    """Environments stepped one after the other, with their parts of the arrays."""
+    """Environments stepped one after the other; the outcome of number i goes into row i of some arrays."""
 
-    def __init__(self, environments: list[SchedulingEnv], views: Views) -> None:
+    def __init__(self, environments: list[SchedulingEnv]) -> None:
         self._environments = environments
-        self._views = views
-        self._seen = {name[4:]: view for name, view in views.items() if name.startswith("obs:")}
         self._over = [False] * len(environments)
 
-    def do(self, verb: int, seeds: list[int | None] | None, options: Any) -> dict[int, dict[str, float]]:
-        if verb == _RESET:
-            assert seeds is not None
-            for i, environment in enumerate(self._environments):
-                self._begin(i, *environment.reset(seed=seeds[i], options=options))
-            return {}
-        return self._step()
+    def reset(self, views: Views, seeds: Sequence[int | None], options: Any) -> None:
+        """Begins an episode in each."""
+        for i, environment in enumerate(self._environments):
+            self._begin(views, i, *environment.reset(seed=seeds[i], options=options))
 
-    def _step(self) -> dict[int, dict[str, float]]:
-        views, over = self._views, self._over
+    def step(self, views: Views, actions: list[int]) -> dict[int, dict[str, float]]:
+        """Carries out one action in each, of which there may be more; returns metrics of the episodes that ended."""
+        over = self._over
+        rewards, masks, invalid = views["reward"], views[_MASK], views["invalid_action"]
+        terminations, truncations = views["terminated"], views["truncated"]
         ended: dict[int, dict[str, float]] = {}
-        for i, (environment, action) in enumerate(zip(self._environments, views["action"].tolist(), strict=True)):
+        for i, environment in enumerate(self._environments):
             if over[i]:
-                self._begin(i, *environment.reset())
+                self._begin(views, i, *environment.reset())
                 continue
-            seen, views["reward"][i], terminated, truncated, info = environment.step(action)
-            over[i] = terminated or truncated
-            views["terminated"][i], views["truncated"][i] = terminated, truncated
-            views["invalid_action"][i] = info["invalid_action"]
-            views["action_mask"][i] = info["action_mask"]
-            if over[i]:
+            seen, rewards[i], terminated, truncated, info = environment.step(actions[i])
+            terminations[i], truncations[i] = terminated, truncated
+            masks[i], invalid[i] = info[_MASK], info["invalid_action"]
+            if terminated or truncated:
+                over[i] = True
                 ended[i] = info["metrics"]
-            self._write(i, seen)
+            self._write(views, i, seen)
         return ended
 
-    def _begin(self, i: int, seen: Any, info: dict[str, Any]) -> None:
-        views = self._views
+    def _begin(self, views: Views, i: int, seen: Any, info: dict[str, Any]) -> None:
         self._over[i] = False
         views["reward"][i] = 0.0
         views["terminated"][i] = views["truncated"][i] = views["invalid_action"][i] = False
-        views["action_mask"][i] = info["action_mask"]
-        self._write(i, seen)
+        views[_MASK][i] = info[_MASK]
+        self._write(views, i, seen)
 
-    def _write(self, i: int, seen: Any) -> None:
+    @staticmethod
+    def _write(views: Views, i: int, seen: Any) -> None:
         if isinstance(seen, dict):
             for name, array in seen.items():
-                self._seen[name][i] = array
+                views[_SEEN + name][i] = array
         else:
-            self._seen[""][i] = seen
+            views[_SEEN][i] = seen
+
+
+class _Signal:
+    """What one process tells another that waits for it; a semaphore also makes it see what was written before.
+
+    Args:
+        start: Context of :mod:`multiprocessing`.
+    """
+
+    def __init__(self, start: Any) -> None:
+        self._semaphore = start.Semaphore(0)
+        self._brief = True
+
+    def give(self) -> None:
+        """Tells the other process."""
+        self._semaphore.release()
+
+    def taken(self) -> bool:
+        """Waits to be told; False when that takes so long that one should see whether the other is still there."""
+        look = self._semaphore.acquire
+        if look(False):
+            return True
+        begin = time.perf_counter()
+        while self._brief:
+            for _ in range(_LOOKS):
+                if look(False):
+                    return True
+            self._brief = time.perf_counter() - begin < _PATIENCE
+            os.sched_yield()
+        told = bool(look(True, _ALIVE_INTERVAL))
+        self._brief = time.perf_counter() - begin < _PATIENCE
+        return told
 
 
 class _Process:
@@ -183,7 +248,7 @@ class _Process:
 
     def __init__(self, start: Any, settings: Any, buffers: Any, layout: Any, first: int, last: int) -> None:
         self.first, self.last = first, last
-        self._begun, self._done = start.Semaphore(0), start.Semaphore(0)
+        self._begun, self._done = _Signal(start), _Signal(start)
         self._pipe, other = start.Pipe()
         #: What to do, and whether the outcome is to be read from the pipe.
         self._word = start.RawArray("b", 2)
@@ -192,12 +257,16 @@ class _Process:
         self._process.start()
         other.close()
 
-    def begin(self, verb: int, seeds: list[int | None] | None, options: Any) -> None:
-        """Tells the process what to do."""
-        self._word[0] = verb
-        if verb == _RESET:
-            self._pipe.send((seeds, options))
-        self._begun.release()
+    def step(self) -> None:
+        """Tells the process to carry out the actions in shared memory."""
+        self._word[0] = _STEP
+        self._begun.give()
+
+    def reset(self, seeds: Sequence[int | None], options: Any) -> None:
+        """Tells the process to begin an episode in each of its environments."""
+        self._word[0] = _RESET
+        self._pipe.send((seeds, options))
+        self._begun.give()
 
     def outcome(self) -> dict[int, dict[str, float]]:
         """Waits until it is done; metrics of the episodes that ended, by number within its share.
@@ -205,10 +274,9 @@ class _Process:
         Raises:
             BackendError: The process has died.
         """
-        if not _taken(self._done):
-            while not self._done.acquire(timeout=_ALIVE_INTERVAL):
-                if not self._process.is_alive():
-                    raise BackendError(f"a process with environments died with status {self._process.exitcode}")
+        while not self._done.taken():
+            if not self._process.is_alive():
+                raise BackendError(f"a process with environments died with status {self._process.exitcode}")
         if not self._word[1]:
             return {}
         told = self._pipe.recv()
@@ -220,7 +288,7 @@ class _Process:
     def close(self) -> None:
         """Ends the process."""
         self._word[0] = _CLOSE
-        self._begun.release()
+        self._begun.give()
         self._process.join(timeout=_ALIVE_INTERVAL)
         if self._process.is_alive():
             self._process.terminate()
@@ -232,34 +300,35 @@ def _serve(
     layout: Any,
     first: int,
     last: int,
-    begun: Any,
-    done: Any,
+    begun: _Signal,
+    done: _Signal,
     pipe: Connection,
     word: Any,
 ) -> None:
-    """What a process does: steps its environments whenever it is told to."""
-    share = _Share([SchedulingEnv(**settings) for _ in range(last - first)], _views(buffers, layout, first, last))
+    """What a process does: steps its environments whenever it is told to, as long as the one that tells it lives."""
+    share = _Share([SchedulingEnv(**settings) for _ in range(last - first)])
+    views = _views(buffers, layout, first, last)
+    actions = views.pop(_ACTION)
+    parent = multiprocessing.parent_process()
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            if not _taken(begun):
-                begun.acquire()
+            while not begun.taken():
+                if parent is None or not parent.is_alive():
+                    return
             if word[0] == _CLOSE:
                 return
-            told: Any
-            arguments: tuple[Any, Any] = pipe.recv() if word[0] == _RESET else (None, None)
+            told: Any = None
             try:
-                told = share.do(word[0], *arguments)
+                if word[0] == _STEP:
+                    told = share.step(views, actions.tolist())
+                else:
+                    share.reset(views, *pipe.recv())
             except Exception as error:
                 told = error
             word[1] = bool(told)
             if told:
                 pipe.send(told)
-            done.release()
-
-
-def _taken(semaphore: Any) -> bool:
-    """Tries to take a semaphore for some microseconds."""
-    return any(semaphore.acquire(False) for _ in range(_LOOKS))
+            done.give()
 
 
 def _layout(environment: SchedulingEnv, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
@@ -267,10 +336,10 @@ def _layout(environment: SchedulingEnv, num_envs: int) -> dict[str, tuple[tuple[
     space = environment.observation_space
     seen = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     layout: dict[str, tuple[tuple[int, ...], Any]] = {
-        f"obs:{name}": ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
+        _SEEN + name: ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
     }
-    layout["action_mask"] = ((num_envs, environment.n_actions), np.bool_)
-    layout["action"] = ((num_envs,), np.int64)
+    layout[_MASK] = ((num_envs, environment.n_actions), np.bool_)
+    layout[_ACTION] = ((num_envs,), np.int64)
     layout["reward"] = ((num_envs,), np.float64)
     for name in ("terminated", "truncated", "invalid_action"):
         layout[name] = ((num_envs,), np.bool_)
@@ -279,9 +348,6 @@ def _layout(environment: SchedulingEnv, num_envs: int) -> dict[str, tuple[tuple[
 
 def _views(buffers: Any, layout: dict[str, tuple[tuple[int, ...], Any]], first: int, last: int) -> Views:
     """The arrays in shared memory, of some of the environments."""
-    whole_arrays = {name: np.frombuffer(buffers[name], kind).reshape(shape) for name, (shape, kind) in layout.items()}
-    return _part(whole_arrays, first, last)
-
-
-def _part(views: Views, first: int, last: int) -> Views:
-    return {name: view[first:last] for name, view in views.items()}
+    return {
+        name: np.frombuffer(buffers[name], kind).reshape(shape)[first:last] for name, (shape, kind) in layout.items()
+    }
