@@ -44,9 +44,10 @@ def curves(panel: Panel | None) -> dict[str, dict[str, tuple[list[float], list[f
 
 
 def test_every_number_is_drawn_where_there_is_one(run: rundir.Run) -> None:
+    # Means are drawn over the steps they are of.
     assert curves(learning.rewards(run)) == {
-        "training_mean_reward": {"Per decision": ([100, 200], [-3.5, -2.5])},
-        "training_episode_return": {"Per episode": ([100, 200], [-70, -50])},
+        "training_mean_reward": {"Per decision": ([0, 100, 200], [-3.5, -2.5, -2.5])},
+        "training_episode_return": {"Per episode": ([0, 100, 200], [-70, -50, -50])},
     }
     assert curves(learning.scores(run)) == {
         "training_validation_makespan": {
@@ -55,8 +56,8 @@ def test_every_number_is_drawn_where_there_is_one(run: rundir.Run) -> None:
         }
     }
     assert curves(learning.losses(run)) == {
-        "training_loss": {"loss": ([100, 200], [0.5, 0.25])},
-        "training_value_loss": {"value loss": ([100, 200], [2, 1])},
+        "training_loss": {"loss": ([0, 100, 200], [0.5, 0.25, 0.25])},
+        "training_value_loss": {"value loss": ([0, 100, 200], [2, 1, 1])},
     }
 
 
@@ -66,7 +67,7 @@ def test_preferences_are_shares_of_the_decisions(run: rundir.Run) -> None:
     heat = panel.views[0].chart
     assert isinstance(heat, Heat) and heat.groups.names == ["first-low_power", "void"]
     np.testing.assert_allclose(heat.share, [[0.5, 0.9], [0.5, 0.1]])
-    assert curves(panel)["preferred_actions"]["void"] == ([100, 200], [50, 10])
+    assert curves(panel)["preferred_actions"]["void"] == ([0, 100, 200], [50, 10, 10])
 
 
 def test_the_page_and_the_figures_have_them(run: rundir.Run, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def rewards(run: Run) -> Panel | None:
     columns["mean_reward"][columns["step"] == 0] = np.nan
     note = "Mean over the decisions, and sum over the episodes, between two rows of progress.csv."
     names = {"mean_reward": "Per decision", "episode_return": "Per episode"}
-    return _panel("Rewards", note, columns, {name: [(name, BLUE)] for name in names if name in columns}, names)
+    curves = {name: [(name, BLUE)] for name in names if name in columns}
+    return _panel("Rewards", note, columns, curves, names, means=True)
 
 
 def scores(run: Run) -> Panel | None:
@@ -54,7 +55,7 @@ def losses(run: Run) -> Panel | None:
         return None
     note = "Means over the updates between two rows of progress.csv, as the agent's file names them."
     labels = {name: name.replace("_", " ") for name in names}
-    return _panel("Losses", note, columns, {name: [(name, RED)] for name in names}, labels)
+    return _panel("Losses", note, columns, {name: [(name, RED)] for name in names}, labels, means=True)
 
 
 def preferences(run: Run) -> Panel | None:
@@ -80,7 +81,7 @@ def preferences(run: Run) -> Panel | None:
     # The few that were ever preferred, as curves.
     often = np.argsort(-share.max(axis=1), kind="stable")[: len(_COLORS)]
     lines = tuple(
-        Line(names[action], steps[1:], 100 * share[action], color)
+        Line(names[action], *_spans(steps[:-1], steps[1:], 100 * share[action]), color)
         for action, color in zip(often.tolist(), _COLORS, strict=False)
     )
     chart = Lines(heat.x, Axis("Decisions (%)", high=100), lines)
@@ -94,21 +95,31 @@ def _panel(
     columns: Mapping[str, Floats],
     curves: Mapping[str, Sequence[tuple[str, str]]],
     labels: Mapping[str, str],
+    *,
+    means: bool = False,
 ) -> Panel:
-    """A view for each of some groups of columns."""
+    """A view for each of some groups of columns, whose values may be means over the steps since the row before."""
     views = []
     for key, found in curves.items():
         steps, lines = columns["step"], []
         for name, color in found:
             there = np.isfinite(columns[name])
             label = "best classic policy" if name == _CLASSIC else labels[key]
-            lines.append(Line(label, steps[there], columns[name][there], color))
+            x, y = steps[there], columns[name][there]
+            if means:
+                x, y = _spans(np.insert(steps[:-1], 0, steps[0])[there], x, y)
+            lines.append(Line(label, x, y, color))
         values = np.concatenate([line.y for line in lines])
         room = 0.05 * float(np.ptp(values)) or 0.05 * abs(float(values[0])) or 1.0
         low, high = float(values.min()) - room, float(values.max()) + room
         axes = Axis("Step", "count", float(steps[0]), float(steps[-1])), Axis(labels[key], "number", low, high)
         views.append(View(f"training_{key}", labels[key], Lines(*axes, tuple(lines))))
     return Panel(title, note, tuple(views), narrow=True)
+
+
+def _spans(starts: Floats, ends: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Points of a step curve, each of which holds until the next, from values of spans."""
+    return np.append(starts, ends[-1:]), np.append(values, values[-1:])
 
 
 def _columns(path: Path) -> dict[str, Floats] | None:

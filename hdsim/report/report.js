@@ -90,7 +90,9 @@
     }
     const high = axis.high ?? (data || 1) * 1.06;
     const few = axis.kind === "count" && high - axis.low < 8 ? { dtick: 1 } : { nticks: 8 };
-    return { ...base, ...few, range: [axis.low, high], tickformat: ",~g" };
+    // Long numbers would reach into the title of the axis.
+    const tickformat = Math.max(Math.abs(axis.low), Math.abs(high)) >= 1e5 ? "~s" : ",~g";
+    return { ...base, ...few, range: [axis.low, high], tickformat };
   };
 
   // ---- the three kinds of charts: traces for the plot, and what is under the pointer -------------------------------
