@@ -438,6 +438,40 @@ def test_mistakes_are_explained(tmp_path: Path, overrides: list[str], message: s
     assert start in str(caught.value) and end in str(caught.value)
 
 
+def test_there_is_nothing_to_resume_where_no_training_has_begun(
+    tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    for overrides in ((), SMALL):
+        done = hdsim("train", *overrides, "resume=true", "hydra.run.dir=nothing")
+        assert done.returncode == 2 and "found none in 'nothing'" in done.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_what_resume_goes_on_from_is_no_agent_to_replay(trained: Path) -> None:
+    from hdsim.agent import make_agent
+
+    path = str(trained / "checkpoints/state.safetensors")
+    with pytest.raises(ConfigError, match=r"state\.safetensors' is what resume=true goes on from, best or final"):
+        make_agent({"_target_": "hdsim.agents.ppo.PPOAgent", "checkpoint": path})
+
+
+def test_a_replay_finds_mistakes_in_env() -> None:
+    import inspect
+
+    from hdsim.cli import run
+    from hdsim.cli.config import Composer
+    from hdsim.envs.scheduling import SchedulingEnv
+
+    composer = Composer()
+    for override, message in (
+        ("env.typo=3", r"env\.typo: unknown setting of action policy_pair"),
+        ("env.action=nod", r"env\.action: expected one of .*did you mean 'node'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run.prepare(composer.compose(composer.overrides([override])))
+    assert set(run._KEYS_OF_EPISODES) <= inspect.signature(SchedulingEnv).parameters.keys()
+
+
 def test_a_classic_policy_has_nothing_to_learn(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="agent: expected an agent that learns, got ClassicAgent"):
         train(tmp_path, *SMALL, "agent=fcfs")

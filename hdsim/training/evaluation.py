@@ -31,6 +31,7 @@ METRICS = {
     "edp": "edp",
     "bounded_slowdown": "mean_bounded_slowdown",
     "avg_bounded_slowdown": "mean_bounded_slowdown",
+    "cluster_balance": "mean_turnaround_time",  # no metric tells of balance; crowded nodes slow their jobs down
 }
 #: Orders of the queue that an agent which picks jobs is compared with.
 _ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
