@@ -1,5 +1,7 @@
 """CPU time that backend batsim costs hdsim: the whole scheduler's side, agent and socket included, per job.
 
+Once wherever the system puts hdsim and its Batsim, once with both on one core, as is the default.
+
 python benchmarks/batsim_backend.py            # hdsim batsim-serve as the Batsim side, a process of its own
 python benchmarks/batsim_backend.py --jobs 10000 --agents fcfs easy
 """
@@ -13,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from yardstick import round_trip_seconds, rounds
+from yardstick import arrangements, rounds
 
 import hdsim
 from hdsim.batsim.backend import Settings, run
@@ -37,7 +39,8 @@ def measure(workload: hdsim.Workload, agent: str, *, energy: bool) -> tuple[floa
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hdsim batsim-serve "$@"\n')
         program.chmod(0o755)
         begin = cpu_seconds()
-        _, facts = run(MACHINE, workload, agent, Path(folder, "run"), Settings(executable=str(program), energy=energy))
+        settings = Settings(executable=str(program), energy=energy, one_core=False)
+        _, facts = run(MACHINE, workload, agent, Path(folder, "run"), settings)
         return cpu_seconds() - begin, facts["messages"]
 
 
@@ -47,10 +50,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--agents", nargs="*", default=["fcfs", "sjf", "easy"])
     arguments = parser.parse_args()
-    print(f"a message and its reply over bare ZeroMQ sockets: {round_trip_seconds() * 1e3:.3f} ms of CPU on one side")
     workload = lublin.generate(arguments.jobs, seed=1, cores=256)
     workload = workload.replaced(runtime=np.maximum(workload.runtime, 1.0), fixed_duration=True)
-    for energy in (False, True):
+    for where, energy in ((where, energy) for where in arrangements() for energy in (False, True)):
         for agent in arguments.agents:
             messages: list[int] = []
 
@@ -61,7 +63,8 @@ def main() -> None:
 
             measured = rounds(milliseconds, arguments.rounds)
             print(
-                f"{agent:6} {'P-states' if energy else 'delays':8} {messages[0] / len(workload):.2f} messages a job, "
+                f"{where}: {agent:6} {'P-states' if energy else 'delays':8} "
+                f"{messages[0] / len(workload):.2f} messages a job, "
                 f"{min(measured.values):.3f} ms of CPU a job at best, {measured.middle:.3f} in the middle; "
                 f"limit {LIMIT} ms; {measured}",
                 flush=True,

@@ -1,7 +1,8 @@
 """Jobs per second of the CPU time of `hdsim batsim-serve` itself, with a trivial scheduler in another process.
 
 Jobs of delay profiles on 256 hosts, served first come, first served; figures are of the server's process alone and
-include its sockets. Batsim 4.2.1 handles about 2,500 to 3,300 jobs/s of its own CPU time on such a load.
+include its sockets. Once wherever the system puts the two processes, once with both on one core. Batsim 4.2.1 handles
+about 2,500 to 3,300 jobs/s of its own CPU time on such a load.
 
     python benchmarks/batsim_serve.py [--jobs 20000] [--rounds 5]
 """
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from yardstick import round_trip_seconds, rounds
+from yardstick import arrangements, rounds
 
 from hdsim import Platform
 from hdsim.batsim.hosts import hosts_of
@@ -101,12 +102,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    print(f"a message and its reply over bare ZeroMQ sockets: {round_trip_seconds() * 1e3:.3f} ms of CPU on one side")
-    for name, options in {"batsim-serve": Options(), "batsim-serve -E": Options(energy=True)}.items():
-        with tempfile.TemporaryDirectory() as folder:
-            measured = rounds(partial(measure, arguments.jobs, options, Path(folder)), arguments.rounds)
-        best, middle = max(measured.values), measured.middle
-        print(f"{name:16} {best:7,.0f} jobs/s at best, {middle:7,.0f} in the middle; limit {LIMIT:,}; {measured}")
+    for where in arrangements():
+        for name, options in {"batsim-serve": Options(), "batsim-serve -E": Options(energy=True)}.items():
+            with tempfile.TemporaryDirectory() as folder:
+                measured = rounds(partial(measure, arguments.jobs, options, Path(folder)), arguments.rounds)
+            best, middle = max(measured.values), measured.middle
+            print(
+                f"{where}: {name:16} {best:7,.0f} jobs/s at best, {middle:7,.0f} in the middle; limit {LIMIT:,}; "
+                f"{measured}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

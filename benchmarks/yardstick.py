@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import NamedTuple
+
+from hdsim.batsim.cores import one_core
 
 
 def loop_seconds() -> float:
@@ -51,6 +54,21 @@ def round_trip_seconds(messages: int = 3000) -> float:
             peer.join(10)
             peer.kill()
     return seconds / messages
+
+
+def arrangements() -> Iterator[str]:
+    """Names the arrangements of two processes that talk to each other, and is in each while the caller is."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores != 1:
+        yield _named(f"{cores} cores")
+    with one_core(True):
+        yield _named("one core")
+
+
+def _named(where: str) -> str:
+    seconds = round_trip_seconds() * 1e3
+    print(f"{where}: a message and its reply over bare ZeroMQ sockets: {seconds:.3f} ms of CPU on one side", flush=True)
+    return where
 
 
 class Measured(NamedTuple):

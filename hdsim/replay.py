@@ -227,7 +227,7 @@ def perform(
         seconds = time.perf_counter() - begin
         return Result.of(cluster, config=config, wall_seconds=seconds, interrupted=interrupted)
 
-    with _collecting_later(), signals_received() as stop, _bar(cluster, shown=progress) as bar:
+    with collecting_later(), signals_received() as stop, _bar(cluster, shown=progress) as bar:
         try:
             play(stop, bar)
         except BackendError as error:
@@ -335,7 +335,7 @@ def model_settings(group: str, spec: str | Mapping[str, Any]) -> Mapping[str, An
 
 
 @contextmanager
-def _collecting_later() -> Iterator[None]:
+def collecting_later() -> Iterator[None]:
     """Puts off garbage collection: a replay makes a great many lasting objects and no cycles."""
     enabled = gc.isenabled()
     gc.disable()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -20,10 +19,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spoiling import spoilt
 
 import hdsim
 from hdsim.agent import make_agent
 from hdsim.batsim import backend
+from hdsim.batsim.cores import one_core
 from hdsim.batsim.hosts import load_hosts
 from hdsim.batsim.process import Process
 from hdsim.batsim.pstates import PStates
@@ -522,29 +523,14 @@ def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject
     workload = hdsim.load_workload(folder / "transcript_inputs/tiny2.json", machine)
     translation, agent = Translation(Cluster(machine, workload)), make_agent("easy")
     recorded = [json.loads(raw) for raw, _ in exchanges(folder / "transcript-easy.jsonl")]
-    spoilt = data.draw(st.integers(0, len(recorded) - 1))
+    chosen = data.draw(st.integers(0, len(recorded) - 1))
     agent.begin(translation.cluster)
     try:
-        for content in recorded[:spoilt]:
+        for content in recorded[:chosen]:
             if translation.read(json.dumps(content)):
                 agent.decide(translation.cluster)
             translation.write()
-        content = copy.deepcopy(recorded[spoilt])
-        place = content
-        while True:
-            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-            if not keys:
-                break
-            key = data.draw(st.sampled_from(keys))
-            if isinstance(place[key], dict | list) and data.draw(st.booleans()):
-                place = place[key]
-                continue
-            if data.draw(st.booleans()):
-                del place[key]
-            else:
-                place[key] = data.draw(values)
-            break
-        translation.read(json.dumps(content))
+        translation.read(json.dumps(spoilt(recorded[chosen], data, values)))
         translation.cluster.check()
     except BackendError as error:
         assert "\n" not in str(error)
@@ -811,6 +797,43 @@ def program(path: Path, body: str) -> str:
 
 
 @pytest.mark.requires("pyzmq")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
+@pytest.mark.parametrize(
+    ("wanted", "torch", "alone"), [(None, False, True), (None, True, False), (False, False, False), (True, True, True)]
+)
+def test_cores_of_hdsim_and_its_batsim(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: hdsim.Platform,
+    serve: Callable[..., Path],
+    wanted: bool | None,
+    torch: bool,
+    alone: bool,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    if torch:
+        monkeypatch.setitem(sys.modules, "torch", sys)
+    before = os.sched_getaffinity(0)
+    seen = tmp_path / "cores"
+    chosen = backend.Settings(executable=str(serve(before=f"nproc > {seen}")), one_core=wanted)
+    result, _ = backend.run(platform, made_up(5), "fcfs", tmp_path, chosen)
+    assert (result.state == FinalState.COMPLETED_SUCCESSFULLY).all()
+    assert int(seen.read_text()) == (1 if alone else len(before))
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize("wanted", [None, True])
+def test_systems_that_let_nobody_choose_a_core(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wanted: bool | None
+) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with caplog.at_level("WARNING"), one_core(wanted):
+        pass
+    assert ("does not let hdsim choose a core" in caplog.text) == bool(wanted)
+
+
+@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -819,7 +842,7 @@ def program(path: Path, body: str) -> str:
             r"Batsim ended with status 3; its last words in .*one \| lib",
         ),
         ("kill -SEGV $$", "Batsim was killed by SIGSEGV; it wrote nothing to"),
-        ("echo $$ > pid; exec sleep 1000", "no Batsim has connected to tcp://127.0.0.1:[0-9]+ within 0.5 s"),
+        ("echo $$ > pid; exec sleep 1000", "no Batsim has connected to (ipc|tcp)://[^ ]+ within 0.5 s"),
     ],
 )
 def test_batsim_that_cannot(

@@ -40,6 +40,7 @@ from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
 from hdsim.programs import parts_of, progress_of
 from hdsim.readers import RawJobs, raise_faults
 from hdsim.readers.batsim import jobs_of, read_document, to_batsim
+from hdsim.replay import collecting_later
 from hdsim.state import FinalState
 from hdsim.workload import COLUMNS, Workload, is_json, load_workload
 
@@ -56,6 +57,8 @@ _ENDS = {
     int(FinalState.COMPLETED_WALLTIME_REACHED): ("COMPLETED_WALLTIME_REACHED", -1),
     int(FinalState.COMPLETED_KILLED): ("COMPLETED_KILLED", -2),
 }
+#: Replies between two looks at the progress bar's clock.
+_REPLIES_PER_LOOK = 256
 #: Submissions that are put into words at once.
 _PORTION = 256
 #: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
@@ -673,16 +676,19 @@ def converse(server: Server, exchange: Callable[[str], str | bytes], tell: Calla
     Args:
         server: The simulation.
         exchange: Sends a message to the scheduler and returns its reply.
-        tell: Called after each reply.
+        tell: Called now and then.
 
     Raises:
         BackendError: See :meth:`Server.answer`, and whatever `exchange` raises.
     """
     message: str | None = server.begin()
-    while message is not None:
-        message = server.answer(exchange(message))
-        if tell:
-            tell()
+    replies = 0
+    with collecting_later():
+        while message is not None:
+            message = server.answer(exchange(message))
+            replies += 1
+            if tell and replies % _REPLIES_PER_LOOK == 0:
+                tell()
 
 
 class SchedulerSocket:

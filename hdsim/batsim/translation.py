@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hdsim.batsim.protocol import (
     FROM_BATSIM,
     SEPARATOR,
-    Event,
     format_event,
     format_hosts,
     join_message,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
+_NOT_SUBMITTED, _RUNNING = int(FinalState.NOT_SUBMITTED), int(FinalState.RUNNING)
 #: Whom errors are about.
 SENDER = "Batsim"
 #: How a job can end in Batsim.
@@ -143,12 +144,14 @@ class Translation:
         cluster.rejected.clear()
         self._called = False
         message = parse_message(text, FROM_BATSIM, sender=SENDER, clock=self._clock)
-        for index, event in enumerate(message.events):
-            cluster.now = event.timestamp
+        for index, (timestamp, kind, data) in enumerate(message.events):
+            cluster.now = timestamp
             try:
-                self._handle(event)
+                if self.ended or self._begun == (kind == "SIMULATION_BEGINS"):
+                    raise self._misplaced()
+                self._handlers[kind](data)
             except BackendError as error:
-                raise BackendError(str(error), where=f"{SENDER}: events[{index}] {event.type}") from None
+                raise BackendError(str(error), where=f"{SENDER}: events[{index}] {kind}") from None
         self._clock = cluster.now = message.now
         return bool(cluster.submitted or cluster.ended or self._called)
 
@@ -215,12 +218,10 @@ class Translation:
 
     # Messages to events
 
-    def _handle(self, event: Event) -> None:
-        if self._begun == (event.type == "SIMULATION_BEGINS"):
-            raise BackendError("the simulation began before" if self._begun else "expected SIMULATION_BEGINS first")
+    def _misplaced(self) -> BackendError:
         if self.ended:
-            raise BackendError("expected nothing after SIMULATION_ENDS")
-        self._handlers[event.type](event.data)
+            return BackendError("expected nothing after SIMULATION_ENDS")
+        return BackendError("the simulation began before" if self._begun else "expected SIMULATION_BEGINS first")
 
     def _on_begin(self, data: Mapping[str, Any]) -> None:
         self._begun = True
@@ -250,7 +251,8 @@ class Translation:
 
     def _on_submission(self, data: Mapping[str, Any]) -> None:
         job = self._row(data["job_id"])
-        self._expect(job, FinalState.NOT_SUBMITTED)
+        if self.cluster.state[job] != _NOT_SUBMITTED:
+            raise self._unexpected(job, FinalState.NOT_SUBMITTED)
         cores = data["job"].get("res")
         if cores != self.cluster.size[job]:
             raise BackendError(
@@ -264,7 +266,8 @@ class Translation:
 
     def _on_completion(self, data: Mapping[str, Any]) -> None:
         job = self._row(data["job_id"])
-        self._expect(job, FinalState.RUNNING)
+        if self.cluster.state[job] != _RUNNING:
+            raise self._unexpected(job, FinalState.RUNNING)
         state = _ENDS.get(data["job_state"])
         if state is None:
             raise BackendError(
@@ -348,12 +351,9 @@ class Translation:
         """Batsim's id of a job."""
         return str(json.loads(self._quoted[job]))
 
-    def _expect(self, job: int, state: FinalState) -> None:
-        found = self.cluster.state[job]
-        if found != state:
-            raise BackendError(
-                f"job {self._name(job)}: expected a job that is {state.name}, it is {FinalState(found).name}"
-            )
+    def _unexpected(self, job: int, state: FinalState) -> BackendError:
+        found = FinalState(self.cluster.state[job])
+        return BackendError(f"job {self._name(job)}: expected a job that is {state.name}, it is {found.name}")
 
 
 def _host_names(resources: Sequence[Any]) -> list[str]:

@@ -124,6 +124,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "socket": _TEXT | _NULL,
         "timeout": _POSITIVE,
         "energy": _FLAG,
+        "one_core": _FLAG | _NULL,
     },
 }
 OPEN_GROUPS = ("agent", "contention", "network", "failures")
@@ -148,7 +149,7 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
 # Which of the backend's keys each backend takes.
 KEYS_OF_BACKEND = {
     "sim": ("name", "kill_at_walltime", "batch_events"),
-    "batsim": ("name", "kill_at_walltime", "executable", "arguments", "socket", "timeout", "energy"),
+    "batsim": ("name", "kill_at_walltime", "executable", "arguments", "socket", "timeout", "energy", "one_core"),
 }
 
 
