@@ -10,6 +10,7 @@ import pytest
 import rlscheduler
 
 import hdsim
+from hdsim.agent import make_agent
 from hdsim.platform import load_platform
 from hdsim.resources import bundled, folder
 from hdsim.workload import load_workload
@@ -42,6 +43,7 @@ def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: s
         platform=platform,
         seed=config["seed"],
         memory_bandwidth=config["workload"]["memory_bandwidth"],
+        runtime=config["workload"]["runtime"],
         arrival_factor=config["workload"]["arrival_factor"],
     )
     jobs = config["train"]["window_jobs"]
@@ -49,7 +51,7 @@ def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: s
     metrics = hdsim.simulate(
         platform,
         trace[first : first + jobs],
-        PPOAgent(checkpoint=name),
+        make_agent({**config["agent"], "checkpoint": name}),
         contention=config["contention"],
         batch_events=config["backend"]["batch_events"],
         seed=config["seed"],
