@@ -31,6 +31,25 @@ ALGORITHMS = {
     "A2C": "stable_baselines3",
     "DQN": "stable_baselines3",
 }
+#: Where the library's own defaults are for one environment or for Atari's millions of steps. PPO: the rollout of
+#: Schulman et al. 2017 for eight environments, four passes in four parts. DQN: what RL Baselines3 Zoo has for
+#: LunarLander, with fewer updates, which cost most of the time, and returns over five steps, because what a decision
+#: costs comes later.
+_PPO = {"n_steps": 128, "n_epochs": 4}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "MaskablePPO": _PPO,
+    "PPO": _PPO,
+    "A2C": {},
+    "DQN": {
+        "learning_rate": 6.3e-4,
+        "buffer_size": 50_000,
+        "batch_size": 128,
+        "gradient_steps": 4,
+        "n_steps": 5,
+        "target_update_interval": 250,
+        "exploration_final_eps": 0.1,
+    },
+}
 #: What hdsim says itself when it makes an algorithm.
 _GIVEN = {"policy", "env", "gamma", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model"}
 #: What the library's log has besides losses.
@@ -47,7 +66,8 @@ class SB3Agent(LearningAgent):
         gamma: Discount factor.
         total_steps: Steps of all environments after which what shrinks over a training (DQN's exploration) is done.
         options: Further arguments of the algorithm's constructor under their names there, such as
-            ``{n_steps: 256, learning_rate: 0.001, policy_kwargs: {net_arch: [64, 64]}}``.
+            ``{n_steps: 256, learning_rate: 0.001, policy_kwargs: {net_arch: [64, 64]}}``. Those not given are the
+            library's, but for `_DEFAULTS`.
     """
 
     weights = ("policy",)
@@ -93,6 +113,9 @@ class SB3Agent(LearningAgent):
                     f"unknown option of {self.algo}{nearest(name, allowed)}; allowed: {', '.join(allowed)}",
                     where=f"agent.options.{name}",
                 )
+        options = _DEFAULTS[self.algo] | options
+        if "PPO" in self.algo and isinstance(options["n_steps"], int):
+            options.setdefault("batch_size", max(2, options["n_steps"] * self.num_envs // 4))
         library = _package("stable_baselines3.common.vec_env")
         stage = library.DummyVecEnv([lambda: _Spaces(shapes)] * self.num_envs)
         try:
