@@ -213,7 +213,7 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
     for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
         groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
     by_job = not trained and all(len(group) == 1 for group in groups.values())
-    samples = _JobSamples() if by_job else _RunSamples()
+    samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()
     rows: list[Row] = []
     windows: list[Window] = []
     for name in names:
@@ -288,17 +288,35 @@ def _with_best(rows: list[Row]) -> Iterator[Row]:
 class _RunSamples:
     """Runs as the sample: a configuration has replications."""
 
+    paired_by = "run"
+
     def mean(self, name: str, group: list[_Entry]) -> Interval:
-        return bootstrap([entry.metrics[name] for entry in group])
+        return bootstrap(self._sample((entry, entry.metrics[name]) for entry in group))
 
     def middle(self, name: str, group: list[_Entry]) -> Interval:
-        return bootstrap([entry.metrics[name] for entry in group], interquartile_mean)
+        return bootstrap(self._sample((entry, entry.metrics[name]) for entry in group), interquartile_mean)
 
     def difference(self, name: str, group: list[_Entry], others: list[_Entry]) -> tuple[Interval, str]:
         """Differences between runs of the same seed and part of the trace."""
         base = {entry.replication: entry.metrics[name] for entry in others}
-        pairs = [entry.metrics[name] - base[entry.replication] for entry in group if entry.replication in base]
-        return bootstrap(pairs), "run"
+        pairs = [(entry, entry.metrics[name] - base[entry.replication]) for entry in group if entry.replication in base]
+        return bootstrap(self._sample(pairs)), self.paired_by
+
+    def _sample(self, values: Iterable[tuple[_Entry, float]]) -> list[float]:
+        return [value for _, value in values]
+
+
+class _WindowSamples(_RunSamples):
+    """Windows as the sample: several trainings replayed the same ones, which tells nothing of further windows."""
+
+    paired_by = "window"
+
+    def _sample(self, values: Iterable[tuple[_Entry, float]]) -> list[float]:
+        """The mean over trainings in each window."""
+        windows: dict[str, list[float]] = {}
+        for entry, value in values:
+            windows.setdefault(dict(entry.replication)["window"], []).append(value)
+        return [float(np.mean(found)) for found in windows.values()]
 
 
 class _JobSamples:
@@ -432,6 +450,7 @@ def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]
     # Trainings of one algorithm are told apart by their settings, those of several by its name.
     own = {name: _own([setting for setting, fact in zip(settings, facts, strict=True) if fact["agent"] == name])
            for name in {fact["agent"] for fact in facts}}  # fmt: skip
+    places: set[tuple[Key, Key, Key]] = set()
     for path, setting, fact in zip(directories, settings, facts, strict=True):
         shipped = fact["shipped"].partition(".")[0]
         with (path / EVALUATION).open(encoding="utf-8", newline="") as file:
@@ -444,9 +463,11 @@ def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]
                     ("agent", fact["agent"] if learned else agent),
                     *(_key(setting, own[fact["agent"]]) if learned else ()),
                 )
-                replication = (("seed", setting["seed"]), ("window", window))
-                numbers = {name: float(cell) for name, cell in cells.items()}
-                entries.append(_Entry(path, numbers, _key(setting, shared), configuration, replication))
+                place = (_key(setting, shared), configuration, (("seed", setting["seed"]), ("window", window)))
+                # Trainings of one seed have replayed the classic policies alike.
+                if learned or place not in places:
+                    places.add(place)
+                    entries.append(_Entry(path, {name: float(cell) for name, cell in cells.items()}, *place))
     best = facts[directories.index(first)]["best_classic"]
     return entries, (("agent", best),) if best else entries[0].configuration
 
