@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.imitation import ImitationAgent
-from hdsim.learning import Shapes, widths
+from hdsim.learning import Shapes, whole, widths
 from hdsim.training.graphs import OnGraphs, graph_scorer
 
 
@@ -35,6 +35,7 @@ class GNNImitationAgent(OnGraphs, ImitationAgent):
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
     """
 
+    num_envs: int = whole(4)
     convolutions: Sequence[int] = widths(32, 32)
     hidden: Sequence[int] = widths(64)
     kernel: Sequence[int] = widths(32)
