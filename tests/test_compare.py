@@ -64,7 +64,7 @@ def test_a_sweep_is_averaged_over_seeds_and_paired_by_them(tmp_path: Path) -> No
         for agent, values in waits.items():
             values.append(made(tmp_path / f"{agent}-{seed}", agent, seed).metrics["mean_waiting_time"])
     comparison = compare([tmp_path])
-    assert not comparison.by_job
+    assert comparison.sample == "runs"
     first, second = (row(comparison, "mean_waiting_time", agent) for agent in waits)
     assert first.baseline and math.isnan(first.difference) and not first.pairs
     assert (first.mean, second.mean) == pytest.approx((np.mean(waits["fcfs"]), np.mean(waits["sjf"])))
@@ -88,7 +88,7 @@ def test_only_runs_of_the_same_seed_are_paired(tmp_path: Path) -> None:
 def test_two_single_runs_are_paired_by_job(tmp_path: Path) -> None:
     base, other = made(tmp_path / "a", "fcfs"), made(tmp_path / "b", "sjf")
     comparison = compare([tmp_path / "a", tmp_path / "b"], ["mean_waiting_time", "p95_waiting_time"])
-    assert comparison.by_job
+    assert comparison.sample == "jobs"
     found = row(comparison, "mean_waiting_time", "sjf")
     differences = other.jobs["waiting_time"] - base.jobs["waiting_time"]
     assert (found.pairs, found.paired_by) == (40, "job")
@@ -354,8 +354,16 @@ def test_trainings_are_compared_by_their_test_windows(tmp_path: Path) -> None:
     both, one = rows["agent=sjf"], {row.configuration: row for row in alone.rows}["agent=sjf"]
     assert (both.mean, both.low, both.high) == (one.mean, one.low, one.high)
     assert {row.configuration: row.runs for row in alone.rows}["agent=PPOAgent"] == 3
-    write_windows(comparison, tmp_path / "windows.png")
+    assert "interval over windows" in table(comparison)
+    assert write_windows(comparison, tmp_path / "windows.png")
     assert (tmp_path / "windows.png").stat().st_size > 5000
+
+
+def test_a_training_without_classic_policies_has_no_differences_to_draw(tmp_path: Path) -> None:
+    trained(tmp_path / "one", 1, {"final": [9.0, 9.0], "best": [4.0, 4.0]})
+    comparison = compare([tmp_path / "one"], ["makespan"])
+    assert not write_windows(comparison, tmp_path / "windows.png")
+    assert not (tmp_path / "windows.png").exists()
 
 
 def test_trainings_with_other_settings_are_other_configurations(tmp_path: Path) -> None:

@@ -50,9 +50,10 @@ def compare(
         output.mkdir(parents=True, exist_ok=True)
         comparing.write_csv(comparison.rows, output / "compare.csv")
         comparing.write_figure(comparison, output / "compare.png")
+        drawn = False
         if comparison.windows:
             comparing.write_csv(comparison.windows, output / "compare_windows.csv")
-            comparing.write_windows(comparison, output / "compare_windows.png")
+            drawn = comparing.write_windows(comparison, output / "compare_windows.png")
         if schedules:
             from hdsim import rundir
             from hdsim.report.figures import write_schedules
@@ -65,6 +66,8 @@ def compare(
     click.echo(comparing.table(comparison))
     click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")
     if comparison.windows:
-        click.echo(f"runs    {output / 'compare_windows.csv'}\nfigure  {output / 'compare_windows.png'}")
+        click.echo(f"runs    {output / 'compare_windows.csv'}")
+    if drawn:
+        click.echo(f"figure  {output / 'compare_windows.png'}")
     if schedules:
         click.echo(f"figure  {output / 'schedules.png'}")

@@ -156,14 +156,14 @@ class Comparison:
     Attributes:
         rows: Every metric of every configuration, metric by metric.
         metrics: Names of the metrics, in order.
-        by_job: There are no replications, and jobs are the sample of the intervals.
+        sample: What the intervals are over: runs; windows, for trainings; jobs, where there are no replications.
         runs: What each run directory goes by.
         windows: Every metric of every run, where there are replications.
     """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
-    by_job: bool
+    sample: str
     runs: Mapping[Path, str]
     windows: tuple[Window, ...] = ()
 
@@ -225,7 +225,7 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
     runs = {
         entry.path: _joined(*map(_text, (entry.scenario, entry.configuration, entry.replication))) for entry in entries
     }
-    return Comparison(tuple(_with_best(rows)), names, by_job, runs, tuple(windows))
+    return Comparison(tuple(_with_best(rows)), names, samples.of, runs, tuple(windows))
 
 
 def _windows(row: Row, group: list[_Entry], others: list[_Entry]) -> Iterator[Window]:
@@ -288,6 +288,7 @@ def _with_best(rows: list[Row]) -> Iterator[Row]:
 class _RunSamples:
     """Runs as the sample: a configuration has replications."""
 
+    of = "runs"
     paired_by = "run"
 
     def mean(self, name: str, group: list[_Entry]) -> Interval:
@@ -309,6 +310,7 @@ class _RunSamples:
 class _WindowSamples(_RunSamples):
     """Windows as the sample: several trainings replayed the same ones, which tells nothing of further windows."""
 
+    of = "windows"
     paired_by = "window"
 
     def _sample(self, values: Iterable[tuple[_Entry, float]]) -> list[float]:
@@ -321,6 +323,8 @@ class _WindowSamples(_RunSamples):
 
 class _JobSamples:
     """Jobs as the sample: there is one run of each configuration."""
+
+    of = "jobs"
 
     def __init__(self) -> None:
         self._jobs: dict[Path, Mapping[str, NDArray[Any]]] = {}
@@ -620,7 +624,7 @@ def table(comparison: Comparison) -> str:
     parts = [_means(comparison)]
     parts += [_details([row for row in comparison.rows if row.metric == name]) for name in comparison.metrics]
     best = [f"  {line}" for line in _best(comparison)]
-    sample = "jobs (one run of each configuration)" if comparison.by_job else "runs"
+    sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == _JobSamples.of else "")
     parts.append("\n".join([f"[] {CONFIDENCE:.0%} bootstrap interval over {sample}", "best", *best]))
     return "\n\n".join(parts)
 
@@ -728,18 +732,21 @@ def write_figure(comparison: Comparison, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def write_windows(comparison: Comparison, path: Path) -> None:
+def write_windows(comparison: Comparison, path: Path) -> bool:
     """Draws each run's difference to the baseline, and their mean with its interval, one panel a metric.
 
     Args:
         comparison: What to draw; it has windows.
         path: The PNG file.
+
+    Returns:
+        Whether there was a difference to draw.
     """
     from matplotlib.figure import Figure
 
     configurations = list(dict.fromkeys(_name(row) for row in comparison.rows if row.pairs))
     if not configurations:
-        return
+        return False
     panels = len(comparison.metrics)
     width, height = 1.5 + 0.07 * max(map(len, configurations)) + 2.6 * panels, 1.5 + 0.4 * len(configurations)
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -776,3 +783,4 @@ def write_windows(comparison: Comparison, path: Path) -> None:
         fontsize=8,
     )
     figure.savefig(path, dpi=150)
+    return True
