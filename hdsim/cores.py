@@ -191,9 +191,7 @@ class OrderedCores:
         if policy == "random":
             return self.placement_of(self._rng.permutation(cores)[:n])
         owner = self._core_processor[cores]
-        counts = np.bincount(owner)
-        place = np.arange(len(owner)) - (counts.cumsum() - counts)[owner]
-        return self.placement_of(cores[place < levels(n, counts)[owner]])
+        return self.placement_of(cores[_running_count(owner) < levels(n, np.bincount(owner))[owner]])
 
     def _idle_ids(self) -> Ints:
         """Idle cores, ascending."""
@@ -715,8 +713,7 @@ class NodeCores:
 
     def slowest(self, placement: Placement) -> float:
         """Relative speed of the slowest of the cores."""
-        processors = placement.processors
-        return float(self._speed[processors[0]] if len(processors) == 1 else self._speed[processors].min())
+        return slowest(self._speed, placement.processors)
 
     def cores_of(self, placements: Sequence[Placement], sizes: Ints) -> NDArray[np.int32]:
         """Core ids of many placements, one after the other, ascending within each."""
@@ -809,6 +806,12 @@ def levels(n: int, idle: Ints) -> Ints:
     given = np.maximum(idle - level, 0)
     given[(idle >= level).nonzero()[0][: n - int(given.sum())]] += 1
     return given
+
+
+def slowest(speed: Floats, places: NDArray[np.integer]) -> float:
+    """Least of the speeds in some places: of processors or of cores."""
+    # Mostly there is one place, and a scalar costs a fraction of an array of one.
+    return float(speed[places[0]] if len(places) == 1 else np.minimum.reduce(speed[places]))
 
 
 def _ranked(key: Floats, platform: Platform) -> Ints:

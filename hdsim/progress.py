@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
-from hdsim.cores import Placement, members
+from hdsim.cores import Placement, members, slowest
 from hdsim.errors import ConfigError
 from hdsim.failures import kept
 
@@ -180,8 +180,7 @@ class ProcessorProgress(Progress):
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:
             return 1.0
-        processors = self._placements[job].processors
-        return float(self._speed[processors[0]] if len(processors) == 1 else np.minimum.reduce(self._speed[processors]))
+        return slowest(self._speed, self._placements[job].processors)
 
 
 class CoreProgress(Progress):
@@ -223,5 +222,4 @@ class CoreProgress(Progress):
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:
             return 1.0
-        cores = self._placements[job].cores
-        return float(self._speed[cores[0]] if len(cores) == 1 else np.minimum.reduce(self._speed[cores]))
+        return slowest(self._speed, self._placements[job].cores)

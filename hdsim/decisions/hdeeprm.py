@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cores import Floats, Ints
+from hdsim.cores import Floats, Ints, slowest
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
@@ -266,11 +266,7 @@ class Normal(Small):
         cluster, ids, requested = self._cluster, self._ids[job], self._cluster.requested_time[job]
         if not requested > 0:
             return
-        if self._fixed[job]:
-            speed = 1.0
-        else:
-            processors = cluster.running[job].processors
-            speed = self._speed[processors[0]] if len(processors) == 1 else np.minimum.reduce(self._speed[processors])
+        speed = 1.0 if self._fixed[job] else slowest(self._speed, cluster.running[job].processors)
         rate, first = speed / requested, ids[0]
         before = self._rate[first]
         if rate != before:
