@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -432,6 +433,7 @@ class RLScheduler:
         self._ends = ExpectedEnds()
         self._head = -1
         self._earliest = 0.0
+        self._freed = False  # since the queue was gone through
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """Notes when a started job is expected to end."""
@@ -439,19 +441,28 @@ class RLScheduler:
 
     def ended(self, cluster: Cluster) -> None:
         """Forgets the jobs that have ended."""
-        for job in cluster.ended:
-            self._ends.remove(job)
+        if cluster.ended:
+            self._freed = True
+            for job in cluster.ended:
+                self._ends.remove(job)
         if cluster.node_changes:
             self._head = -1
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
-        """Starts, in order of submission, what ends before the head's first reservation."""
+        """Starts, in order of submission, what ends before the head's first reservation.
+
+        While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
+        """
+        candidates: Iterable[int] = cluster.queue
         if self._head != head:
             self._head = head
             self._earliest = _SpareCores(cluster, self._ends, head).shadow
-        for job in list(cluster.queue):
-            if job == head or cluster.now + cluster.requested_time[job] >= self._earliest:
-                continue
+        elif not self._freed:
+            candidates = [job for job in cluster.submitted if job in cluster.queue]
+        self._freed = False
+        now, earliest, size, requested = cluster.now, self._earliest, cluster.size, cluster.requested_time
+        idle = cluster.n_idle
+        for job in [job for job in candidates if size[job] <= idle and now + requested[job] < earliest and job != head]:
             placement = cluster.pick(job)
             if placement is not None:
                 _start(cluster, queue, order, job, placement)
