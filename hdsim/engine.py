@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
@@ -124,10 +125,8 @@ class SimBackend(simpy.Environment):
         self._walltime: list[float] = workload.walltime.tolist()
         self._at_peak: list[bool] = (workload.fixed_duration | platform.homogeneous_speed).tolist()
         self._impossible = frozenset(impossible)
-        self._finals = [
-            int(FinalState.COMPLETED_FAILED if code else FinalState.COMPLETED_SUCCESSFULLY)
-            for code in workload.return_code.tolist()
-        ]
+        success, failure = int(FinalState.COMPLETED_SUCCESSFULLY), int(FinalState.COMPLETED_FAILED)
+        self._finals: list[int] = np.where(workload.return_code == 0, success, failure).tolist()
         self._completions: list[Alarm | None] = [None] * len(workload)
         self._walltimes: dict[int, Alarm] = {}
         self._next = 0

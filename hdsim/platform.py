@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import PlatformError, nearest
-from hdsim.units import parse_bandwidth, parse_latency, parse_size
+from hdsim.units import in_bytes, parse_bandwidth, parse_latency, parse_size
 
 #: A platform larger than this is taken for a mistake in a ``number``.
 MAX_CORES = 100_000_000
@@ -178,6 +178,13 @@ class Platform:
         counts = np.diff(self.node_first_core).astype(np.int64) - self.node_gpus
         counts.setflags(write=False)
         return counts
+
+    @cached_property
+    def node_kinds(self) -> list[tuple[tuple[float, float, float], int]]:
+        """Cores, GPUs and bytes of memory of nodes that are different in these, and how many nodes there are of each."""
+        nodes = np.stack([self.node_cpu_cores, self.node_gpus, in_bytes(self.memory)])
+        kinds, counts = np.unique(nodes, axis=1, return_counts=True)
+        return [(tuple(kind), count) for kind, count in zip(kinds.T.tolist(), counts.tolist(), strict=True)]
 
     @cached_property
     def homogeneous_speed(self) -> bool:

@@ -261,7 +261,7 @@ class Workload:
     @cached_property
     def has_programs(self) -> bool:
         """Whether any job does more than compute."""
-        return any(program is not None for program in self.program.tolist())
+        return self.program.tolist().count(None) < len(self)
 
     @cached_property
     def asks_for_gpus(self) -> bool:
@@ -513,14 +513,12 @@ def cores_with_memory(platform: Platform, memory: Floats, cores: Ints | int = 1,
     Returns:
         (J,) cores that the platform's nodes can give to a job that takes so much memory with each, and so many GPUs.
     """
-    nodes = np.stack([platform.node_cpu_cores, platform.node_gpus, in_bytes(platform.memory)])
     needed = in_bytes(memory)
     parts = np.gcd(cores, gpus)
     cores_of_part, gpus_of_part = cores // parts, gpus // parts
-    kinds, counts = np.unique(nodes, axis=1, return_counts=True)
     room = np.zeros(len(memory))
     with np.errstate(divide="ignore", invalid="ignore"):
-        for (idle, devices, capacity), count in zip(kinds.T, counts, strict=True):
+        for (idle, devices, capacity), count in platform.node_kinds:
             held = np.where(needed > 0, np.floor(capacity / needed), np.inf)
             fitting = np.minimum(idle, held) // cores_of_part
             served = np.where(gpus_of_part > 0, devices // gpus_of_part, np.inf)

@@ -38,7 +38,7 @@ class FixedQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._rank, self.job_of_rank = ranking(cluster.workload, order)
-        self._size_of_rank = [cluster.size[job] for job in self.job_of_rank]
+        self._size_of_rank = list(map(cluster.size.__getitem__, self.job_of_rank))
         self.ranks: list[int] = []
 
     def add(self, jobs: Iterable[int]) -> None:
