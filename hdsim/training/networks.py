@@ -148,7 +148,8 @@ def _layers(network: nn.Module | None) -> list[tuple[NDArray[np.float32], NDArra
 
 def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]) -> NDArray[np.float32]:
     for weights, biases, activation in layers:
-        values = values @ weights + biases
+        values = values @ weights
+        values += biases
         if activation is not None:
             values = activation(values)
     return values
