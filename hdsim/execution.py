@@ -48,14 +48,15 @@ _COMPUTING, _EXCHANGING, _TOGETHER, _WAITING, _OVER = map(int, _Phase)
 _DELAY, _PARALLEL, _SUPERSTEP = map(int, Kind)
 
 
-class _Part:
+class Part:
     """Tasks of a job on one processor that have the same work to do in a step."""
 
     __slots__ = (
-        "course", "date", "demand", "left", "lost", "processor", "rate", "since", "slowed", "speed", "tasks", "work",
+        "course", "date", "demand", "left", "lost", "peak", "processor", "rate", "since", "slowed", "speed", "tasks",
+        "work",
     )  # fmt: skip
 
-    def __init__(self, course: _Course, processor: int, tasks: int, work: float, demand: float) -> None:
+    def __init__(self, course: Course, processor: int, tasks: int, work: float, demand: float, peak: float) -> None:
         self.course = course
         self.processor = processor
         self.tasks = tasks
@@ -65,6 +66,8 @@ class _Part:
         self.work = work
         #: GB/s of memory bandwidth of each task while it computes.
         self.demand = demand
+        #: Speed relative to the reference where nobody slows it down.
+        self.peak = peak
         self.left = work
         self.rate = 0.0
         self.since = 0.0
@@ -76,7 +79,7 @@ class _Part:
         self.lost = 0.0
 
 
-class _Course:
+class Course:
     """A running job on its way through its program."""
 
     __slots__ = (
@@ -100,7 +103,7 @@ class _Course:
         self.date = math.inf
         self.announced = math.nan
         #: Parts of the present step, and the s that it takes at peak speed.
-        self.parts: list[_Part] = []
+        self.parts: list[Part] = []
         self.seconds = 0.0
         #: What is left of a parallel task, in s at the reference speed of the task that computes most.
         self.left = 0.0
@@ -108,7 +111,7 @@ class _Course:
         self.since = 0.0
         self.nodes: NDArray[np.int32] | None = None
         #: Parts by step, messages by pattern: most programs repeat one step.
-        self.work_parts: dict[Step, tuple[list[_Part], float]] = {}
+        self.work_parts: dict[Step, tuple[list[Part], float]] = {}
         self.exchanges: dict[Pattern, Phase] = {}
         #: s that a step takes undisturbed.
         self.alone: dict[Step, float] = {}
@@ -173,21 +176,21 @@ class Execution:
         self._program: list[Program | None] = workload.program.tolist()
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
         self._peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
-        self._courses: dict[int, _Course] = {}
+        self._courses: dict[int, Course] = {}
         #: Steps of interrupted jobs that need not be done again.
         self._done: dict[int, int] = {}
         self._network = network
         self._model = _Speeds(platform, contention) if contention is not None else None
-        self._residents: list[dict[_Part, None]] = [{} for _ in range(platform.n_processors)]
+        self._residents: list[dict[Part, None]] = [{} for _ in range(platform.n_processors)]
         # Processors some of whose residents run below their peak, and those where others are there too.
         self._slow = [False] * platform.n_processors
         self._crowded = [False] * platform.n_processors
         self._touched: dict[int, None] = {}
-        self._news: dict[_Course, None] = {}
+        self._news: dict[Course, None] = {}
         # The network has been told something since it was last settled.
         self._sent = False
         # Jobs called before their date, which has moved since it was told.
-        self._early: list[_Course] = []
+        self._early: list[Course] = []
 
     # What the engine calls
 
@@ -199,7 +202,7 @@ class Execution:
             steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
         else:
             steps = program.steps
-        course = self._courses[job] = _Course(job, placement, steps, self._done.get(job, 0))
+        course = self._courses[job] = Course(job, placement, steps, self._done.get(job, 0))
         self._begin(course, now)
 
     def advance(self, job: int, now: float) -> bool:
@@ -304,7 +307,7 @@ class Execution:
 
     # Steps
 
-    def _begin(self, course: _Course, now: float) -> None:
+    def _begin(self, course: Course, now: float) -> None:
         """Begins the next step, and those after it as long as they take no time."""
         while course.index < len(course.steps):
             step = course.step = course.steps[course.index]
@@ -329,11 +332,15 @@ class Execution:
         course.date = now
         self._news[course] = None
 
-    def _compute(self, course: _Course, step: Step, now: float) -> None:
+    def _compute(self, course: Course, step: Step, now: float) -> None:
         course.phase = _COMPUTING
         known = course.work_parts.get(step)
         if known is None:
-            known = course.work_parts[step] = self._parts(course, step)
+            parts = self._parts(course, step)
+            seconds = step.longest
+            if course.kind != _DELAY:
+                seconds = max(part.work / self._peak[part.processor] for part in parts)
+            known = course.work_parts[step] = parts, seconds
         course.parts, course.seconds = known
         together = course.kind != _SUPERSTEP
         model = self._model
@@ -344,7 +351,7 @@ class Execution:
             part.since = now
             processor = part.processor
             if model is None:
-                part.rate = rate = self._peak[processor]
+                part.rate = rate = part.peak
                 part.date = now + left / rate
                 continue
             residents = self._residents[processor]
@@ -356,7 +363,7 @@ class Execution:
             residents[part] = None
             if not part.speed:
                 part.speed = model.of(processor, {part.demand: part.tasks})[part.demand]
-            part.rate = rate = self._peak[processor] * part.speed
+            part.rate = rate = part.peak * part.speed
             part.date = now + left / rate
             slow = self._slow[processor] = part.speed < 1.0
             self._crowded[processor] = False
@@ -373,7 +380,7 @@ class Execution:
                 self._network.start_parallel(course.job, step.longest, self._messages(course, step), now)
         self._news[course] = None
 
-    def _finish(self, course: _Course, now: float) -> bool:
+    def _finish(self, course: Course, now: float) -> bool:
         """Lets the tasks go that have done their work; True when none is left."""
         date = max(now, course.date)
         if course.kind != _SUPERSTEP:
@@ -384,7 +391,7 @@ class Execution:
             self._leave(ended, now)
         return len(ended) == len(course.parts)
 
-    def _computed(self, course: _Course, now: float) -> None:
+    def _computed(self, course: Course, now: float) -> None:
         """The last task of a step has done its work."""
         if course.kind != _SUPERSTEP:
             self._end_parallel(course, now)
@@ -398,7 +405,7 @@ class Execution:
         if course.phase == _OVER:
             self._begin(course, now)
 
-    def _waited(self, course: _Course, now: float) -> float:
+    def _waited(self, course: Course, now: float) -> float:
         """Seconds that a task has waited on average for slower ones since the step began."""
         waited, idle = 0.0, course.tasks
         for part in course.parts:
@@ -407,13 +414,13 @@ class Execution:
                 waited += part.tasks * (now - part.date)
         return (waited + idle * (now - course.begun)) / course.tasks
 
-    def _end_parallel(self, course: _Course, now: float) -> None:
+    def _end_parallel(self, course: Course, now: float) -> None:
         self.accounts.computation[course.job] += now - course.begun
         self.accounts.uncontended[course.job] += self._alone(course)
         course.index += 1
         self._begin(course, now)
 
-    def _exchange(self, course: _Course, step: Step, now: float) -> None:
+    def _exchange(self, course: Course, step: Step, now: float) -> None:
         """Sends the messages of a superstep; the course is over, for the caller to go on, if that takes no time."""
         pattern = step.pattern
         if pattern is not None and self._network is not None:
@@ -426,13 +433,13 @@ class Execution:
                 return
         self._wait(course, now, (pattern.h * step.gap if pattern is not None and self._network is None else 0.0))
 
-    def _at_barrier(self, course: _Course, now: float) -> None:
+    def _at_barrier(self, course: Course, now: float) -> None:
         self.accounts.changes.extend((now, 0.0, -course.tasks))
         self._wait(course, now, 0.0)
         if course.phase == _OVER:
             self._begin(course, now)
 
-    def _wait(self, course: _Course, now: float, seconds: float) -> None:
+    def _wait(self, course: Course, now: float, seconds: float) -> None:
         """Waits for messages that take a given time, and for the barrier."""
         seconds += course.step.latency
         if seconds:
@@ -442,7 +449,7 @@ class Execution:
         else:
             self._end_superstep(course, now)
 
-    def _end_superstep(self, course: _Course, now: float) -> None:
+    def _end_superstep(self, course: Course, now: float) -> None:
         job, accounts = course.job, self.accounts
         accounts.communication[job] += now - course.begun
         accounts.supersteps[job] += 1
@@ -450,7 +457,7 @@ class Execution:
         course.index += 1
         course.phase = _OVER
 
-    def _alone(self, course: _Course) -> float:
+    def _alone(self, course: Course) -> float:
         """Seconds that the present step takes with cores at peak speed and links without other jobs."""
         step = course.step
         seconds = course.alone.get(step)
@@ -469,26 +476,25 @@ class Execution:
 
     # Processors
 
-    def _parts(self, course: _Course, step: Step) -> tuple[list[_Part], float]:
-        placement, demand = course.placement, self._bandwidth[course.job]
+    def _parts(self, course: Course, step: Step) -> list[Part]:
+        """The work of a step on every processor."""
+        placement, demand, peak = course.placement, self._bandwidth[course.job], self._peak
         if len(step.work) == 1:
-            parts = [
-                _Part(course, processor, tasks, step.work[0], demand)
+            return [
+                Part(course, processor, tasks, step.work[0], demand, peak[processor])
                 for processor, tasks in zip(placement.processors.tolist(), placement.counts.tolist(), strict=True)
             ]
-        else:
-            counts: dict[tuple[int, float], int] = {}
-            owners = self._platform.core_processor[placement.cores].tolist()
-            for pair in zip(owners, step.work, strict=True):
-                # A task without work takes no memory bandwidth.
-                if pair[1]:
-                    counts[pair] = counts.get(pair, 0) + 1
-            parts = [_Part(course, processor, tasks, work, demand) for (processor, work), tasks in counts.items()]
-        if course.kind == _DELAY:
-            return parts, step.longest
-        return parts, max(part.work / self._peak[part.processor] for part in parts)
+        counts: dict[tuple[int, float], int] = {}
+        owners = self._platform.core_processor[placement.cores].tolist()
+        for pair in zip(owners, step.work, strict=True):
+            # A task without work takes no memory bandwidth.
+            if pair[1]:
+                counts[pair] = counts.get(pair, 0) + 1
+        return [
+            Part(course, processor, tasks, work, demand, peak[processor]) for (processor, work), tasks in counts.items()
+        ]
 
-    def _messages(self, course: _Course, step: Step) -> Phase:
+    def _messages(self, course: Course, step: Step) -> Phase:
         """The messages of a step between the nodes of a job."""
         assert self._network is not None and step.pattern is not None
         found = course.exchanges.get(step.pattern)
@@ -499,11 +505,11 @@ class Execution:
             found = course.exchanges[step.pattern] = self._network.phase(step.pattern.between(course.nodes))
         return found
 
-    def _leave_processors(self, course: _Course, now: float) -> None:
+    def _leave_processors(self, course: Course, now: float) -> None:
         if self._model is not None:
             self._leave(course.parts, now)
 
-    def _leave(self, parts: list[_Part], now: float) -> None:
+    def _leave(self, parts: list[Part], now: float) -> None:
         """Takes tasks off their processors, those that are still there."""
         gone, date = 0.0, now
         for part in parts:
@@ -550,12 +556,11 @@ class Execution:
             if not tasks:
                 continue
             speeds = model.of(processor, tasks)
-            peak = self._peak[processor]
             for part in residents:
                 speed = speeds[part.demand]
                 if speed < 1.0:
                     slow[processor] = True
-                rate = peak * speed
+                rate = part.peak * speed
                 before = part.rate
                 if rate != before:
                     part.left = left = max(part.left - before * (now - part.since), 0.0)
@@ -569,7 +574,7 @@ class Execution:
                     # The ends of all of them matter from now on, also of those that go on as before.
                     news.update(dict.fromkeys(part.course for part in residents))
 
-    def _next_date(self, course: _Course, now: float) -> None:
+    def _next_date(self, course: Course, now: float) -> None:
         """Finds when a computing job needs attention next."""
         if course.kind == _SUPERSTEP:
             # A task that ends before the others matters at once only where it slows tasks of others down.
@@ -589,7 +594,7 @@ class Execution:
             course.since, course.rate = now, pace
             course.date = now + max(course.left / pace, 0.0)
 
-    def _set_pace(self, course: _Course) -> None:
+    def _set_pace(self, course: Course) -> None:
         """Tells the network at which pace the tasks of a parallel task could compute."""
         if course.parts and self._network is not None:
             pace = self._pace(course)
@@ -598,12 +603,12 @@ class Execution:
                 self._sent = True
                 self._network.set_seconds(course.job, course.step.longest / pace)
 
-    def _pace(self, course: _Course) -> float:
+    def _pace(self, course: Course) -> float:
         """Rate of a parallel task: that of the task that takes longest, as seen from the one that computes most."""
         longest = course.step.longest
         return min(part.rate if part.work == longest else part.rate * (longest / part.work) for part in course.parts)
 
-    def _count_lost(self, part: _Part, lost: float, date: float) -> None:
+    def _count_lost(self, part: Part, lost: float, date: float) -> None:
         if lost != part.lost:
             self.accounts.changes.extend((date, lost - part.lost, 0.0))
             part.lost = lost

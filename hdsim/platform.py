@@ -181,7 +181,7 @@ class Platform:
 
     @cached_property
     def node_kinds(self) -> list[tuple[tuple[float, float, float], int]]:
-        """Cores, GPUs and bytes of memory of nodes that are different in these, and how many nodes there are of each."""
+        """Cores, GPUs and bytes of memory of nodes that differ in these, and how many nodes there are of each kind."""
         nodes = np.stack([self.node_cpu_cores, self.node_gpus, in_bytes(self.memory)])
         kinds, counts = np.unique(nodes, axis=1, return_counts=True)
         return [(tuple(kind), count) for kind, count in zip(kinds.T.tolist(), counts.tolist(), strict=True)]

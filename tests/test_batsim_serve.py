@@ -595,7 +595,8 @@ def test_registered_composed_jobs() -> None:
 
 @pytest.mark.parametrize("contention", ["none", "threshold"])
 @pytest.mark.parametrize("network", ["none", "fluid"])
-def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str) -> None:
+@pytest.mark.parametrize("energy", [False, True])
+def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str, energy: bool) -> None:
     platform = hdsim.load_platform(ROOT / "platforms" / "teaching.json")
     rng = np.random.default_rng(3)
     profiles = {
@@ -622,17 +623,90 @@ def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str) -> 
     server = Server(
         hosts_of(platform),
         [file],
+        Options(energy=energy),
         contention=make_contention(contention, platform),
         network=make_network(network, platform),
     )
     talk(server, follow(plan))
     finish = {row.job_id: outcome.finish for row, outcome in finished(server)}
     assert [finish[str(job)] for job in range(40)] == pytest.approx(result.finish_time.tolist(), abs=1e-5)
+    if server._meter is not None:
+        assert server._meter.read(result.end_time) == pytest.approx(result.energy_joules, rel=1e-6)
 
 
-def test_programs_do_not_go_with_pstates() -> None:
-    with pytest.raises(WorkloadError, match="job w0!0: profile 'all' has several steps or messages"):
-        Server(hosts_of(FOUR), [one_job("all")], Options(energy=True))
+#: P0: 4 Gf, 10 W idle, 20 W with the least load and 60 W with the full one; P1: half of all that.
+TWO_STATES = """<platform version="4.1"><zone id="z" routing="Full">
+<cluster id="c" prefix="n" suffix="" radical="0-2" speed="4Gf,2Gf" pstate="0" bw="1Gbps" lat="1us">
+  <prop id="wattage_per_state" value="10:20:60, 5:10:30"/></cluster></zone></platform>"""
+PROGRAMS = {
+    **NESTED,
+    "unequal": {"type": "parallel", "cpu": [4e9, 2e9, 0], "com": [0] * 9},
+    "meeting": {"type": "bsp", "supersteps": 2, "cpu": 4e9, "l": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("profile", "size", "switch", "end", "joules"),
+    [
+        # Three delays of 1 s, which take no computing power, and three times 4e9 operations.
+        ("all", 1, None, 6.0, 3 * 10 + 3 * 60 + 2 * 6 * 10),
+        # Half of the first 4e9 are done when their host halves its speed, for good.
+        ("all", 1, (2.5, "0"), 8.5, 2 * 10 + 0.5 * 60 + 1 * 30 + 1 * 5 + 4 * 30 + 2 * 8.5 * 10),
+        # Of hosts that belong to nobody.
+        ("all", 1, (2.0, "1-2"), 6.0, 3 * 10 + 3 * 60 + 2 * (2 * 10 + 4 * 5)),
+        # All at the pace of the first task: the second uses half of its host, the third nothing.
+        ("unequal", 3, None, 1.0, 60 + (20 + 0.5 * 40) + 10),
+        # Half the host does as well for the second task ...
+        ("unequal", 3, (0.0, "1"), 1.0, 60 + 30 + 10),
+        # ... and for the first it takes twice as long, while the second uses a quarter.
+        ("unequal", 3, (0.5, "0"), 1.5, 0.5 * (60 + 40) + 1 * (30 + 30) + 1.5 * 10),
+        # Tasks wait busily at the barrier.
+        ("meeting", 2, None, 3.0, 2 * 3 * 60 + 3 * 10),
+        # 0.5 s before the end of the second computation, which then takes 1 s.
+        ("meeting", 2, (2.0, "1"), 3.5, 3.5 * 60 + 2 * 60 + 1.5 * 30 + 3.5 * 10),
+    ],
+)
+@pytest.mark.parametrize("registered", [False, True])
+def test_programs_and_pstates(
+    profile: str, size: int, switch: tuple[float, str] | None, end: float, joules: float, registered: bool
+) -> None:
+    """End and joules of all hosts, by hand."""
+    hosts = read_xml(TWO_STATES.encode(), "p.xml")
+    job = {"id": 0, "subtime": 0, "res": size, "profile": profile}
+    nap = {"id": "nap", "subtime": 0, "res": 1, "profile": "nap"}
+    file = job_file([nap if registered else job], PROGRAMS, hosts.platform.reference_gflops)
+    job_id = "dyn!0" if registered else "w0!0"
+
+    def begin(message: dict[str, Any]) -> list[Event]:
+        return [
+            *(
+                event(message, "REGISTER_PROFILE", workload_name="dyn", profile_name=name, profile=each)
+                for name, each in PROGRAMS.items()
+            ),
+            event(message, "REGISTER_JOB", job_id=job_id, job={**job, "id": job_id}),
+            event(message, "NOTIFY", type="registration_finished"),
+        ]
+
+    def start(message: dict[str, Any]) -> list[Event]:
+        events = execute(job_id, f"0-{size - 1}" if size > 1 else "0")(message)
+        if registered:
+            events.append(event(message, "REJECT_JOB", job_id="w0!nap"))
+        if switch is not None:
+            events.append(event(message, "SET_RESOURCE_STATE", switch[0], resources=switch[1], state="1"))
+        return events
+
+    server = Server(hosts, [file], Options(energy=True, dynamic_jobs=registered))
+    messages = talk(server, scripted(begin if registered else None, start))
+    assert [one["timestamp"] for one in told(messages, "JOB_COMPLETED")] == [end]
+    assert server._meter is not None
+    assert server._meter.read(end) == pytest.approx(joules, rel=1e-12)
+
+
+def test_hosts_that_begin_in_another_pstate() -> None:
+    hosts = read_xml(TWO_STATES.replace('pstate="0"', 'pstate="1"').encode(), "p.xml")
+    file = job_file([{"id": 0, "subtime": 0, "res": 1, "profile": "all"}], NESTED, hosts.platform.reference_gflops)
+    messages = talk(Server(hosts, [file]), scripted(None, execute("w0!0", "0")))
+    assert [one["timestamp"] for one in told(messages, "JOB_COMPLETED")] == [3 * 1 + 3 * 2]
 
 
 # Impossible decisions

@@ -155,7 +155,8 @@ class _Rule:
         self._ruled[cores] = self.for_all = False
 
     def set_busy(self, cores: Ints, busy: bool) -> Ints:
-        """A job has started on cores or left them; returns the cores that draw another power now."""
+        """A job is on cores or has left them; returns the cores that draw another power now."""
+        cores = cores[self._busy[cores] != busy]
         self._busy[cores] = busy
         owner = self._owner[cores]
         if self._alone:

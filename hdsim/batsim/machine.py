@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention
 from hdsim.cores import Placement
-from hdsim.engine import SimBackend
+from hdsim.engine import Executor, SimBackend
 from hdsim.errors import DecisionError
-from hdsim.execution import Execution
-from hdsim.programs import Kind
+from hdsim.execution import Course, Execution, Part
+from hdsim.programs import Kind, Step
 from hdsim.progress import CoreProgress, ProcessorProgress, Progress
 from hdsim.state import Cluster, FinalState
 
@@ -116,6 +116,9 @@ class Pace(Progress):
 
     A job advances at the speed of its slowest core; speeds of P-states and of the contention model multiply.
 
+    Attributes:
+        moved: Jobs whose loads may have changed since somebody emptied it.
+
     Args:
         platform: The platform.
         workload: The jobs known from the beginning.
@@ -129,6 +132,7 @@ class Pace(Progress):
         self._processor = platform.core_processor
         self._share = share.copy()
         self._changed: list[NDArray[np.int64]] = []
+        self.moved: dict[int, None] = {}
 
     def add(self, jobs: Workload) -> None:
         """Adds jobs behind those known."""
@@ -139,12 +143,12 @@ class Pace(Progress):
         """Adds a job on a list of cores; see :meth:`hdsim.progress.Progress.start`."""
         super().start(job, self._place(np.array(placement, np.int64)), now)
 
-    def done(self, job: int, now: float) -> float:
-        """Share of a running job that is done, 0..1."""
+    def done(self, job: int, now: float) -> tuple[int, float]:
+        """No steps, and the share of a running job that is done, 0..1."""
         if not self._runtime[job]:
-            return 1.0
+            return 0, 1.0
         left = self._left[job] - self._rate[job] * (now - self._since[job])
-        return 1.0 - max(left, 0.0) / self._runtime[job]
+        return 0, 1.0 - max(left, 0.0) / self._runtime[job]
 
     def loads(self, job: int) -> NDArray[np.float64] | float:
         """(n,) share of its speed that each core of a running job uses; a job of fixed duration uses none."""
@@ -153,13 +157,12 @@ class Pace(Progress):
         speed = self._speeds_of(job)
         return np.asarray(speed.min() / speed)
 
-    def set_share(self, hosts: Sequence[int], share: NDArray[np.float64]) -> list[int]:
-        """Changes the speed of cores to a share of their peak; returns the jobs on them."""
+    def set_share(self, hosts: Sequence[int], share: NDArray[np.float64], now: float) -> None:
+        """Changes the speed of cores to a share of their peak."""
         cores = np.array(hosts, np.int64)
         self._share[cores] = share
         self._touched.append(self._processor[cores])
         self._changed.append(cores)
-        return self._jobs_on(cores)
 
     @abstractmethod
     def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -186,6 +189,7 @@ class Pace(Progress):
         return dict.fromkeys([*affected, *changed])
 
     def _rate_of(self, job: int) -> float:
+        self.moved[job] = None
         return 1.0 if self._fixed[job] else float(self._speeds_of(job).min())
 
 
@@ -232,15 +236,38 @@ class CorePace(Pace, CoreProgress):
         return self._with_changed(CoreProgress._update(self, touched))
 
 
+class _HostPart(Part):
+    """A task of a job on a core whose P-state a scheduler sets."""
+
+    __slots__ = ("core",)
+    core: int
+
+
 class Programs(Execution):
     """Execution of jobs with several steps or messages, and of jobs added on the way.
+
+    Attributes:
+        moved: Jobs whose loads may have changed since somebody emptied it; none without P-states.
 
     Args:
         platform: The platform.
         workload: The jobs known from the beginning.
         contention: Contention model, or None for tasks that never slow each other down.
         network: Network model, or None for messages that take no time of their own.
+        share: (C,) present speed of each core as a share of its peak, or None where it is that and stays so.
     """
+
+    def __init__(
+        self,
+        platform: Platform,
+        workload: Workload,
+        contention: Contention | None,
+        network: Network | None,
+        share: NDArray[np.float64] | None,
+    ) -> None:
+        super().__init__(platform, workload, contention, network)
+        self._share: list[float] | None = None if share is None else share.tolist()
+        self.moved: dict[int, None] = {}
 
     def add(self, jobs: Workload) -> None:
         """Adds jobs behind those known."""
@@ -253,6 +280,72 @@ class Programs(Execution):
     def start(self, job: int, placement: Any, now: float) -> None:
         """Adds a job on a list of cores; see :meth:`hdsim.execution.Execution.start`."""
         super().start(job, Placement(np.array(placement, np.int64), self._platform), now)
+        self._move(job)
+
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """(n,) share of its speed that each core of a running job uses; while a delay lasts, none.
+
+        Tasks wait busily for messages and at barriers.
+        """
+        course = self._courses[job]
+        step = course.step
+        if step.kind == Kind.DELAY:
+            return 0.0
+        if step.kind == Kind.SUPERSTEP or (step.pattern is not None and self._network is not None):
+            return 1.0
+        loads = np.zeros(course.tasks)
+        parts: Any = course.parts
+        for part in parts:
+            task = np.searchsorted(course.placement.cores, part.core)
+            loads[task] = course.rate * (part.work / step.longest) / part.rate
+        return loads
+
+    def set_share(self, hosts: Sequence[int], share: NDArray[np.float64], now: float) -> None:
+        """Changes the speed of cores to a share of their peak."""
+        assert self._share is not None
+        for host, each in zip(hosts, share.tolist(), strict=True):
+            self._share[host] = each
+        for course in self._courses.values():
+            known: Any
+            for known, _ in course.work_parts.values():
+                for part in known:
+                    part.peak = self._peak[part.processor] * self._share[part.core]
+            for part in course.parts:
+                if self._model is not None:
+                    self._touched[part.processor] = None
+                elif part.peak != part.rate:
+                    part.left = max(part.left - part.rate * (now - part.since), 0.0)
+                    part.since, part.rate = now, part.peak
+                    part.date = now + part.left / part.peak
+                    self._news[course] = None
+
+    def _parts(self, course: Course, step: Step) -> list[Part]:
+        share = self._share
+        if share is None:
+            return super()._parts(course, step)
+        work = step.work if len(step.work) > 1 else step.work * course.tasks
+        parts: list[Part] = []
+        for core, each in zip(course.placement.cores.tolist(), work, strict=True):
+            # A task without work takes no memory bandwidth.
+            if each:
+                processor = int(self._platform.core_processor[core])
+                peak = self._peak[processor] * share[core]
+                part = _HostPart(course, processor, 1, each, self._bandwidth[course.job], peak)
+                part.core = core
+                parts.append(part)
+        return parts
+
+    def _next_date(self, course: Course, now: float) -> None:
+        super()._next_date(course, now)
+        self._move(course.job)
+
+    def _set_pace(self, course: Course) -> None:
+        super()._set_pace(course)
+        self._move(course.job)
+
+    def _move(self, job: int) -> None:
+        if self._share is not None:
+            self.moved[job] = None
 
     def done(self, job: int, now: float) -> tuple[int, float]:
         """Steps that a running job has done, and the share of the present one that is, 0..1.
@@ -279,7 +372,11 @@ class HostBackend(SimBackend):
         contention: Contention model, or None for jobs that never slow each other down.
         network: Network model, or None for messages that take no time of their own.
         share: (C,) speed of each core as a share of its peak at time 0, or None where it is that and stays so.
-        programs: Jobs may have several steps or messages, which P-states do not go with.
+        programs: Jobs may have several steps or messages.
+        loaded: Called with every running job whose loads may have changed, if there is a `share`.
+
+    Attributes:
+        pace: What knows how far jobs are; None where each runs its time undisturbed.
     """
 
     def __init__(
@@ -292,16 +389,17 @@ class HostBackend(SimBackend):
         network: Network | None = None,
         share: NDArray[np.float64] | None = None,
         programs: bool = False,
+        loaded: Callable[[int], None] | None = None,
     ) -> None:
-        self.pace: Pace | None = None
-        self._programs: Programs | None = None
+        self.pace: Pace | Programs | None = None
         if programs:
-            self._programs = Programs(platform, workload, contention, network)
+            self.pace = Programs(platform, workload, contention, network, share)
         elif contention is not None or share is not None:
             kind = CorePace if isinstance(contention, CoreContention) else ProcessorPace if contention else FreePace
             self.pace = kind(platform, workload, contention, np.ones(platform.n_cores) if share is None else share)
-        super().__init__(platform, workload, cluster, executor=self._programs or self.pace, kill_at_walltime=True)
+        super().__init__(platform, workload, cluster, executor=self.pace, kill_at_walltime=True)
         self._grown = cluster
+        self._loaded = loaded
         self._homogeneous = platform.homogeneous_speed
 
     def add(self, jobs: Workload) -> int:
@@ -318,21 +416,23 @@ class HostBackend(SimBackend):
         self._completions += [None] * len(jobs)
         if self.pace is not None:
             self.pace.add(jobs)
-        if self._programs is not None:
-            self._programs.add(jobs)
         return first
 
     def done(self, job: int) -> tuple[int, float]:
         """Steps that a running job has done, and the share of the present one that is, 0..1."""
-        if self._programs is not None:
-            return self._programs.done(job, self.cluster.now)
-        return 0, self._share_done(job)
-
-    def _share_done(self, job: int) -> float:
         now = self.cluster.now
         if self.pace is not None:
             return self.pace.done(job, now)
         seconds = self._runtime[job]
         if not self._at_peak[job]:
             seconds /= self.cluster.cores.slowest(self.cluster.running[job])
-        return min((now - self.cluster.starting_time[job]) / seconds, 1.0) if seconds else 1.0
+        return 0, min((now - self.cluster.starting_time[job]) / seconds, 1.0) if seconds else 1.0
+
+    def _settle(self, executor: Executor) -> None:
+        super()._settle(executor)
+        assert self.pace is not None
+        if self.pace.moved:
+            if self._loaded is not None:
+                for job in self.pace.moved:
+                    self._loaded(job)
+            self.pace.moved.clear()

@@ -211,10 +211,6 @@ class Server:
             if hosts.ruled:
                 share = np.ones(len(hosts))
         self.cluster = GrowingCluster(hosts.platform, workload)
-        self._programs = workload.has_programs or options.dynamic_jobs
-        if share is not None:
-            self._refuse_programs(workload)
-            self._programs = False
         self._backend = HostBackend(
             hosts.platform,
             workload,
@@ -222,7 +218,8 @@ class Server:
             contention=contention,
             network=network,
             share=share,
-            programs=self._programs,
+            programs=workload.has_programs or options.dynamic_jobs,
+            loaded=self._load if options.energy else None,
         )
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
         self.record = Record(len(hosts), self._describe, energy=options.energy)
@@ -261,17 +258,6 @@ class Server:
             "SET_JOB_METADATA": self._set_metadata,
             "NOTIFY": self._notified,
         }
-
-    @staticmethod
-    def _refuse_programs(jobs: Workload) -> None:
-        """Raises a WorkloadError if a job has several steps or messages."""
-        if jobs.has_programs:
-            job = next(row for row, program in enumerate(jobs.program.tolist()) if program is not None)
-            raise WorkloadError(
-                f"job {jobs.job_id[job]}: profile '{jobs.profile[job]}' has several steps or messages, which do not go "
-                "with P-states (-E, or hosts that begin in another than 0); expected a delay or one computation",
-                where=jobs.source or None,
-            )
 
     def _join(self, files: Sequence[JobFile]) -> Workload:
         """One workload of all files, in order of submission, in the clock of the files."""
@@ -539,14 +525,17 @@ class Server:
         cluster.placements.clear()
         self._alloc[job] = hosts
         if meter is not None:
-            self._backend.apply()
             total = meter.read(now)
             self._joules[job] = meter.joules(hosts, now)
-            record_watts = meter.least_watts
-            assert self._backend.pace is not None
-            meter.set_load(hosts, self._backend.pace.loads(job), now, busy=True)
-            self.record.energy(now, total, "s", record_watts)
+            self.record.energy(now, total, "s", meter.least_watts)
+            self._backend.apply()
         self.record.start(now, hosts)
+
+    def _load(self, job: int) -> None:
+        """Tells the meter what a running job uses of its hosts."""
+        assert self._meter is not None
+        assert self._backend.pace is not None
+        self._meter.set_load(self._alloc[job], self._backend.pace.loads(job), self.cluster.now, busy=True)
 
     def _reject(self, data: Mapping[str, Any]) -> None:
         job = self._known(data["job_id"])
@@ -603,10 +592,9 @@ class Server:
         state = int(text)
         self._backend.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
-        jobs = pace.set_share(hosts, self._hosts.speed[hosts, state])
+        pace.set_share(hosts, self._hosts.speed[hosts, state], now)
         meter.set_state(hosts, state, now)
-        for job in jobs:
-            meter.set_load(self._alloc[job], pace.loads(job), now, busy=True)
+        self._backend.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
         self.record.switch(now, hosts, state)
         self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts), "state": text})
@@ -645,8 +633,6 @@ class Server:
         raise_faults(raw.errors, job_id)
         columns: dict[str, Any] = {key: column for key, column in raw.columns.items() if key in COLUMNS}
         workload = Workload.from_columns(**columns, source=job_id)
-        if not self._programs:
-            self._refuse_programs(workload)
         job = self._backend.add(workload)
         self._row[job_id] = job
         self._ids.append(job_id)
