@@ -125,6 +125,7 @@ def test_every_key_is_documented(key: str) -> None:
         ("workload.bsp.latency=-1", "workload.bsp.latency: expected a number"),
         ("workload.bsp=3", "workload.bsp: expected the keys"),
         ("agent=fcsf", "agent: expected an agent such as fcfs"),
+        ("agent=dqm", "(did you mean 'dqn'?)"),
         ("agent=fcsf", "(did you mean 'fcfs'?)"),
         ("network.sharing=rounds", "network.sharing: unknown key; allowed: _target_; a key of network=fluid"),
         ("failures=trace", "failures.file: expected a value, which has no default"),

@@ -355,8 +355,10 @@ class Composer:
         try:
             settings = parse_name(name)
         except ConfigError as unknown:
-            options = ", ".join(self._options("agent"))
-            raise ConfigError(f"{unknown.message}; further options: {options}", where="agent") from error
+            options = self._options("agent")
+            meant = "" if "did you mean" in unknown.message else nearest(name, options)
+            message = f"{unknown.message}; further options: {', '.join(options)}{meant}"
+            raise ConfigError(message, where="agent") from error
         self._add_agent(name, {"defaults": ["classic", "_self_"], **settings})
         return True
 
