@@ -12,7 +12,7 @@ when a node fails or is repaired. A job that does not fit on the nodes that are 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -226,7 +226,7 @@ class Conservative:
     """A reservation for every queued job in order; the plan is made anew whenever an end was not where it was expected.
 
     While every job ends when it was expected to and new jobs come last in the order, making the plan anew would give
-    the same plan, so a plan of core counts is only extended.
+    the same plan, so it is only extended. A plan of nodes is made anew at every end: jobs get others than it says.
     """
 
     serves_head = True
@@ -247,7 +247,8 @@ class Conservative:
             self._plan = None
         for job in cluster.ended:
             # A job of no time is planned to end a moment after its start, and has ended sooner.
-            if self._ends.remove(job) != now or cluster.starting_time[job] == now:
+            expected = self._ends.remove(job) == now and cluster.starting_time[job] != now
+            if not expected or isinstance(self._plan, _NodePlan):
                 self._plan = None
 
     def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
@@ -255,7 +256,7 @@ class Conservative:
         jobs = order.jobs()
         overdue = self._ends.overdue(cluster.now)
         planned = len(self._reserved)
-        if isinstance(self._plan, _CorePlan) and not overdue and list(self._reserved) == jobs[:planned]:
+        if self._plan is not None and not overdue and list(self._reserved) == jobs[:planned]:
             self._plan.forward(cluster.now)
             due = [job for job, start in self._reserved.items() if start <= cluster.now]
             for job in due:
@@ -300,9 +301,7 @@ class _CorePlan:
 
     def forward(self, now: float) -> None:
         """Forgets what lies before `now`."""
-        i = bisect_left(self.times, now)
-        if i == len(self.times) or self.times[i] > now:
-            i -= 1
+        i = bisect_right(self.times, now) - 1
         del self.times[:i], self.free[:i]
         self.times[0] = now
 
@@ -337,7 +336,10 @@ class _CorePlan:
 
 
 class _NodePlan:
-    """What is free on every node over time; cores of a reservation are chosen node by node."""
+    """What is free on every node over time; cores of a reservation are chosen node by node.
+
+    ``free[i]`` holds from ``times[i]`` to ``times[i + 1]``, the last for ever.
+    """
 
     def __init__(self, cluster: Cluster, ends: ExpectedEnds) -> None:
         platform = cluster.platform
@@ -346,9 +348,13 @@ class _NodePlan:
         # Numbers of one type are compared with memory faster than those of two.
         now.idle = now.idle.astype(np.float64)
         self._free: list[FreeNodes] = [now]
+        # Of every step: room for kinds of slots on each node and in all, as far as anybody has asked.
+        self._room: list[dict[Slot, tuple[Floats | Ints, float]]] = [{}]
         first = platform.node_first_processor[:-1]
         speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
         self._node_speed = np.minimum.reduceat(speed, first)
+        # By more than any rounding.
+        self._fastest = float(speed[~platform.is_gpu].max()) * (1 + 1e-9)
         preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
         self._preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
         for end, job in ends.order:
@@ -356,24 +362,58 @@ class _NodePlan:
             i = self._split(_later(end, cluster.now))
             self._add(i, len(self._times), held.nodes, held.node_counts, cluster.demands.slot(job))
 
+    def forward(self, now: float) -> None:
+        """Forgets what lies before `now`."""
+        i = bisect_right(self._times, now) - 1
+        del self._times[:i], self._free[:i], self._room[:i]
+        self._times[0] = now
+
     def _split(self, time: float) -> int:
         """Index of the step that begins at `time`, made if there is none."""
         i = bisect_left(self._times, time)
         if i == len(self._times) or self._times[i] != time:
             self._times.insert(i, time)
             self._free.insert(i, self._free[i - 1].copy())
+            self._room.insert(i, self._room[i - 1].copy())
         return i
 
     def _add(self, first: int, last: int, nodes: Ints, counts: Ints, slot: Slot) -> None:
         for free in self._free[first:last]:
             free.add(nodes, counts, slot)
+        for room in self._room[first:last]:
+            room.clear()
+
+    def _room_at(self, i: int, kind: Slot) -> tuple[Floats | Ints, float]:
+        """How many slots of a kind each node can give in a step, and all nodes together."""
+        known = self._room[i].get(kind)
+        if known is None:
+            # Of its own: without memory limits the room is the array of idle cores, which changes.
+            room: Floats | Ints = self._free[i].room(kind).copy()
+            known = self._room[i][kind] = room, float(room.sum())
+        return known
 
     def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
         """Finds the earliest start of a job and keeps its part of the nodes for it; see `_CorePlan.reserve`."""
-        slot = cluster.demands.slot(job)
-        for i, start in enumerate(self._times):
-            choice = self._choose(cluster, job, i, slot)
+        slot, times, room_at = cluster.demands.slot(job), self._times, self._room_at
+        kind = slot._replace(number=1)
+        shortest = cluster.requested_time[job]
+        if not cluster.workload.fixed_duration[job]:
+            shortest /= self._fastest
+        i = 0
+        while i < len(times):
+            start = times[i]
+            j = i
+            while j < len(times) and (j == i or times[j] < start + shortest):
+                if room_at(j, kind)[1] < slot.number:
+                    # Too little even on all nodes together: no start up to then will do.
+                    i = j + 1
+                    break
+                j += 1
+            if i > j:
+                continue
+            choice = self._choose(cluster, job, i, slot, kind)
             if choice is None:
+                i += 1
                 continue
             nodes, counts, duration, placement = choice
             last = self._split(_later(start + duration, start))
@@ -381,17 +421,21 @@ class _NodePlan:
             return start, placement
         return math.inf, None
 
-    def _choose(self, cluster: Cluster, job: int, i: int, slot: Slot) -> tuple[Ints, Ints, float, Any] | None:
+    def _choose(
+        self, cluster: Cluster, job: int, i: int, slot: Slot, kind: Slot
+    ) -> tuple[Ints, Ints, float, Any] | None:
         """Nodes, cores on each, duration and (for a start now) placement of a job at the start of step `i`."""
         start = self._times[i]
         duration = 0.0
-        room = self._free[i].room(slot)
+        room, total = self._room_at(i, kind)
         j = i + 1
         while True:
-            while j < len(self._times) and self._times[j] < _later(start + duration, start):
-                room = np.minimum(room, self._free[j].room(slot))
-                j += 1
-            if room.sum() < slot.number:
+            if j < len(self._times) and self._times[j] < _later(start + duration, start):
+                while j < len(self._times) and self._times[j] < _later(start + duration, start):
+                    room = np.minimum(room, self._room_at(j, kind)[0])
+                    j += 1
+                total = float(room.sum())
+            if total < slot.number:
                 return None
             placement = None
             if start <= cluster.now:
@@ -411,12 +455,14 @@ class _NodePlan:
 
     def _first_nodes(self, room: Floats | Ints, slot: Slot) -> tuple[Ints, Ints]:
         """The fastest nodes with room, and the cores to take of each."""
-        offered = room[self._preferred]
-        before = np.cumsum(offered) - offered
-        taken = np.clip(slot.number - before, 0, offered)
-        used = taken > 0
+        taken = room[self._preferred]
+        offered = taken.cumsum()
+        last = offered.searchsorted(slot.number)
+        taken = taken[: last + 1]
+        taken[last] -= offered[last] - slot.number
+        used = taken.nonzero()[0]
         nodes = self._preferred[used]
-        order = np.argsort(nodes)
+        order = nodes.argsort()
         return nodes[order], taken[used][order].astype(np.int64) * slot.cores
 
 
