@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
 from hdsim.execution import Execution
 from hdsim.progress import make_progress
-from hdsim.state import Cluster, FinalState
+from hdsim.state import Cluster, FinalState, completed
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -125,8 +124,7 @@ class SimBackend(simpy.Environment):
         self._walltime: list[float] = workload.walltime.tolist()
         self._at_peak: list[bool] = (workload.fixed_duration | platform.homogeneous_speed).tolist()
         self._impossible = frozenset(impossible)
-        success, failure = int(FinalState.COMPLETED_SUCCESSFULLY), int(FinalState.COMPLETED_FAILED)
-        self._finals: list[int] = np.where(workload.return_code == 0, success, failure).tolist()
+        self._finals: list[int] = completed(workload).tolist()
         self._completions: list[Alarm | None] = [None] * len(workload)
         self._walltimes: dict[int, Alarm] = {}
         self._next = 0

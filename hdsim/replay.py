@@ -26,7 +26,7 @@ from hdsim.network import Network
 from hdsim.plugins import Kind
 from hdsim.resources import folder
 from hdsim.results import Result
-from hdsim.state import Cluster, FinalState
+from hdsim.state import Cluster, FinalState, completed
 from hdsim.strict import replay_in_order
 from hdsim.workload import cores_with_memory
 
@@ -271,9 +271,7 @@ def replay(
 
 def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
     """Duration and final state of every job that runs undisturbed on cores of the reference speed."""
-    finals = np.where(workload.return_code == 0, FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_FAILED).astype(
-        np.int8
-    )
+    finals = completed(workload)
     if not kill_at_walltime:
         return workload.runtime, finals
     finals[workload.runtime >= workload.walltime] = FinalState.COMPLETED_WALLTIME_REACHED

@@ -40,6 +40,12 @@ class FinalState(IntEnum):
     REJECTED = 7
 
 
+def completed(workload: Workload) -> NDArray[np.int8]:
+    """(J,) final state of jobs that run to their own ends."""
+    success, failure = FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_FAILED
+    return np.where(workload.return_code == 0, success, failure).astype(np.int8)
+
+
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
 _QUEUED, _RUNNING = int(FinalState.QUEUED), int(FinalState.RUNNING)
 

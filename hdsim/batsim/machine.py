@@ -17,7 +17,7 @@ from hdsim.errors import DecisionError
 from hdsim.execution import Course, Execution, Part
 from hdsim.programs import Kind, Step
 from hdsim.progress import CoreProgress, ProcessorProgress, Progress
-from hdsim.state import Cluster, FinalState
+from hdsim.state import Cluster, FinalState, completed
 
 if TYPE_CHECKING:
     from hdsim.network import Network
@@ -409,10 +409,7 @@ class HostBackend(SimBackend):
         self._runtime += jobs.runtime.tolist()
         self._walltime += jobs.walltime.tolist()
         self._at_peak += (jobs.fixed_duration | self._homogeneous).tolist()
-        codes = jobs.return_code.tolist()
-        self._finals += [
-            int(FinalState.COMPLETED_FAILED if code else FinalState.COMPLETED_SUCCESSFULLY) for code in codes
-        ]
+        self._finals += completed(jobs).tolist()
         self._completions += [None] * len(jobs)
         if self.pace is not None:
             self.pace.add(jobs)
