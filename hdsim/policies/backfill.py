@@ -22,6 +22,7 @@ from hdsim.cores import STATIC_KEYS, Floats, FreeNodes, Ints, Slot
 from hdsim.policies.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
+    from hdsim.platform import Platform
     from hdsim.state import Cluster
 
 Queue = FixedQueue | MovingQueue
@@ -235,6 +236,8 @@ class Conservative:
         self._ends = ExpectedEnds()
         self._plan: _CorePlan | _NodePlan | None = None
         self._reserved: dict[int, float] = {}
+        by_count = cluster.only_counts and cluster.uniform_speed
+        self._speeds = None if by_count else _NodeSpeeds(cluster.platform)
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """Notes when a started job is expected to end."""
@@ -263,8 +266,8 @@ class Conservative:
                 self._start(cluster, queue, order, job, cluster.pick(job))
             jobs = jobs[planned:]
         else:
-            by_count = cluster.only_counts and cluster.uniform_speed
-            self._plan = (_CorePlan if by_count else _NodePlan)(cluster, self._ends)
+            speeds = self._speeds
+            self._plan = _CorePlan(cluster, self._ends) if speeds is None else _NodePlan(cluster, self._ends, speeds)
             self._reserved.clear()
         for job in jobs:
             start, placement = self._plan.reserve(cluster, job)
@@ -335,14 +338,32 @@ class _CorePlan:
         return start, cluster.pick(job) if start <= cluster.now else None
 
 
+class _NodeSpeeds:
+    """How fast nodes are, relative to the reference; GPUs aside.
+
+    Attributes:
+        least: (N,) speed of the slowest processor of each node.
+        fastest: More than the speed of any processor, by more than any rounding.
+        preferred: (N,) nodes, those with the fastest processor first.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        first = platform.node_first_processor[:-1]
+        speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
+        preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
+        self.least = np.minimum.reduceat(speed, first)
+        self.fastest = float(speed[~platform.is_gpu].max()) * (1 + 1e-9)
+        self.preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
+
+
 class _NodePlan:
     """What is free on every node over time; cores of a reservation are chosen node by node.
 
     ``free[i]`` holds from ``times[i]`` to ``times[i + 1]``, the last for ever.
     """
 
-    def __init__(self, cluster: Cluster, ends: ExpectedEnds) -> None:
-        platform = cluster.platform
+    def __init__(self, cluster: Cluster, ends: ExpectedEnds, speeds: _NodeSpeeds) -> None:
+        self._speeds = speeds
         self._times = [cluster.now]
         now = cluster.cores.free_nodes()
         # Numbers of one type are compared with memory faster than those of two.
@@ -350,13 +371,6 @@ class _NodePlan:
         self._free: list[FreeNodes] = [now]
         # Of every step: room for kinds of slots on each node and in all, as far as anybody has asked.
         self._room: list[dict[Slot, tuple[Floats | Ints, float]]] = [{}]
-        first = platform.node_first_processor[:-1]
-        speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
-        self._node_speed = np.minimum.reduceat(speed, first)
-        # By more than any rounding.
-        self._fastest = float(speed[~platform.is_gpu].max()) * (1 + 1e-9)
-        preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
-        self._preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
         for end, job in ends.order:
             held = cluster.running[job]
             i = self._split(_later(end, cluster.now))
@@ -398,7 +412,7 @@ class _NodePlan:
         kind = slot._replace(number=1)
         shortest = cluster.requested_time[job]
         if not cluster.workload.fixed_duration[job]:
-            shortest /= self._fastest
+            shortest /= self._speeds.fastest
         i = 0
         while i < len(times):
             start = times[i]
@@ -448,20 +462,21 @@ class _NodePlan:
                 nodes, counts = self._first_nodes(room, slot)
                 needed = cluster.requested_time[job]
                 if not cluster.workload.fixed_duration[job]:
-                    needed /= float(self._node_speed[nodes].min())
+                    needed /= float(self._speeds.least[nodes].min())
             if needed <= duration or j == len(self._times) or self._times[j] >= _later(start + needed, start):
                 return nodes, counts, needed, placement
             duration = needed
 
     def _first_nodes(self, room: Floats | Ints, slot: Slot) -> tuple[Ints, Ints]:
         """The fastest nodes with room, and the cores to take of each."""
-        taken = room[self._preferred]
+        preferred = self._speeds.preferred
+        taken = room[preferred]
         offered = taken.cumsum()
         last = offered.searchsorted(slot.number)
         taken = taken[: last + 1]
         taken[last] -= offered[last] - slot.number
         used = taken.nonzero()[0]
-        nodes = self._preferred[used]
+        nodes = preferred[used]
         order = nodes.argsort()
         return nodes[order], taken[used][order].astype(np.int64) * slot.cores
 
