@@ -1,7 +1,7 @@
 """Mean bounded slowdown of agents and classic orders under RLScheduler's protocol, on generated or published windows.
 
 Generated windows are nine of 1,024 jobs of each of some typeless Lublin traces for 256 cores, which nothing was trained
-on or chosen by. With --trace, the windows are the ten of the published evaluation, from RLScheduler's lublin_256.swf.
+on. With --trace, the windows are the ten of the published evaluation, from RLScheduler's lublin_256.swf.
 
 python benchmarks/rlscheduler_windows.py rlscheduler-1
 python benchmarks/rlscheduler_windows.py --backfill --trace lublin_256.swf rlscheduler_backfill-1 rlscheduler_backfill-2
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--trace", metavar="FILE", help="lublin_256.swf, for the published windows")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    platform = hdsim.load_platform("platforms/homogeneous_256.json")
+    platform = hdsim.load_platform(folder("platforms") / "homogeneous_256.json")
     protocol = {"commit_head": True, "backfill": "rlscheduler" if options.backfill else "none"}
     agents = {name: trained(name) for name in options.checkpoints}
     agents |= {order: make_agent({"job_policy": order, **protocol}) for order in ORDERS}
