@@ -30,6 +30,7 @@ class Snapshot:
     now: float
     queue: list[int]
     cores: list[Core]
+    starts: dict[int, float]  # of the running jobs
 
 
 def snapshot(cluster: Any) -> Snapshot:
@@ -43,7 +44,8 @@ def snapshot(cluster: Any) -> Snapshot:
         for core in cluster.core_ids(job):
             assert cores[core].job is None
             cores[core].job = job
-    return Snapshot(cluster.now, list(cluster.queue), cores)
+    starts = {job: float(cluster.starting_time[job]) for job in cluster.running}
+    return Snapshot(cluster.now, list(cluster.queue), cores, starts)
 
 
 class Oracle:
@@ -168,6 +170,28 @@ class Oracle:
                 ]
             )
         return table + [[0.0] * 8] * (rows - len(table))
+
+    def shadow_rows(self, at: Snapshot, rows: int) -> list[list[float]]:
+        """The rows of jobs, each with the shadow time and the extra cores of a reservation for it."""
+        free, steps = self.idle(at), []
+        for job, start in at.starts.items():
+            held = [core.processor for core in at.cores if core.job == job]
+            slowest = min(float(self.platform.gflops[processor]) for processor in held)
+            duration = float(self.jobs.requested_time[job]) * float(self.platform.reference_gflops) / slowest
+            steps.append((start + duration, len(held)))
+        steps.sort()
+        table = self.job_rows(at, rows)
+        for row, job in zip(table, at.queue[:rows], strict=False):
+            size = int(self.jobs.requested_cores[job])
+            idle, shadow, extra = free, 0.0, free - size
+            for end, cores in steps:
+                wait = week_share(max(0.0, end - at.now))
+                if idle >= size and wait > shadow:
+                    break
+                idle += cores
+                shadow, extra = wait, idle - size
+            row.extend([shadow, extra / len(at.cores)] if idle >= size else [1.0, 0.0])
+        return [row + [0.0] * (10 - len(row)) for row in table]
 
     def node_rows(self, at: Snapshot, chosen: dict[int, int], job: int | None) -> list[list[float]]:
         """`chosen`: cores of `job`, the next one, that each node was given already."""

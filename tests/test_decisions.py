@@ -139,6 +139,24 @@ def test_jobs_observation(action: str) -> None:
         player.step()
 
 
+@pytest.mark.parametrize(
+    ("action", "settings"),
+    [*((action, {}) for action in ACTIONS), ("job", {"commit": True, "backfill": "rlscheduler"})],
+)
+def test_jobs_shadow_observation(action: str, settings: dict[str, object]) -> None:
+    jobs = workload(7)
+    player = Player(environment(action, "jobs_shadow", jobs, queue_size=7, **settings))
+    oracle = Oracle(PLATFORM, jobs)
+    waited_for = 0
+    while not player.over:
+        at = snapshot(player.env.cluster)
+        expected = np.array(oracle.shadow_rows(at, 7))
+        waited_for += int((expected[:, 8] > 0).sum())
+        assert player.observation == pytest.approx(expected, abs=2e-6)
+        player.step()
+    assert waited_for > 20
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_nodes_observation(action: str) -> None:
     jobs = workload(5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,23 +30,28 @@ class Jobs(Observer):
     cores as shares of the platform's (0 where the platform is unlimited); idle cores as a share of all; whether it fits
     now; 1 for a job.
 
+    Attributes:
+        features: What each column tells.
+
     Args:
         queue_size: Rows.
     """
+
+    features: ClassVar[tuple[str, ...]] = FEATURES
 
     def __init__(self, queue_size: int = 128) -> None:
         self._queue_size = whole("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
-        return Array((self._queue_size, len(FEATURES)))
+        return Array((self._queue_size, len(self.features)))
 
     def begin(self, cluster: Cluster, waiting: Waiting) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._waiting = cluster, waiting
         jobs, platform = cluster.workload, cluster.platform
         cores = jobs.requested_cores
-        table = np.zeros((len(jobs), len(FEATURES)), np.float32)
+        table = np.zeros((len(jobs), len(self.features)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
         table[:, 2] = np.minimum(cores / platform.n_cpu_cores, 1.0)
         table[:, 3] = np.minimum(cores * jobs.memory / platform.memory.sum(), 1.0)
@@ -57,7 +62,7 @@ class Jobs(Observer):
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
-        seen = np.zeros((self._queue_size, len(FEATURES)), np.float32)
+        seen = np.zeros((self._queue_size, len(self.features)), np.float32)
         self.fill(seen)
         return seen
 

@@ -13,6 +13,7 @@ from hdsim.decisions.node import PlaceJob
 from hdsim.decisions.nodes import Nodes
 from hdsim.decisions.parts import Action, Array, Mask, Observation, Observer, checked
 from hdsim.decisions.policy_pair import PolicyPair
+from hdsim.decisions.shadow import JobsShadow
 from hdsim.decisions.waiting import Waiting
 from hdsim.errors import ConfigError, DecisionError, nearest
 
@@ -26,6 +27,7 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "small": Small,
     "minimal": Minimal,
     "jobs": Jobs,
+    "jobs_shadow": JobsShadow,
     "nodes": Nodes,
     "graph": Graph,
 }
@@ -52,7 +54,7 @@ class Task:
 
     Args:
         action: ``policy_pair``, ``job`` or ``node``.
-        observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``nodes`` or ``graph``.
+        observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``jobs_shadow``, ``nodes`` or ``graph``.
         **settings: Settings of the two; each goes to whichever knows it. What both know (``queue_size``) has
             one value, by default the action's.
 
