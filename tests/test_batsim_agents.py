@@ -14,7 +14,7 @@ from hdsim.agent import make_agent
 from hdsim.decisions import Task
 from hdsim.resources import folder, resolve
 
-pytestmark = pytest.mark.requires("pyzmq", "torch", "stable-baselines3")
+pytestmark = pytest.mark.requires("torch", "stable-baselines3")
 
 #: Options of the group `agent` that decide by a task, with what they see.
 KINDS = {

@@ -237,7 +237,6 @@ def made_up(jobs: int, seed: int = 0, **columns: Any) -> hdsim.Workload:
     return hdsim.Workload.from_columns(**(made | columns))
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize("core_policy", CORE_POLICIES)
 @pytest.mark.parametrize("job_policy", JOB_POLICIES)
 def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy: str, core_policy: str) -> None:
@@ -248,7 +247,6 @@ def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy:
     assert_equal(batsim, sim)
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize("energy", [True, False])
 @pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative", "easy-sjf", "easy-saf-low_power", "wfp3", "tetris"])
 def test_backfilling_and_orders(platform: hdsim.Platform, tmp_path: Path, agent: str, energy: bool) -> None:
@@ -559,7 +557,6 @@ def serve(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-@pytest.mark.requires("pyzmq")
 def test_ten_thousand_jobs(tmp_path: Path, serve: Callable[..., Path]) -> None:
     machine = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
     workload = lublin.generate(10_000, seed=5, cores=machine.n_cores)
@@ -584,7 +581,6 @@ class Annotator(hdsim.Agent):
                 self.batsim.request("SET_JOB_METADATA", {"job_id": f"w0!{job}", "metadata": f"seen {job}"})
 
 
-@pytest.mark.requires("pyzmq")
 def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
     """The P-states that were asked for give the energy that hdsim computes from the schedule."""
     chosen = backend.Settings(executable=str(serve()))
@@ -666,7 +662,6 @@ def finished_jobs(directory: Path) -> int:
     return len((directory / "jobs.csv").read_text().splitlines()) - 1
 
 
-@pytest.mark.requires("pyzmq")
 def test_batsim_is_killed(running: Callable[..., tuple[subprocess.Popen[str], int, Path]]) -> None:
     process, batsim, directory = running()
     os.kill(batsim, signal.SIGKILL)
@@ -680,7 +675,6 @@ def test_batsim_is_killed(running: Callable[..., tuple[subprocess.Popen[str], in
     assert finished_jobs(directory) > 5
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_batsim_never_outlives_hdsim(
     running: Callable[..., tuple[subprocess.Popen[str], int, Path]], number: signal.Signals
@@ -736,7 +730,6 @@ def apart(
             process.wait()
 
 
-@pytest.mark.requires("pyzmq")
 def test_batsim_at_a_socket_is_killed(
     apart: tuple[subprocess.Popen[str], subprocess.Popen[str], Path],
 ) -> None:
@@ -747,7 +740,7 @@ def test_batsim_at_a_socket_is_killed(
     assert time.monotonic() - begin < SILENCE + 15  # the rest is spent on the files
     assert ours.returncode == 1
     assert re.match(
-        rf"hdsim: error: Batsim has sent nothing for {SILENCE} s after the reply to its message \d+$",
+        r"hdsim: error: Batsim has hung up after \d+ messages$",
         errors.splitlines()[-1],
     )
     assert "Traceback" not in errors
@@ -755,7 +748,6 @@ def test_batsim_at_a_socket_is_killed(
     assert finished_jobs(directory) > 5
 
 
-@pytest.mark.requires("pyzmq")
 def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     apart: tuple[subprocess.Popen[str], subprocess.Popen[str], Path],
 ) -> None:
@@ -765,12 +757,11 @@ def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     _, errors = theirs.communicate()
     assert time.monotonic() - begin < SILENCE + 15
     assert theirs.returncode == 1
-    assert f"the scheduler has been silent for {SILENCE} s" in errors
+    assert "the scheduler has hung up; the last message to it was" in errors
     assert "Traceback" not in errors
     assert len((directory.parent / "theirs_jobs.csv").read_text().splitlines()) > 5
 
 
-@pytest.mark.requires("pyzmq")
 def test_batsim_that_waits_at_a_socket(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
     """hdsim is there first or last; here it is last, and its files were written by an earlier try."""
     workload = made_up(100)
@@ -796,7 +787,6 @@ def program(path: Path, body: str) -> str:
     return str(path)
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
 @pytest.mark.parametrize(
     ("wanted", "torch", "alone"), [(None, False, True), (None, True, False), (False, False, False), (True, True, True)]
@@ -833,7 +823,6 @@ def test_systems_that_let_nobody_choose_a_core(
     assert ("does not let hdsim choose a core" in caplog.text) == bool(wanted)
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -862,7 +851,6 @@ EDIT = "awk -F, -v OFS=, 'NR!=2{print;next}"
 EDITED = "batsim/out_jobs.csv > edited && mv edited batsim/out_jobs.csv"
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize(
     ("after", "told"),
     [
@@ -960,13 +948,11 @@ def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_pat
         backend.check(backend.Settings(socket="tcp://*:1", energy=False), platform, made_up(4), "threshold")
 
 
-@pytest.mark.requires("pyzmq")
 def test_a_socket_that_cannot_be_bound(platform: hdsim.Platform, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"backend\.socket: expected an endpoint to bind such as tcp://\*:28000"):
         backend.run(platform, made_up(1), "fcfs", tmp_path, backend.Settings(socket="tcp://256.0.0.1:80"))
 
 
-@pytest.mark.requires("pyzmq")
 def test_a_missing_batsim_is_the_users_mistake(
     hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -976,7 +962,6 @@ def test_a_missing_batsim_is_the_users_mistake(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.skipif(shutil.which("batsim") is None, reason="no Batsim on PATH; no package registry has one to install")
 @pytest.mark.parametrize("agent", ["fcfs", "easy", "shortest-high_mem_bw"])
 def test_a_real_batsim(tmp_path: Path, platform: hdsim.Platform, agent: str) -> None:

@@ -28,6 +28,7 @@ from hdsim.batsim.process import Process
 from hdsim.batsim.protocol import SEPARATOR
 from hdsim.batsim.pstates import PStates
 from hdsim.batsim.translation import Translation
+from hdsim.batsim.zmtp import Line, Listener
 from hdsim.errors import BackendError, ConfigError
 from hdsim.replay import ReplayBar, make_contention, make_failures, perform, replay, set_stage
 from hdsim.state import FinalState
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 DEFAULT_SOCKET = "tcp://*:28000"
 #: s; a wait is cut into pieces so that signals and the death of the child are noticed.
 _PATIENCE = 0.2
+#: s within which a process that has closed its sockets is dead, if it is dying.
+_DYING = 2.0
 #: s; times are printed with six decimals and may have been rounded twice.
 _TOLERANCE = 2e-6
 _OUTPUTS = "out"
@@ -93,10 +96,6 @@ def check(
     from hdsim.contention.threshold import Threshold
 
     faults: list[str] = []
-    try:
-        import zmq  # noqa: F401 - only to know whether it is there
-    except ImportError:
-        faults.append("pyzmq is not installed: pip install 'hdsim[batsim]'")
     if settings.socket is None and shutil.which(settings.executable) is None:
         faults.append(
             f"expected Batsim on PATH or its path in backend.executable, found no program '{settings.executable}' "
@@ -137,25 +136,17 @@ class Channel:
     """
 
     def __init__(self, endpoint: str, *, timeout: float, stop: Sequence[int] = ()) -> None:
-        import zmq
-
-        self._timeout, self._stop, self._again, self._failure = timeout, stop, zmq.Again, zmq.ZMQError
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.REP)
-        self._socket.rcvtimeo = int(min(_PATIENCE, timeout) * 1000)
-        self._socket.sndtimeo = int(timeout * 1000)
-        # The last answer may still be on its way when the socket is closed.
-        self._socket.linger = int(min(2.0, timeout) * 1000)
+        self._timeout, self._stop = timeout, stop
+        self._patience = min(_PATIENCE, timeout)
+        self._line: Line | None = None
         try:
-            # A scheduler binds to an interface, which has no name.
-            self._socket.bind(endpoint.replace("//localhost:", "//127.0.0.1:"))
-        except zmq.ZMQError as error:
-            self.close()
+            self._listener = Listener(endpoint)
+        except (OSError, ValueError) as error:
             raise ConfigError(
                 f"expected an endpoint to bind such as {DEFAULT_SOCKET}, got '{endpoint}': {error}",
                 where="backend.socket",
             ) from None
-        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = self._listener.endpoint
         self.messages = 0
 
     def receive(self, fault: Callable[[], str | None]) -> bytes | None:
@@ -165,57 +156,72 @@ class Channel:
             fault: Says what has become of Batsim if it is known to be dead.
 
         Raises:
-            BackendError: Batsim is dead or has been silent for too long.
+            BackendError: Batsim is dead, has hung up or has been silent for too long.
         """
         deadline = math.inf
         while True:
             try:
-                frame: bytes = self._socket.recv()
+                if self._line is None:
+                    self._line = self._listener.accept(self._patience, self._timeout)
+                    self._line.wait_at_most(self._patience)
+                frames = self._line.receive()
                 break
-            except self._again:
+            except TimeoutError:
                 if self._stop:
                     return None
+            except ConnectionError:
+                # One that goes without a greeting has only looked whether somebody is here.
+                if self._line is not None:
+                    if self._stop:
+                        return None
+                    raise BackendError(self._hung_up(fault)) from None
             dead = fault()
             now = time.monotonic()
             if dead is not None:
                 raise BackendError(f"Batsim {dead}")
-            deadline = min(deadline, now + self._timeout - _PATIENCE)
+            deadline = min(deadline, now + self._timeout - self._patience)
             if now >= deadline:
                 raise BackendError(self._silence())
         self.messages += 1
-        # Asking costs as much as receiving: later on, `send` notices that a frame has not been received.
-        several = self.messages == 1 and self._socket.rcvmore
-        if several or not frame.lstrip().startswith(b"{"):
-            got = "several frames, the first" if several else "a frame"
+        if len(frames) != 1 or not frames[0].lstrip().startswith(b"{"):
+            got = "a frame" if len(frames) == 1 else "several frames, the first"
             raise BackendError(
-                f"expected JSON in one frame, the protocol of Batsim 3 and 4, got {got} beginning with {frame[:40]!r} "
-                "(Batsim 5 speaks FlatBuffers)"
+                f"expected JSON in one frame, the protocol of Batsim 3 and 4, got {got} beginning with "
+                f"{b''.join(frames[:1])[:40]!r} (Batsim 5 speaks FlatBuffers)"
             )
-        return frame
+        return frames[0]
 
     def _silence(self) -> str:
         if self.messages:
             return f"Batsim has sent nothing for {self._timeout:g} s after the reply to its message {self.messages}"
         return f"no Batsim has connected to {self.endpoint} within {self._timeout:g} s"
 
+    def _hung_up(self, fault: Callable[[], str | None]) -> str:
+        # A process that dies closes its sockets a moment before it is known to be dead.
+        deadline = time.monotonic() + _DYING
+        while (dead := fault()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return f"Batsim {dead or f'has hung up after {self.messages} messages'}"
+
     def send(self, text: str) -> None:
         """Answers.
 
         Raises:
-            BackendError: The answer cannot be sent in time.
+            BackendError: The answer cannot be sent.
         """
+        assert self._line is not None, "there is something to answer"
         try:
-            self._socket.send(text.encode())
-        except self._again:
+            self._line.send(text.encode())
+        except TimeoutError:
             raise BackendError(f"Batsim has not taken a reply for {self._timeout:g} s") from None
-        except self._failure as error:
-            raise BackendError(
-                f"message {self.messages} of Batsim: expected one frame, and a reply to be possible: {error}"
-            ) from None
+        except ConnectionError:
+            raise BackendError(f"Batsim has hung up after {self.messages} messages") from None
 
     def close(self) -> None:
         """Closes the socket."""
-        self._context.destroy()
+        if self._line is not None:
+            self._line.close()
+        self._listener.close()
 
     def __enter__(self) -> Self:
         return self
@@ -314,7 +320,7 @@ def run(
         with ExitStack() as stack:
             endpoint = settings.socket or _private_socket()
             if settings.socket is None:
-                # Inherited by ZeroMQ's thread and by the child.
+                # Inherited by the child.
                 stack.enter_context(one_core(settings.one_core))
             channel = stack.enter_context(Channel(endpoint, timeout=settings.timeout, stop=stop))
             command = files.command(channel.endpoint)

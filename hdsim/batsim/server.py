@@ -36,6 +36,7 @@ from hdsim.batsim.protocol import (
     split_job_id,
 )
 from hdsim.batsim.record import JobRow, Outcome, Record
+from hdsim.batsim.zmtp import Line, check_endpoint, connect
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
 from hdsim.programs import parts_of, progress_of
 from hdsim.readers import RawJobs, raise_faults
@@ -170,6 +171,7 @@ class Server:
     Attributes:
         record: What has happened so far.
         cluster: State of the simulation.
+        ended: The end is in the latest message.
 
     Args:
         hosts: The hosts.
@@ -245,7 +247,7 @@ class Server:
         self._open = 0
         self._unsubmitted = self._static
         self._registering = options.dynamic_jobs
-        self._ended = False
+        self.ended = False
         self._decisions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "EXECUTE_JOB": self._execute,
             "REJECT_JOB": self._reject,
@@ -346,7 +348,7 @@ class Server:
                 simulation with nothing that could happen.
         """
         message = parse_message(reply, FROM_SCHEDULER, sender=SCHEDULER, clock=self._told)
-        if self._ended:
+        if self.ended:
             return None
         self._pending += self._later
         self._later.clear()
@@ -371,7 +373,7 @@ class Server:
         while not self._pending:
             if self._is_over():
                 self._pending.append(self._event("SIMULATION_ENDS"))
-                self._ended = True
+                self.ended = True
             elif not self._go_on():
                 raise self._stuck()
         now = self._now
@@ -665,16 +667,28 @@ def converse(server: Server, exchange: Callable[[str], str | bytes], tell: Calla
         tell: Called now and then.
 
     Raises:
-        BackendError: See :meth:`Server.answer`, and whatever `exchange` raises.
+        BackendError: See :meth:`Server.answer`, and whatever `exchange` raises. A scheduler may hang up once it has
+            been told of the end.
     """
     message: str | None = server.begin()
     replies = 0
     with collecting_later():
         while message is not None:
-            message = server.answer(exchange(message))
+            try:
+                reply = exchange(message)
+            except HungUp:
+                if server.ended:
+                    # There is nothing left to say; some schedulers just end.
+                    return
+                raise
+            message = server.answer(reply)
             replies += 1
             if tell and replies % _REPLIES_PER_LOOK == 0:
                 tell()
+
+
+class HungUp(BackendError):
+    """The scheduler has closed its connection."""
 
 
 class SchedulerSocket:
@@ -688,51 +702,59 @@ class SchedulerSocket:
         timeout: s of real time that each reply may take.
 
     Raises:
-        ConfigError: ZeroMQ is not installed, or the endpoint is none.
+        ConfigError: The endpoint is none.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
-        try:
-            import zmq
-        except ImportError:
-            raise ConfigError("expected the package pyzmq; install it with: pip install 'hdsim[batsim]'") from None
         self.waited = 0.0
         self._endpoint, self._timeout = endpoint, timeout
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.REQ)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVTIMEO, math.ceil(timeout * 1000))
-        self._silence = zmq.Again
+        self._line: Line | None = None
         try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self.__exit__()
-            raise ConfigError(
-                f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{endpoint}': {error}", where="-s"
-            ) from None
+            check_endpoint(endpoint)
+        except ValueError as error:
+            raise self._no_endpoint(error) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
-        self._context.term()
+        if self._line is not None:
+            self._line.close()
 
     def exchange(self, message: str) -> bytes:
-        """Sends a message and waits for the reply.
+        """Sends a message and waits for the reply, at first for the scheduler as well.
 
         Raises:
-            BackendError: No reply came in time.
+            BackendError: No reply came in time, or none will come, or it is not one frame.
+            ConfigError: The endpoint cannot be reached.
         """
         begin = time.perf_counter()
-        self._socket.send(message.encode("utf-8", "replace"))
         try:
-            reply: bytes = self._socket.recv()
-        except self._silence:
-            raise BackendError(
-                f"{SCHEDULER} has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer "
-                f"--timeout; the last message to it was {message[:120]}",
-                where=self._endpoint,
+            if self._line is None:
+                self._line = connect(self._endpoint, self._timeout)
+                self._line.wait_at_most(self._timeout)
+            self._line.send(message.encode("utf-8", "replace"))
+            reply = self._line.receive()
+        except TimeoutError:
+            raise self._fault(
+                f"has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer --timeout; "
+                f"the last message to it was {message[:120]}"
             ) from None
+        except ConnectionError:
+            raise HungUp(
+                f"{SCHEDULER} has hung up; the last message to it was {message[:120]}", where=self._endpoint
+            ) from None
+        except OSError as error:
+            raise self._no_endpoint(error) from None
+        if len(reply) != 1:
+            raise self._fault(f"has sent a reply of {len(reply)} frames, expected one")
         self.waited += time.perf_counter() - begin
-        return reply
+        return reply[0]
+
+    def _fault(self, what: str) -> BackendError:
+        return BackendError(f"{SCHEDULER} {what}", where=self._endpoint)
+
+    def _no_endpoint(self, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{self._endpoint}': {error}", where="-s"
+        )
