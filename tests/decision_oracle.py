@@ -179,17 +179,16 @@ class Oracle:
             slowest = min(float(self.platform.gflops[processor]) for processor in held)
             duration = float(self.jobs.requested_time[job]) * float(self.platform.reference_gflops) / slowest
             steps.append((start + duration, len(held)))
-        steps.sort()
+        steps.sort(key=lambda step: step[0])
         table = self.job_rows(at, rows)
         for row, job in zip(table, at.queue[:rows], strict=False):
             size = int(self.jobs.requested_cores[job])
             idle, shadow, extra = free, 0.0, free - size
             for end, cores in steps:
-                wait = week_share(max(0.0, end - at.now))
-                if idle >= size and wait > shadow:
+                if idle >= size:
                     break
                 idle += cores
-                shadow, extra = wait, idle - size
+                shadow, extra = week_share(max(0.0, end - at.now)), idle - size
             row.extend([shadow, extra / len(at.cores)] if idle >= size else [1.0, 0.0])
         return [row + [0.0] * (10 - len(row)) for row in table]
 

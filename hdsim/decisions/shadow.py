@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import Floats, Ints
 from hdsim.decisions.jobs import FEATURES, Jobs, scaled_time
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class JobsShadow(Jobs):
 
     Shadow time, on the scale of the waited time, is how long it takes until enough cores are idle if all that runs ends
     when the time it asked for is over: 0 if they are idle now, 1 if nobody knows. Extra cores, as a share of all, are
-    left over then. Names as in EASY (Lifka 1995); cores alone are counted, on whichever nodes they are.
+    left over by the last job that has to end. Names as in EASY (Lifka 1995); cores alone are counted, on any nodes.
 
     Args:
         queue_size: Rows.
@@ -35,6 +35,34 @@ class JobsShadow(Jobs):
         """See :meth:`Observer.begin`."""
         super().begin(cluster, waiting)
         self._sizes = cluster.workload.requested_cores
+        # Expected ends in ascending order, the first of them past and the last never; and what becomes idle at each but
+        # the last. The first stands for what is idle now.
+        self._ends = [-math.inf, math.inf]
+        self._freed = [0]
+        self._end: dict[int, float] = {}
+        self._known = 0
+
+    def news(self) -> None:
+        """See :meth:`Observer.news`."""
+        self._known = 0
+        for job in self._cluster.ended:
+            end, size = self._end.pop(job), self._cluster.size[job]
+            place = bisect_left(self._ends, end)
+            while self._freed[place] != size:
+                place += 1
+            del self._ends[place], self._freed[place]
+
+    def acted(self) -> None:
+        """See :meth:`Observer.acted`."""
+        cluster = self._cluster
+        started = cluster.started[self._known :]
+        if started:
+            self._known += len(started)
+            for job in started:
+                end = self._end[job] = cluster.now + cluster.estimate(job, cluster.running[job])
+                place = bisect_right(self._ends, end)
+                self._ends.insert(place, end)
+                self._freed.insert(place, cluster.size[job])
 
     def fill(self, seen: NDArray[np.float32]) -> None:
         """See :meth:`Jobs.fill`."""
@@ -42,28 +70,10 @@ class JobsShadow(Jobs):
         cluster = self._cluster
         jobs, _ = self._waiting.look(self._queue_size)
         if len(jobs):
-            waits, idle = self._steps()
+            self._freed[0] = cluster.n_idle
+            idle, waits = np.array(self._freed).cumsum(), np.maximum(np.array(self._ends) - cluster.now, 0.0)
             sizes = self._sizes[jobs]
-            first = idle.searchsorted(sizes)
+            enough = idle.searchsorted(sizes)
             rows = seen[: len(jobs)]
-            rows[:, _SHADOW] = scaled_time(waits)[first]
-            rows[:, _EXTRA] = np.maximum(idle.take(first, mode="clip") - sizes, 0) / cluster.platform.n_cpu_cores
-
-    def _steps(self) -> tuple[Floats, Ints]:
-        """Seconds from now of expected ends, the first of them now and the last never, and idle cores from then on."""
-        cluster = self._cluster
-        now, started, size, estimate = cluster.now, cluster.starting_time, cluster.size, cluster.estimate
-        running = cluster.running.items()
-        ends = sorted([(started[job] + estimate(job, placement), size[job]) for job, placement in running])
-        waits, idle = [0.0], [cluster.n_idle]
-        total = idle[0]
-        for end, cores in ends:
-            total += cores
-            wait = end - now
-            if wait > waits[-1]:
-                waits.append(wait)
-                idle.append(total)
-            else:
-                idle[-1] = total
-        waits.append(math.inf)
-        return np.array(waits), np.array(idle)
+            rows[:, _SHADOW] = scaled_time(waits)[enough]
+            rows[:, _EXTRA] = np.maximum(idle.take(enough, mode="clip") - sizes, 0) / cluster.platform.n_cpu_cores
