@@ -86,12 +86,14 @@ class Line:
             TimeoutError: There is none yet.
             ConnectionError: The other end has gone.
         """
-        while (frames := self._complete()) is None:
+        frames = self._complete() if self._received else None
+        while frames is None:
             self._read()
+            frames = self._complete()
         if b"" not in frames:
             raise BackendError(f"expected an empty frame before a message, got {frames[0][:40]!r}")
         body = frames.index(b"") + 1
-        self._envelope = b"".join(_frame(frame, _MORE) for frame in frames[:body])
+        self._envelope = _DELIMITER if body == 1 else b"".join(_frame(frame, _MORE) for frame in frames[:body])
         return frames[body:]
 
     def close(self) -> None:
