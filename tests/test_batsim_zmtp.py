@@ -149,8 +149,9 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(20, b"\0") + bytes(3
 def test_what_is_not_zeromq_is_told(stranger: tuple[Listener, socket.socket], said: bytes, complaint: str) -> None:
     listener, other = stranger
     other.sendall(said)
-    with pytest.raises(BackendError, match=complaint):
+    with pytest.raises(BackendError, match=complaint) as caught:
         listener.accept(SECONDS, SECONDS)
+    assert caught.value.where == listener.endpoint
 
 
 def test_who_only_looks_whether_somebody_is_there_is_not_the_peer(stranger: tuple[Listener, socket.socket]) -> None:

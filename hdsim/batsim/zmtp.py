@@ -43,6 +43,7 @@ class Line:
         connected: Connected stream socket; closed if there is no understanding.
         kind: What this end is.
         timeout: s that the other end may take for a part of its greeting, and to take a part of a message.
+        where: What errors call the place.
 
     Raises:
         BackendError: The other end does not speak ZMTP 3, or is a socket of the wrong kind.
@@ -50,8 +51,8 @@ class Line:
         ConnectionError: It has gone.
     """
 
-    def __init__(self, connected: socket.socket, kind: Kind, timeout: float) -> None:
-        self._socket = connected
+    def __init__(self, connected: socket.socket, kind: Kind, timeout: float, where: str | None = None) -> None:
+        self._socket, self._where = connected, where
         self._received = bytearray()
         self._envelope = _DELIMITER
         try:
@@ -91,7 +92,7 @@ class Line:
             self._read()
             frames = self._complete()
         if b"" not in frames:
-            raise BackendError(f"expected an empty frame before a message, got {frames[0][:40]!r}")
+            raise self._fault(f"expected an empty frame before a message, got {frames[0][:40]!r}")
         body = frames.index(b"") + 1
         self._envelope = _DELIMITER if body == 1 else b"".join(_frame(frame, _MORE) for frame in frames[:body])
         return frames[body:]
@@ -112,10 +113,10 @@ class Line:
             self._read()
             version = received[10:11]
             if received[0] != 0xFF or (len(received) >= 10 and received[9] != 0x7F) or (version and version[0] < 3):
-                raise BackendError(f"expected ZeroMQ (ZMTP 3, libzmq 4 or later), got {bytes(received[:40])!r}")
+                raise self._fault(f"expected ZeroMQ (ZMTP 3, libzmq 4 or later), got {bytes(received[:40])!r}")
         mechanism = bytes(received[12:32]).rstrip(b"\0").decode("latin-1")
         if mechanism != "NULL":
-            raise BackendError(f"expected ZeroMQ's mechanism NULL, got {mechanism}")
+            raise self._fault(f"expected ZeroMQ's mechanism NULL, got {mechanism}")
         del received[: len(_GREETING)]
         self._write(_frame(b"\5READY" + _property("Socket-Type", kind) + _property("Identity", ""), _COMMAND))
         while (command := self._command()) is None:
@@ -123,7 +124,10 @@ class Line:
         found = re.search(rb"(?i)\x0bsocket-type\0\0\0(.)", command, re.DOTALL)
         partner = command[found.end() : found.end() + found[1][0]].decode("latin-1") if found else repr(command[:40])
         if partner not in _PARTNERS[kind]:
-            raise BackendError(f"expected a ZeroMQ socket {' or '.join(_PARTNERS[kind])}, got {partner}")
+            raise self._fault(f"expected a ZeroMQ socket {' or '.join(_PARTNERS[kind])}, got {partner}")
+
+    def _fault(self, message: str) -> BackendError:
+        return BackendError(message, where=self._where)
 
     def _command(self) -> bytes | None:
         """The command at the front of what was received; None if it is not complete."""
@@ -134,7 +138,7 @@ class Line:
         body = bytes(self._received[begin:end])
         del self._received[:end]
         if not flags & _COMMAND or body.startswith(b"\5ERROR"):
-            raise BackendError(f"expected ZeroMQ's command READY, got {body[:60]!r}")
+            raise self._fault(f"expected ZeroMQ's command READY, got {body[:60]!r}")
         return body
 
     def _complete(self) -> list[bytes] | None:
@@ -226,7 +230,7 @@ class Listener:
             BackendError, TimeoutError, ConnectionError: See :class:`Line`.
         """
         self._socket.settimeout(timeout)
-        return Line(self._socket.accept()[0], "REP", greeting)
+        return Line(self._socket.accept()[0], "REP", greeting, self.endpoint)
 
     def close(self) -> None:
         """Takes no peer any more."""
@@ -265,7 +269,7 @@ def connect(endpoint: str, timeout: float) -> Line:
             other.connect(address)
             # Linux lets a socket that looks for a port of this machine often enough find itself.
             if family == socket.AF_UNIX or other.getsockname() != other.getpeername():
-                return Line(other, "REQ", left)
+                return Line(other, "REQ", left, endpoint)
         except (ConnectionError, FileNotFoundError, TimeoutError):
             # Not there yet, or about to go.
             pass
