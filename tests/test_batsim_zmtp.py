@@ -34,6 +34,13 @@ def reachable(endpoint: str) -> str:
     return endpoint.replace("*", "127.0.0.1", 1) if endpoint.startswith("tcp://*") else endpoint
 
 
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    waiting = Listener("tcp://127.0.0.1:*")
+    yield waiting
+    waiting.close()
+
+
 @pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize("kind", range(5))
 def test_a_reply_socket_understands_libzmq(tmp_path: Path, kind: int) -> None:
@@ -92,10 +99,9 @@ def test_a_request_socket_understands_libzmq(tmp_path: Path, kind: int) -> None:
 
 
 @pytest.mark.requires("pyzmq")
-def test_an_answer_goes_back_with_the_envelope_of_its_request() -> None:
+def test_an_answer_goes_back_with_the_envelope_of_its_request(listener: Listener) -> None:
     import zmq
 
-    listener = Listener("tcp://127.0.0.1:*")
     with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
         peer.connect(listener.endpoint)
         peer.send_multipart([b"i" * 300, b"second", b"", b"request"])
@@ -107,28 +113,23 @@ def test_an_answer_goes_back_with_the_envelope_of_its_request() -> None:
         with pytest.raises(BackendError, match=r"expected an empty frame before a message, got b'no empty"):
             line.receive()
         line.close()
-    listener.close()
 
 
 @pytest.mark.requires("pyzmq")
-def test_a_socket_of_the_wrong_kind_is_named() -> None:
+def test_a_socket_of_the_wrong_kind_is_named(listener: Listener) -> None:
     import zmq
 
-    listener = Listener("tcp://127.0.0.1:*")
     with zmq.Context() as context, context.socket(zmq.PUSH) as peer:
         peer.connect(listener.endpoint)
         with pytest.raises(BackendError, match="expected a ZeroMQ socket REQ or DEALER, got PUSH"):
             listener.accept(SECONDS, SECONDS)
-    listener.close()
 
 
 @pytest.fixture
-def stranger() -> Iterator[tuple[Listener, socket.socket]]:
+def stranger(listener: Listener) -> Iterator[tuple[Listener, socket.socket]]:
     """A REP socket, and a plain socket connected to it."""
-    listener = Listener("tcp://127.0.0.1:*")
     with socket.create_connection(("127.0.0.1", int(listener.endpoint.rpartition(":")[2]))) as other:
         yield listener, other
-    listener.close()
 
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(20, b"\0") + bytes(32)

@@ -732,7 +732,6 @@ class SchedulerSocket:
         try:
             if self._line is None:
                 self._line = connect(self._endpoint, self._timeout)
-                self._line.wait_at_most(self._timeout)
             self._line.send(message.encode("utf-8", "replace"))
             reply = self._line.receive()
         except TimeoutError:

@@ -250,7 +250,7 @@ def connect(endpoint: str, timeout: float) -> Line:
 
     Args:
         endpoint: ``tcp://HOST:PORT`` or ``ipc://PATH``.
-        timeout: s to wait for it.
+        timeout: s to wait for it, and then for every part of a message.
 
     Raises:
         ValueError: It is no endpoint.
@@ -269,7 +269,7 @@ def connect(endpoint: str, timeout: float) -> Line:
             other.connect(address)
             # Linux lets a socket that looks for a port of this machine often enough find itself.
             if family == socket.AF_UNIX or other.getsockname() != other.getpeername():
-                return Line(other, "REQ", left, endpoint)
+                return Line(other, "REQ", timeout, endpoint)
         except (ConnectionError, FileNotFoundError, TimeoutError):
             # Not there yet, or about to go.
             pass
