@@ -41,7 +41,7 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # What a core module may import from outside when it is itself imported, besides the standard library.
-LIGHT = {"hdsim", "numpy", "simpy", "click"}
+LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 # Modules that are only loaded by the command or function that needs the package.
 HEAVY = {
     "cli/config.py": {"hydra", "omegaconf"},

@@ -383,6 +383,13 @@ def test_hdeeprm_workload(shared_data: Path) -> None:
     assert workload.memory_bandwidth.tolist() == [24, 24]
 
 
+def test_whole_numbers_that_no_machine_word_holds(tmp_path: Path) -> None:
+    workload = read(tmp_path, document(walltime=1e25))
+    write_batsim(workload, tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["jobs"][0]["walltime"] == int(1e25)
+    assert load_workload(tmp_path / "again.json", platform=PLATFORM).walltime.tolist() == [1e25]
+
+
 def test_headers_stay_with_their_format(tmp_path: Path) -> None:
     content = {"Description": "one\rtwo", "note": {"a": 1}, **document()}
     workload = read(tmp_path, content)

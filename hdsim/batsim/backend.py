@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -51,6 +52,8 @@ _DYING = 2.0
 #: s; times are printed with six decimals and may have been rounded twice.
 _TOLERANCE = 2e-6
 _OUTPUTS = "out"
+#: Columns of Batsim's account of jobs that its messages have told before.
+_TOLD = ("workload_name", "job_id", "final_state", "starting_time", "finish_time", "allocated_resources")
 
 
 @dataclass(frozen=True)
@@ -394,58 +397,64 @@ class Files:
         Raises:
             BackendError: A file is missing or damaged, or tells another story.
         """
-        schedule = _rows(self._folder / f"{_OUTPUTS}_schedule.csv")
+        schedule = _rows(self._folder / f"{_OUTPUTS}_schedule.csv", ("batsim_version", "consumed_joules"))
         path = self._folder / f"{_OUTPUTS}_jobs.csv"
         cluster = translation.cluster
         abandoned = set(translation.abandoned)
         untold = {row for row, state in enumerate(cluster.state) if state > FinalState.RUNNING} | abandoned
+        states = [state.name for state in FinalState]
         name = str(path)
-        for line, row in enumerate(_rows(path), 2):
+        for line, (workload, own, state, start, finish, hosts) in enumerate(_rows(path, _TOLD), 2):
             where = f"{name}:{line}"
-            job = translation.rows.get(f"{row.get('workload_name')}{SEPARATOR}{row.get('job_id')}")
+            job = translation.rows.get(f"{workload}{SEPARATOR}{own}")
             if job is None:
-                raise BackendError(f"unknown job '{row.get('job_id')}'", where=where)
+                raise BackendError(f"unknown job '{own}'", where=where)
             untold.discard(job)
-            state = FinalState.REJECTED if job in abandoned else FinalState(cluster.state[job])
-            _compare(row, "final_state", state.name, where)
+            told = FinalState.REJECTED.name if job in abandoned else states[cluster.state[job]]
+            if state != told:
+                raise _contradiction("final_state", state, told, where)
             if not math.isnan(cluster.finish_time[job]):
-                _compare(row, "starting_time", cluster.starting_time[job], where)
-                _compare(row, "finish_time", cluster.finish_time[job], where)
-                found = row.get("allocated_resources") or ""
-                translation.check_allocation(job, found, f"{where}: allocated_resources")
+                _compare("starting_time", start, cluster.starting_time[job], where)
+                _compare("finish_time", finish, cluster.finish_time[job], where)
+                translation.check_allocation(job, hosts, f"{where}: allocated_resources")
         if untold:
             raise BackendError(f"expected a row for every job, {len(untold)} are missing", where=str(path))
         if len(schedule) != 1:
             raise BackendError(f"expected one row, got {len(schedule)}", where=str(self._folder))
+        version, joules = schedule[0]
         return {
-            "version": schedule[0].get("batsim_version"),
-            "consumed_joules": float(schedule[0].get("consumed_joules") or "nan"),
+            "version": version or None,
+            "consumed_joules": float(joules or "nan"),
             "abandoned_jobs": len(abandoned),
         }
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path, columns: Sequence[str]) -> list[Sequence[str]]:
+    """Some columns of a CSV file of Batsim, at least two; what is not there is empty."""
     if not path.is_file():
         raise BackendError("expected Batsim to have written this file, it is missing", where=str(path))
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file)
         header = next(lines, [])
-        return [dict(zip(header, line, strict=False)) for line in lines if line]
+        places = [header.index(column) if column in header else len(header) for column in columns]
+        width = max(places) + 1
+        chosen = itemgetter(*places)
+        return [chosen(line if len(line) >= width else line + [""] * width) for line in lines if line]
 
 
-def _compare(row: Mapping[str, str], key: str, expected: str | float, where: str) -> None:
-    """Compares a field of Batsim's output with what its messages said.
+def _compare(key: str, found: str, told: float, where: str) -> None:
+    """Compares a time in Batsim's output with what its messages said.
 
     Raises:
         BackendError: They differ.
     """
-    found = row.get(key) or ""
-    if isinstance(expected, str):
-        same = found == expected
-    else:
-        try:
-            same = math.isclose(float(found), expected, rel_tol=1e-12, abs_tol=_TOLERANCE)
-        except ValueError:
-            same = False
+    try:
+        same = math.isclose(float(found), told, rel_tol=1e-12, abs_tol=_TOLERANCE)
+    except ValueError:
+        same = False
     if not same:
-        raise BackendError(f"{key}: expected {expected}, as Batsim's messages said, got '{found}'", where=where)
+        raise _contradiction(key, found, told, where)
+
+
+def _contradiction(key: str, found: str, told: str | float, where: str) -> BackendError:
+    return BackendError(f"{key}: expected {told}, as Batsim's messages said, got '{found}'", where=where)

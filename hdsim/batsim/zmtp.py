@@ -89,7 +89,12 @@ class Line:
         """
         frames = self._complete() if self._received else None
         while frames is None:
-            self._read()
+            chunk = self._chunk()
+            # Mostly a message comes whole and as plain as can be, and need not go through what copes with all others.
+            if not self._received and (plain := _plain(chunk)) is not None:
+                self._envelope = _DELIMITER
+                return [plain]
+            self._received += chunk
             frames = self._complete()
         if b"" not in frames:
             raise self._fault(f"expected an empty frame before a message, got {frames[0][:40]!r}")
@@ -173,13 +178,16 @@ class Line:
         return (flags, begin, end) if begin <= len(received) >= end else None
 
     def _read(self) -> None:
+        self._received += self._chunk()
+
+    def _chunk(self) -> bytes:
         try:
             chunk = self._socket.recv(_CHUNK)
         except BlockingIOError:
             raise TimeoutError from None
         if not chunk:
             raise ConnectionResetError
-        self._received += chunk
+        return chunk
 
     def _write(self, message: bytes) -> None:
         try:
@@ -306,6 +314,17 @@ def _frame(body: bytes, flags: int = 0) -> bytes:
     if size < 256:
         return bytes((flags, size)) + body
     return bytes((flags | _LONG,)) + size.to_bytes(8, "big") + body
+
+
+def _plain(chunk: bytes) -> bytes | None:
+    """The body of a message that is a delimiter and one frame and nothing else."""
+    if chunk[:2] != _DELIMITER or len(chunk) < 4:
+        return None
+    if chunk[2] == 0:
+        return chunk[4:] if chunk[3] == len(chunk) - 4 else None
+    if chunk[2] == _LONG and int.from_bytes(chunk[3:11], "big") == len(chunk) - 11:
+        return chunk[11:]
+    return None
 
 
 def _property(name: str, value: str) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from hdsim.errors import WorkloadError
 from hdsim.programs import Compiler, Program
@@ -316,11 +317,19 @@ def write_batsim(workload: Workload, path: str | Path, platform: Platform | None
 
 def _text(content: dict[str, Any]) -> str:
     """The JSON object with one line for each job and each profile."""
-    jobs = ",\n".join(json.dumps(job) for job in content["jobs"])
-    profiles = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in content["profiles"].items())
-    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items() if key not in _PARTS]
-    parts += [f'"jobs": [\n{jobs}]', f'"profiles": {{\n{profiles}}}']
+    jobs = ",\n".join(map(_json, content["jobs"]))
+    profiles = ",\n".join([f"{_json(name)}:{_json(value)}" for name, value in content["profiles"].items()])
+    parts = [f"{_json(key)}:{_json(value)}" for key, value in content.items() if key not in _PARTS]
+    parts += [f'"jobs":[\n{jobs}]', f'"profiles":{{\n{profiles}}}']
     return "{" + ",\n".join(parts) + "}\n"
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # JSON has whole numbers of any length.
+        return json.dumps(value)
 
 
 def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str, Any]:
@@ -385,7 +394,7 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
                     made[key] = unused(name, profiles)
                     profiles[made[key]] = profiles[name] | {word: plain(value) for word, value in says.items()}
                 name = made[key]
-        elif not _says(said, demand, requested, walltime):
+        elif said is None or not _says(said, demand, requested, walltime):
             name = made.get((*demand, requested))
             if name is None:
                 name, profiles_entry = _profile(demand, requested, reference)
@@ -400,10 +409,8 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     return {**header, "jobs": jobs, "profiles": profiles}
 
 
-def _says(kept: _Demand | None, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:
+def _says(kept: _Demand, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:
     """Whether a profile still states the demand of a job."""
-    if kept is None:
-        return False
     states = tuple(getattr(kept, key) for key in _DEMAND)
     fallback = walltime if walltime < math.inf else kept.runtime
     return states == demand and requested == (fallback if math.isnan(kept.requested_time) else kept.requested_time)
@@ -412,20 +419,20 @@ def _says(kept: _Demand | None, demand: tuple[Any, ...], requested: float, wallt
 def _profile(demand: tuple[Any, ...], requested: float, reference: float | None) -> tuple[str, dict[str, Any]]:
     """A profile for a demand, and a name that tells it from those of all other demands."""
     runtime, fixed, memory, bandwidth, code = demand
+    seconds, asked, megabytes, rate = words = [plain(runtime), plain(requested), plain(memory), plain(bandwidth)]
     profile: dict[str, Any]
     if fixed or reference is None:
-        profile = {"type": "delay", "delay": plain(runtime), "req_time": plain(requested)}
+        profile = {"type": "delay", "delay": seconds, "req_time": asked}
     else:
         operations = reference * _GIGA
         profile = {
             "type": "parallel_homogeneous",
             "com": 0,
             "cpu": runtime * operations,
-            "req_time": plain(requested),
+            "req_time": asked,
             "req_ops": requested * operations,
         }
-    profile |= {"mem": plain(memory), "mem_bw": plain(bandwidth)}
-    words = [plain(runtime), plain(requested), plain(memory), plain(bandwidth)]
+    profile |= {"mem": megabytes, "mem_bw": rate}
     if code:
         profile["ret"] = code
         words.append(code)
