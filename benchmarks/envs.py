@@ -97,22 +97,19 @@ def vector_steps_per_second(case: dict[str, Any], steps: int, rounds: int) -> li
         *(SchedulingVectorEnv(num_envs=8, workers=workers, **chosen) for workers in (1, 2)),
     ]
     shares = np.random.default_rng(0).random((steps, 8))
-    least = np.full((len(vectors), -(-steps // PIECE)), np.inf)
+    least = np.full((len(vectors), steps), np.inf)
     try:
-        for _, (vector, pieces) in itertools.product(range(rounds), zip(vectors, least, strict=True)):
+        for _, (vector, fewest) in itertools.product(range(rounds), zip(vectors, least, strict=True)):
             _, info = vector.reset(seed=1)
-            for piece in range(len(pieces)):
-                seconds = 0.0
-                for share in shares[piece * PIECE : (piece + 1) * PIECE]:
-                    actions = choose_all(np.stack(info["action_mask"]), share)
-                    begin = time.perf_counter()
-                    *_, info = vector.step(actions)
-                    seconds += time.perf_counter() - begin
-                pieces[piece] = min(pieces[piece], seconds)
+            for step, share in enumerate(shares):
+                actions = choose_all(np.stack(info["action_mask"]), share)
+                begin = time.perf_counter()
+                *_, info = vector.step(actions)
+                fewest[step] = min(fewest[step], time.perf_counter() - begin)
     finally:
         for vector in vectors:
             vector.close()
-    return [8 * steps / float(pieces.sum()) for pieces in least]
+    return [8 * steps / float(fewest.sum()) for fewest in least]
 
 
 def loop_nanoseconds() -> float:

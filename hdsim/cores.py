@@ -38,6 +38,7 @@ CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw
 #: Up to this many things are handled one by one; more of them in bulk.
 _FEW = 4
 #: Up to so many cores are given one at a time where that moves keys: a turn costs a thirtieth of sorting all offers.
+#: Up to so many numbers have their least found in a list, which costs as much as it does in an array of this length.
 _SOME = 32
 _NOBODY = -1
 #: What a processor offers that can give nothing; an array, for arithmetic with scalars takes several times as long.
@@ -663,7 +664,7 @@ class NodeCores:
         memory = self._memory[job]
         if memory:
             nodes = placement.nodes
-            if np.minimum.reduce(self.node_memory[nodes]) < 0:
+            if least(self.node_memory, nodes) < 0:
                 short = nodes[self.node_memory[nodes] < 0]
                 free = self.node_memory[short[0]]
                 self.give_back(job, placement)
@@ -713,7 +714,7 @@ class NodeCores:
 
     def slowest(self, placement: Placement) -> float:
         """Relative speed of the slowest of the cores."""
-        return slowest(self._speed, placement.processors)
+        return least(self._speed, placement.processors)
 
     def cores_of(self, placements: Sequence[Placement], sizes: Ints) -> NDArray[np.int32]:
         """Core ids of many placements, one after the other, ascending within each."""
@@ -808,10 +809,13 @@ def levels(n: int, idle: Ints) -> Ints:
     return given
 
 
-def slowest(speed: Floats, places: NDArray[np.integer]) -> float:
-    """Least of the speeds in some places: of processors or of cores."""
-    # Mostly there is one place, and a scalar costs a fraction of an array of one.
-    return float(speed[places[0]] if len(places) == 1 else np.minimum.reduce(speed[places]))
+def least(values: Floats, places: NDArray[np.integer]) -> float:
+    """Least of the values in some places, which are those of processors, nodes or cores."""
+    # Mostly there is one place, and a scalar costs a fraction of an array; a short list costs half of one.
+    if len(places) == 1:
+        return float(values[places[0]])
+    chosen = values[places]
+    return float(min(chosen.tolist()) if len(places) <= _SOME else np.minimum.reduce(chosen))
 
 
 def _ranked(key: Floats, platform: Platform) -> Ints:

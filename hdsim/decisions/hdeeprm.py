@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cores import Floats, Ints, slowest
+from hdsim.cores import Floats, Ints, least
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
@@ -28,7 +28,8 @@ ORDER_OF = {
     "memory_bandwidth": "low_mem_bw",
 }
 QUARTILES = 4
-_NOBODY = -1
+#: Slot of idle cores, whose rest is none.
+_NOBODY = 0
 #: Share of its peak speed at which a busy core runs, by whether the bandwidth of its processor is oversubscribed.
 _SPEED = np.array([PSTATES[COMPUTING].speed, PSTATES[OVERSUBSCRIBED].speed], np.float32)
 #: Share of its power that an idle core draws, by whether its processor has busy ones; these draw all of theirs.
@@ -181,14 +182,15 @@ class Normal(Small):
         self._overdrawn = overdrawn(platform)
         self._over = np.zeros(platform.n_processors, bool)
         self._speed = self._peak
-        self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        # Running jobs have slots, so that what there is to compute at an observation are as many numbers as jobs run.
+        self._job_of_slot = [-1]
+        self._free: list[int] = []
+        self._held: dict[int, tuple[int, Ints]] = {}
+        self._slot_of_core: Ints = np.full(platform.n_cores, _NOBODY)
         self._busy = np.zeros(platform.n_cores, np.float32)
-        # What is left of the job on a core is (end - now) rate, so that nothing needs to be done while time goes by.
-        self._end: Floats = np.zeros(platform.n_cores)
-        self._rate: Floats = np.zeros(platform.n_cores)
-        self._rest: Floats = np.zeros(platform.n_cores)
-        self._none = np.zeros(platform.n_cores, np.float32)
-        self._ids: dict[int, Ints] = {}
+        # What is left of a job is (end - now) rate, so that nothing needs to be done while time goes by.
+        self._end: Floats = np.zeros(platform.n_cores + 1)
+        self._rate: Floats = np.zeros(platform.n_cores + 1)
         self._new: list[int] = []
         self._has_ended = False
         self._now = 0.0
@@ -204,10 +206,10 @@ class Normal(Small):
         self._now = cluster.now
         self._known = 0
         for job in cluster.ended:
-            ids = self._ids.pop(job)
-            self._job_of_core[ids] = _NOBODY
+            slot, ids = self._held.pop(job)
+            self._slot_of_core[ids] = _NOBODY
             self._busy[ids] = 0.0
-            self._rate[ids] = 0.0
+            self._free.append(slot)
             self._has_ended = True
 
     def acted(self) -> None:
@@ -217,14 +219,21 @@ class Normal(Small):
         if not started:
             return
         self._known += len(started)
-        self._new += started
         for job in started:
-            ids = self._ids[job] = cluster.running[job].ids
-            self._job_of_core[ids] = job
+            if self._free:
+                slot = self._free.pop()
+                self._job_of_slot[slot] = job
+            else:
+                slot = len(self._job_of_slot)
+                self._job_of_slot.append(job)
+            ids = cluster.running[job].ids
+            self._held[job] = slot, ids
+            self._new.append(slot)
+            self._slot_of_core[ids] = slot
             self._busy[ids] = 1.0
             # At this instant all of it is left; `settled` finds the rate.
-            self._end[ids] = self._now + 1.0
-            self._rate[ids] = float(cluster.requested_time[job] > 0)
+            self._end[slot] = self._now + 1.0
+            self._rate[slot] = float(cluster.requested_time[job] > 0)
 
     def settled(self) -> None:
         """See :meth:`Observer.settled`."""
@@ -236,12 +245,12 @@ class Normal(Small):
         if flipped:
             self._over = over
             self._speed = self._peak * np.where(over, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
-            first, job_of_core = self._first_core, self._job_of_core
+            first, slot_of_core = self._first_core, self._slot_of_core
             for p in flipped:
-                affected.update(dict.fromkeys(job_of_core[first[p] : first[p + 1]].tolist()))
+                affected.update(dict.fromkeys(slot_of_core[first[p] : first[p + 1]].tolist()))
             affected.pop(_NOBODY, None)
-        for job in affected:
-            self._time(job)
+        for slot in affected:
+            self._time(slot)
         self._new.clear()
         self._has_ended = False
 
@@ -255,21 +264,21 @@ class Normal(Small):
         speeds *= busy
         _IDLE_POWER.take(cores.processor_busy() > 0).take(owner, out=powers, mode="clip")
         np.maximum(powers, busy, out=powers)
-        np.subtract(self._end, self._now, out=self._rest)
-        self._rest *= self._rate
-        rests[:] = self._rest
-        np.maximum(rests, self._none, out=rests)
+        jobs = len(self._job_of_slot)
+        left = (self._end[:jobs] - self._now) * self._rate[:jobs]
+        np.maximum(left, 0.0, out=left)
+        left.astype(np.float32).take(self._slot_of_core, out=rests, mode="clip")
         return seen
 
-    def _time(self, job: int) -> None:
+    def _time(self, slot: int) -> None:
         """Brings the rate of a job up to date, and its end at that rate."""
-        cluster, ids, requested = self._cluster, self._ids[job], self._cluster.requested_time[job]
+        cluster, job = self._cluster, self._job_of_slot[slot]
+        requested = cluster.requested_time[job]
         if not requested > 0:
             return
-        speed = 1.0 if self._fixed[job] else slowest(self._speed, cluster.running[job].processors)
-        rate, first = speed / requested, ids[0]
-        before = self._rate[first]
+        rate = (1.0 if self._fixed[job] else least(self._speed, cluster.running[job].processors)) / requested
+        before = float(self._rate[slot])
         if rate != before:
-            left = (self._end[first] - self._now) * before
-            self._end[ids] = self._now + left / rate
-            self._rate[ids] = rate
+            left = (float(self._end[slot]) - self._now) * before
+            self._end[slot] = self._now + left / rate
+            self._rate[slot] = rate
