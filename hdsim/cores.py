@@ -588,7 +588,7 @@ class NodeCores:
     def _best_first(self, n: int, room: Ints | Floats, policy: str, memory: float, bandwidth: float) -> Ints:
         """Idle cores of the nodes that n slots come from, best first."""
         if policy == "random":
-            return self._rng.permutation(np.flatnonzero(self.idle))
+            return self._rng.permutation(self.idle.nonzero()[0])
         if policy == "pack":
             return self._idle_cores_of(self._fewest_nodes(n, room))
         key, step, by_node = self._key(policy, memory, bandwidth)
@@ -596,7 +596,7 @@ class NodeCores:
         best = self._best_of_nodes(np.where(self.processor_idle > 0, key, _NEVER))
         best = np.where(room > 0, best, _NEVER)
         # Offers of a node fall with every core it gives, so the n slots come from the n nodes with the best offers.
-        nodes = np.flatnonzero(best > -np.inf)
+        nodes = (best > -np.inf).nonzero()[0]
         if len(nodes) > n:
             offers = best[nodes]
             last = np.partition(offers, len(nodes) - n)[len(nodes) - n]
@@ -609,7 +609,7 @@ class NodeCores:
         offer = key[owner]
         if step:
             offer = offer - step * _running_count(self._core_node[cores] if by_node else owner)
-        return cores[np.argsort(-offer, kind="stable")]
+        return cores[(-offer).argsort(kind="stable")]
 
     def _fewest_nodes(self, n: int, room: Ints | Floats) -> Ints:
         """Nodes that n slots fill: while none holds the rest the one with most room, then the fullest that does."""
@@ -629,7 +629,7 @@ class NodeCores:
         cores, left = cores[turn], left[turn]
         node = self._core_node[cores]
         offer = (self.node_idle[node] - _running_count(node)) * _MANY + left
-        return cores[np.argsort(-offer, kind="stable")]
+        return cores[(-offer).argsort(kind="stable")]
 
     def _within(self, ranked: Ints, room: Ints | Floats) -> Ints:
         """Leaves out cores of a node that has given all it may, going through `ranked` in order."""
@@ -805,7 +805,7 @@ def levels(n: int, idle: Ints) -> Ints:
     above = at_least[:0:-1].cumsum()
     level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))
     given = np.maximum(idle - level, 0)
-    given[(idle >= level).nonzero()[0][: n - int(given.sum())]] += 1
+    given[(idle >= level).nonzero()[0][: n - int(np.add.reduce(given))]] += 1
     return given
 
 
@@ -845,7 +845,7 @@ def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
 
 def _place_within(groups: NDArray[np.integer]) -> Ints:
     """For a not empty array in any order, how many equal values stand before each."""
-    order = np.argsort(groups, kind="stable")
+    order = groups.argsort(kind="stable")
     places: Ints = np.empty(len(groups), np.int64)
     places[order] = _running_count(groups[order])
     return places
@@ -866,4 +866,4 @@ def _runs(groups: NDArray[np.integer]) -> tuple[Ints, Ints]:
 def _running_count(groups: NDArray[np.integer]) -> Ints:
     """For a sorted, not empty array, how many equal values stand before each."""
     first, lengths = _runs(groups)
-    return np.arange(len(groups)) - np.repeat(first, lengths)
+    return np.arange(len(groups)) - first.repeat(lengths)

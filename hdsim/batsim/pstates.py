@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hdsim.workload import Workload
 
 Ints = NDArray[np.int64]
-Ints32 = NDArray[np.int32]
 
 
 class PStates:
@@ -31,15 +30,15 @@ class PStates:
 
     def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention | None) -> None:
         self._model = model
-        self._owner = platform.core_processor
-        self._first_core = platform.processor_first_core
+        self._owner = platform.core_processor.astype(np.int64)
+        self._first_core = platform.processor_first_core.astype(np.int64)
         self._alone = platform.n_processors == platform.n_cores
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
         self._busy = np.zeros(platform.n_cores, bool)
         self._state = np.full(platform.n_cores, ASLEEP)
         self._n_busy = np.zeros(platform.n_processors, np.int64)
         self._demand = np.zeros(platform.n_processors)
-        self._touched: list[Ints32] = []
+        self._touched = np.zeros(platform.n_processors, bool)
 
     def start(self, job: int, cores: Sequence[int]) -> None:
         """A job has started on some cores."""
@@ -52,12 +51,12 @@ class PStates:
     def _change(self, job: int, cores: Sequence[int], sign: int) -> None:
         held = np.array(cores)
         self._busy[held] = sign > 0
-        owner = self._owner[held]
-        np.add.at(self._n_busy, owner, sign)
+        counts = np.bincount(self._owner[held], minlength=len(self._n_busy))
+        self._touched |= counts > 0
+        self._n_busy += sign * counts
         bandwidth = self._bandwidth[job]
         if bandwidth and self._model is not None:
-            np.add.at(self._demand, owner, sign * bandwidth)
-        self._touched.append(owner)
+            self._demand += sign * bandwidth * counts
 
     def changes(self) -> Iterator[tuple[int, list[int]]]:
         """Brings the states up to date.
@@ -65,11 +64,10 @@ class PStates:
         Yields:
             (P-state, ascending ids of the cores that enter it), in order of the P-states.
         """
-        if not self._touched:
+        processors = self._touched.nonzero()[0]
+        if not len(processors):
             return
-        processors = self._touched[0] if len(self._touched) == 1 else np.concatenate(self._touched)
-        self._touched.clear()
-        processors = np.unique(processors)
+        self._touched[:] = False
         # A core that is the only one of its processor has the same number.
         cores = processors if self._alone else members(self._first_core, processors)
         owner = self._owner[cores]
@@ -83,7 +81,7 @@ class PStates:
         for state in sorted(set(found)):
             yield state, (cores if found.count(state) == len(found) else cores[states == state]).tolist()
 
-    def _working(self, processors: Ints32, owner: Ints32) -> Ints | int:
+    def _working(self, processors: Ints, owner: Ints) -> Ints | int:
         """P-state of busy cores, by their processors."""
         if self._model is None:
             return COMPUTING

@@ -77,7 +77,7 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
             for name, (shape, kind) in layout.items()
         }
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        self._shared = _views(buffers, layout, 0, num_envs)
+        self._actions = _views(buffers, layout, 0, num_envs)[_ACTION]
         self._results = {name: form for name, form in layout.items() if name != _ACTION}
         self._seen = [name for name in layout if name.startswith(_SEEN)]
         self._mask: NDArray[np.bool_] = np.ones(layout[_MASK][0], bool)
@@ -108,7 +108,7 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
         """Carries out an action in every environment, or begins the next episode where the last one is over."""
         numbers = np.asarray(actions, np.int64).reshape(self.num_envs)
         if self._others:
-            self._shared[_ACTION][:] = numbers
+            self._actions[:] = numbers
             for process in self._others:
                 process.step()
         views = self._new()
@@ -151,8 +151,8 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
             except Exception as fault:
                 # The others have to be waited for all the same.
                 faults.append(fault)
-            for name, view in views.items():
-                view[first:last] = self._shared[name][first:last]
+            for name, rows in process.results.items():
+                views[name][first:last] = rows
         if faults:
             raise faults[0]
         self._mask = views[_MASK]
@@ -244,10 +244,12 @@ class _Signal:
 
 
 class _Process:
-    """A process with a share of the environments, numbers `first` to `last` - 1."""
+    """A process with a share of the environments, numbers `first` to `last` - 1, and where it leaves the outcome."""
 
     def __init__(self, start: Any, settings: Any, buffers: Any, layout: Any, first: int, last: int) -> None:
         self.first, self.last = first, last
+        self.results = _views(buffers, layout, first, last)
+        del self.results[_ACTION]
         self._begun, self._done = _Signal(start), _Signal(start)
         self._pipe, other = start.Pipe()
         #: What to do, and whether the outcome is to be read from the pipe.

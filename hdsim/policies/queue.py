@@ -89,7 +89,7 @@ class MovingQueue:
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
         if len(queued):
             # A stable sort, and the cluster's queue is in order of submission.
-            queued = queued[np.argsort(self._order.score(cluster.workload, queued, cluster), kind="stable")]
+            queued = queued[self._order.score(cluster.workload, queued, cluster).argsort(kind="stable")]
         self._jobs = queued.tolist()
 
     def head(self) -> int | None:
