@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat, starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hdsim.cores import members
 from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hdsim.platform import Platform
     from hdsim.workload import Workload
 
-Ints = NDArray[np.int64]
-
 
 class PStates:
     """P-state of every core by the rule of :data:`hdsim.power.PSTATES`, kept up to date by starts and ends of jobs.
+
+    In lists, as hosts are in messages: jobs have few cores, for which arrays would take several times as long.
 
     Args:
         platform: The platform; all its cores begin asleep.
@@ -30,15 +30,14 @@ class PStates:
 
     def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention | None) -> None:
         self._model = model
-        self._owner = platform.core_processor.astype(np.int64)
-        self._first_core = platform.processor_first_core.astype(np.int64)
-        self._alone = platform.n_processors == platform.n_cores
+        self._owner: list[int] = platform.core_processor.tolist()
+        self._cores = list(starmap(range, pairwise(platform.processor_first_core.tolist())))
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
-        self._busy = np.zeros(platform.n_cores, bool)
-        self._state = np.full(platform.n_cores, ASLEEP)
-        self._n_busy = np.zeros(platform.n_processors, np.int64)
-        self._demand = np.zeros(platform.n_processors)
-        self._touched = np.zeros(platform.n_processors, bool)
+        self._busy = [False] * platform.n_cores
+        self._state = [ASLEEP] * platform.n_cores
+        self._n_busy = [0] * platform.n_processors
+        self._demand = [0.0] * platform.n_processors
+        self._touched: set[int] = set()
 
     def start(self, job: int, cores: Sequence[int]) -> None:
         """A job has started on some cores."""
@@ -49,14 +48,15 @@ class PStates:
         self._change(job, cores, -1)
 
     def _change(self, job: int, cores: Sequence[int], sign: int) -> None:
-        held = np.array(cores)
-        self._busy[held] = sign > 0
-        counts = np.bincount(self._owner[held], minlength=len(self._n_busy))
-        self._touched |= counts > 0
-        self._n_busy += sign * counts
-        bandwidth = self._bandwidth[job]
-        if bandwidth and self._model is not None:
-            self._demand += sign * bandwidth * counts
+        busy, n_busy, demand = self._busy, self._n_busy, self._demand
+        for core in cores:
+            busy[core] = sign > 0
+        counts = Counter(map(self._owner.__getitem__, cores))
+        self._touched.update(counts)
+        bandwidth = sign * self._bandwidth[job]
+        for processor, number in counts.items():
+            n_busy[processor] += sign * number
+            demand[processor] += number * bandwidth
 
     def changes(self) -> Iterator[tuple[int, list[int]]]:
         """Brings the states up to date.
@@ -64,26 +64,25 @@ class PStates:
         Yields:
             (P-state, ascending ids of the cores that enter it), in order of the P-states.
         """
-        processors = self._touched.nonzero()[0]
-        if not len(processors):
+        if not self._touched:
             return
-        self._touched[:] = False
-        # A core that is the only one of its processor has the same number.
-        cores = processors if self._alone else members(self._first_core, processors)
-        owner = self._owner[cores]
-        resting = np.where(self._n_busy[owner] > 0, IDLE, ASLEEP)
-        states = np.where(self._busy[cores], self._working(processors, owner), resting)
-        changed = states != self._state[cores]
-        if not changed.all():
-            cores, states = cores[changed], states[changed]
-        self._state[cores] = states
-        found = states.tolist()
-        for state in sorted(set(found)):
-            yield state, (cores if found.count(state) == len(found) else cores[states == state]).tolist()
+        processors = sorted(self._touched)
+        self._touched.clear()
+        busy, states = self._busy, self._state
+        entering: dict[int, list[int]] = {}
+        for processor, working in zip(processors, self._working(processors), strict=False):
+            resting = IDLE if self._n_busy[processor] else ASLEEP
+            for core in self._cores[processor]:
+                state = working if busy[core] else resting
+                if state != states[core]:
+                    states[core] = state
+                    entering.setdefault(state, []).append(core)
+        yield from sorted(entering.items())
 
-    def _working(self, processors: Ints, owner: Ints) -> Ints | int:
-        """P-state of busy cores, by their processors."""
+    def _working(self, processors: list[int]) -> Iterable[int]:
+        """P-state of the busy cores of each processor."""
         if self._model is None:
-            return COMPUTING
-        slowed = self._model.speeds(processors, self._demand[processors]) < PSTATES[COMPUTING].speed
-        return np.where(slowed, OVERSUBSCRIBED, COMPUTING)[np.searchsorted(processors, owner)]
+            return repeat(COMPUTING)
+        demand = np.array([self._demand[processor] for processor in processors])
+        slowed = self._model.speeds(np.array(processors), demand) < PSTATES[COMPUTING].speed
+        return np.where(slowed, OVERSUBSCRIBED, COMPUTING).tolist()
