@@ -37,6 +37,8 @@ CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw
 
 #: Up to this many things are handled one by one; more of them in bulk.
 _FEW = 4
+#: So many times more idle cores than cores that are taken make it worth to look for these one by one.
+_SPARSE = 16
 #: Up to so many cores are given one at a time where that moves keys: a turn costs a thirtieth of sorting all offers.
 #: Up to so many numbers have their least found in a list, which costs as much as it does in an array of this length.
 _SOME = 32
@@ -137,7 +139,6 @@ class OrderedCores:
     def __init__(self, platform: Platform, demands: Demands, policies: Sequence[str], rng: np.random.Generator) -> None:
         self._size = demands.size
         self._rng = rng
-        self._core_processor: Ints = platform.core_processor.astype(np.int64)
         self._policy = policies[0]
         self._policies = frozenset(policies)
         keys = unmoved_keys(platform, demands)
@@ -146,6 +147,7 @@ class OrderedCores:
         self._ordered = frozenset([*ranking, *([None] if self._policy in keys else [])])
         order = _ranked(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
         self._core_of_slot = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
+        self._processor_of_slot = platform.core_processor[self._core_of_slot]
         n = len(self._core_of_slot)
         self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_slot) < 0).all())
         self._slot_of_core: Ints = np.full(platform.n_cores, _NOBODY)
@@ -188,16 +190,25 @@ class OrderedCores:
             )
         if n > len(idle):
             return None
-        cores = self._idle_ids()
         if policy == "random":
-            return self.placement_of(self._rng.permutation(cores)[:n])
-        owner = self._core_processor[cores]
-        return self.placement_of(cores[_running_count(owner) < levels(n, np.bincount(owner))[owner]])
+            slots = self._by_core()
+            chosen = [slots[place] for place in self._rng.permutation(len(slots))[:n].tolist()]
+        else:
+            chosen = self._levelled(n)
+        chosen.sort(reverse=True)
+        return chosen
 
-    def _idle_ids(self) -> Ints:
-        """Idle cores, ascending."""
-        slots = np.array(self.idle, np.int64)
-        return (len(self._core_of_slot) - 1 - slots)[::-1] if self._by_id else np.sort(self._core_of_slot[slots])
+    def _by_core(self) -> list[int]:
+        """Idle slots in order of their cores' ids."""
+        return self.idle[::-1] if self._by_id else sorted(self.idle, key=self._core_of_slot.__getitem__)
+
+    def _levelled(self, n: int) -> list[int]:
+        """The n idle slots that `high_cores` gives."""
+        slots = np.array(self._by_core(), np.int64)
+        # A core is given while it and those after it on its processor are still idle: so many count.
+        after = _running_count(self._processor_of_slot[slots][::-1])[::-1]
+        chosen: list[int] = slots[(-after).argsort(kind="stable")[:n]].tolist()
+        return chosen
 
     def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
         """Turns core ids an agent chose into a placement."""
@@ -214,7 +225,7 @@ class OrderedCores:
         if idle[: -n - 1 : -1] == slots:
             del idle[-n:]
             return
-        if n <= _FEW:
+        if n <= _FEW or n * _SPARSE <= len(idle):
             places, end = [], len(idle)
             for slot in slots:
                 place = bisect_left(idle, slot, 0, end)
