@@ -493,6 +493,11 @@ class NodeCores:
         placement.gpus = gpus.pick(placement.nodes, placement.node_counts // slot.cores * slot.gpus)
         return placement
 
+    def slots(self, slot: Slot) -> int:
+        """How many slots of a job all nodes together can give now."""
+        gpus = None if self.gpus is None else self.gpus.node_idle
+        return int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).room(slot)))
+
     def processor_busy(self) -> Ints:
         """(P,) cores, or GPUs, of each processor that serve jobs."""
         busy = self._usable_cores - self.processor_idle

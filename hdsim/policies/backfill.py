@@ -137,9 +137,10 @@ class Easy:
         now, shadow, extra = cluster.now, room.shadow, room.extra
         # Wider than exact by more than any rounding: the estimates below decide.
         longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
+        slots: dict[tuple[int, int, float], int] = {}
         # What is neither short enough at the highest speed nor narrow enough is out; cores only get fewer below.
         for job in [job for job in candidates if requested[job] <= longest or size[job] <= extra]:
-            if size[job] > idle or job == head:
+            if size[job] > idle or job == head or not _fits(cluster, job, slots):
                 continue
             placement = cluster.pick(job)
             if placement is None:
@@ -149,9 +150,27 @@ class Easy:
                 continue
             _start(cluster, queue, order, job, placement)
             self._ends.add(job, end)
+            slots.clear()
             idle -= size[job]
             if not idle:
                 break
+
+
+def _fits(cluster: Cluster, job: int, known: dict[tuple[int, int, float], int]) -> bool:
+    """Whether a job of no more cores than are idle finds its memory and GPUs beside them; quicker than to pick them.
+
+    Args:
+        cluster: The cluster.
+        job: A queued job.
+        known: How many slots of a kind all nodes can give now, as far as somebody has asked.
+    """
+    if cluster.only_counts:
+        return True
+    slot = cluster.demands.slot(job)
+    kind = slot.cores, slot.gpus, slot.memory
+    if kind not in known:
+        known[kind] = cluster.cores.slots(slot)
+    return known[kind] >= slot.number
 
 
 class _SpareCores:
@@ -204,7 +223,8 @@ class _SpareNodes:
             self.shadow = date
         if self._spare < 0:
             self.shadow = math.inf
-        self.extra = math.inf  # how many cores are left over depends on where they are
+        # Whether a job may keep cores depends on where they are, but more than these never.
+        self.extra = int(self._free.idle.sum()) - self._slot.number * self._slot.cores
 
     def _change(self, nodes: Ints, counts: Ints, slot: Slot) -> float:
         """Gives nodes back what a job has there; returns by how many slots the head's room has grown."""
@@ -220,6 +240,7 @@ class _SpareNodes:
             self._free.add(placement.nodes, placement.node_counts, slot)
             return False
         self._spare += change
+        self.extra -= cluster.size[job]
         return True
 
 
