@@ -432,6 +432,8 @@ class NodeCores:
         self.n_idle = platform.n_cpu_cores
         self._unmoved = unmoved_keys(platform, demands)
         self._ranked: dict[str, Ints] = {}
+        # What `slots` has found since cores last became idle or busy.
+        self._slots: dict[tuple[int, int, float], int] = {}
         # Policies with a short cut to their choice as long as no memory is in the way.
         self._quick = dict.fromkeys(self._unmoved, self._first_ranked) | {"high_cores": self._levelled}
 
@@ -495,8 +497,12 @@ class NodeCores:
 
     def slots(self, slot: Slot) -> int:
         """How many slots of a job all nodes together can give now."""
-        gpus = None if self.gpus is None else self.gpus.node_idle
-        return int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).room(slot)))
+        # Jobs differ in few kinds of slots, and the room for one is a pass over all nodes.
+        kind = slot.cores, slot.gpus, slot.memory
+        if kind not in self._slots:
+            gpus = None if self.gpus is None else self.gpus.node_idle
+            self._slots[kind] = int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).room(slot)))
+        return self._slots[kind]
 
     def processor_busy(self) -> Ints:
         """(P,) cores, or GPUs, of each processor that serve jobs."""
@@ -700,6 +706,7 @@ class NodeCores:
         processors, nodes = placement.processors, placement.nodes
         n = len(placement.cores) * sign
         self.n_idle += n
+        self._slots.clear()
         if len(processors) == 1:
             # Scalars cost a fraction of arrays of one.
             p, node = processors[0], nodes[0]
@@ -802,6 +809,7 @@ class FailingCores(NodeCores):
     def _switch(self, cores: Placement, sign: int) -> None:
         self.idle[cores.cores] = sign > 0
         self.n_idle += sign * len(cores.cores)
+        self._slots.clear()
         self._count(cores, sign)
 
     def check(self, running: Sequence[Placement]) -> None:

@@ -267,6 +267,15 @@ class Cluster:
             raise DecisionError(f"call_me_later: expected a time after {self.now:g}, got {time:g}")
         self.calls.append(time)
 
+    def fits(self, job: int) -> bool:
+        """Whether the idle cores, and memory and GPUs beside them, suffice for a job: then `pick` finds a placement."""
+        if self.size[job] > self.n_idle:
+            return False
+        if self.only_counts:
+            return True
+        slot = self.demands.slot(job)
+        return bool(self.cores.slots(slot) >= slot.number)
+
     def estimate(self, job: int, placement: Any) -> float:
         """Seconds the job is expected to take on the cores of a placement, from its requested time."""
         requested = self.requested_time[job]

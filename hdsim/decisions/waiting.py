@@ -93,10 +93,7 @@ class Waiting(FixedQueue):
         cluster = self._cluster
         fits: NDArray[np.bool_] = self._sizes[jobs] <= cluster.n_idle
         if not cluster.only_counts:
-            free, slots = cluster.cores.free_nodes(), [cluster.demands.slot(job) for job in jobs[fits].tolist()]
-            # Jobs differ in few kinds of slots, and the room for one is a pass over all nodes.
-            room = {kind: float(free.room(kind).sum()) for kind in {slot._replace(number=1) for slot in slots}}
-            fits[fits] = [room[slot._replace(number=1)] >= slot.number for slot in slots]
+            fits[fits] = [cluster.fits(job) for job in jobs[fits].tolist()]
         return fits
 
 

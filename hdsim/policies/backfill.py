@@ -134,43 +134,23 @@ class Easy:
             self._head = head
         room = self._room
         assert room is not None
-        now, shadow, extra = cluster.now, room.shadow, room.extra
+        now, shadow, extra, counts = cluster.now, room.shadow, room.extra, cluster.only_counts
         # Wider than exact by more than any rounding: the estimates below decide.
         longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
-        slots: dict[tuple[int, int, float], int] = {}
         # What is neither short enough at the highest speed nor narrow enough is out; cores only get fewer below.
         for job in [job for job in candidates if requested[job] <= longest or size[job] <= extra]:
-            if size[job] > idle or job == head or not _fits(cluster, job, slots):
+            # Where only counts matter, enough idle cores are all it takes.
+            if size[job] > idle or job == head or not (counts or cluster.fits(job)):
                 continue
             placement = cluster.pick(job)
-            if placement is None:
-                continue
             end = now + cluster.estimate(job, placement)
             if end > shadow and not room.spare(cluster, job, placement):
                 continue
             _start(cluster, queue, order, job, placement)
             self._ends.add(job, end)
-            slots.clear()
             idle -= size[job]
             if not idle:
                 break
-
-
-def _fits(cluster: Cluster, job: int, known: dict[tuple[int, int, float], int]) -> bool:
-    """Whether a job of no more cores than are idle finds its memory and GPUs beside them; quicker than to pick them.
-
-    Args:
-        cluster: The cluster.
-        job: A queued job.
-        known: How many slots of a kind all nodes can give now, as far as somebody has asked.
-    """
-    if cluster.only_counts:
-        return True
-    slot = cluster.demands.slot(job)
-    kind = slot.cores, slot.gpus, slot.memory
-    if kind not in known:
-        known[kind] = cluster.cores.slots(slot)
-    return known[kind] >= slot.number
 
 
 class _SpareCores:
