@@ -14,7 +14,7 @@ from itertools import permutations
 from lxml import etree
 
 from hdsim.platform import GPU, Platform
-from hdsim.power import ASLEEP, PSTATES
+from hdsim.power import ASLEEP, COMPUTING, PSTATES
 
 #: The host that runs the scheduler and never a job.
 MASTER_HOST = "master_host"
@@ -33,7 +33,8 @@ def to_xml(platform: Platform, *, pstates: bool = True) -> bytes:
 
     Args:
         platform: The platform.
-        pstates: Give hosts P-states and powers, and start them asleep; without, they always run at full speed.
+        pstates: Give hosts P-states, and start them asleep; without, they always run at full speed, and draw the
+            power of an idle processor's core or that of a computing one.
     """
     clusters = range(platform.n_clusters)
     # SimGrid 3.32 and later refuse routes to a zone of routing "None".
@@ -56,13 +57,15 @@ def _cluster(platform: Platform, cluster: int, pstates: bool) -> etree._Element:
     hosts, host_links = [], []
     for node in nodes:
         for processor in range(*platform.node_first_processor[node : node + 2].tolist()):
-            speeds, watts = _states(float(platform.gflops[processor]), float(platform.power[processor]))
+            power = float(platform.power[processor])
+            speeds, watts = _states(float(platform.gflops[processor]), power)
             for core in range(*platform.processor_first_core[processor : processor + 2].tolist()):
                 name = f"cor_{core:0{width}}"
                 if pstates:
                     host = _host(name, speeds, watts, pstate=str(ASLEEP))
                 else:
-                    host = _element("host", id=name, speed=speeds.partition(",")[0])
+                    # Figures from two P-states: of an idle host and of a busy one.
+                    host = _host(name, speeds.split(",")[0], f"{_watts(power, ASLEEP)}:{_watts(power, COMPUTING)}")
                 if platform.is_gpu[processor]:
                     host.append(_element("prop", id="device", value=GPU))
                 hosts.append(host)
@@ -77,8 +80,12 @@ def _states(gflops: float, watts: float) -> tuple[str, str]:
     """Returns the speeds and the powers of a core's P-states."""
     speeds = (f"{_decimals(gflops * state.speed)}Gf" if state.speed else _SPEED_OF_IDLE for state in PSTATES)
     # One figure for an idle host and one for a loaded host: here the P-state alone decides.
-    powers = (_decimals(watts * state.power) for state in PSTATES)
+    powers = (_watts(watts, state) for state in range(len(PSTATES)))
     return ", ".join(speeds), ", ".join(f"{power}:{power}" for power in powers)
+
+
+def _watts(peak: float, state: int) -> str:
+    return _decimals(peak * PSTATES[state].power)
 
 
 def _host(name: str, speeds: str, watts: str, **attributes: str) -> etree._Element:

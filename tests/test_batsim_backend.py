@@ -591,6 +591,20 @@ def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, serve: Ca
     assert "seen 7" in (tmp_path / "batsim/out_jobs.csv").read_text()
 
 
+@pytest.mark.parametrize(("energy", "contention", "counted"), [
+    (None, "none", False), (None, "threshold", True), (True, "none", True), (False, "none", False),
+])  # fmt: skip
+def test_batsim_counts_energy_where_it_is_asked_to(
+    tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path], energy: bool, contention: str, counted: bool
+) -> None:
+    chosen = backend.Settings(executable=str(serve()), energy=energy)
+    batsim, facts = backend.run(platform, made_up(20), "fcfs", tmp_path, chosen, contention=contention)
+    assert_equal(batsim, hdsim.simulate(platform, made_up(20), "fcfs", contention=contention))
+    assert (tmp_path / "batsim/out_consumed_energy.csv").exists() is counted
+    told = pytest.approx(batsim.energy_joules, rel=1e-6) if counted else None
+    assert facts["consumed_joules"] == told
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs, a zombie left aside."""
     try:
@@ -944,7 +958,7 @@ def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_pat
         ("no program 'no-such-batsim'", "got FairShare", "2 of 4 jobs", "job ids without '!'"), told, strict=True
     )] == [True] * 4  # fmt: skip
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match=r"only does with backend\.energy=true"):
+    with pytest.raises(ConfigError, match=r"does not do with backend\.energy=false"):
         backend.check(backend.Settings(socket="tcp://*:1", energy=False), platform, made_up(4), "threshold")
 
 

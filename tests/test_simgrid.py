@@ -11,7 +11,7 @@ import pytest
 from lxml import etree
 
 from hdsim.platform import Platform, load_platform
-from hdsim.power import PSTATES
+from hdsim.power import ASLEEP, COMPUTING, PSTATES
 from hdsim.simgrid import MASTER_HOST, to_xml
 
 SHIPPED = ("teaching", "accelerated", "learning", "homogeneous_256", "das2", "gaia", "pik", "ricc", "mc2")
@@ -100,6 +100,14 @@ def test_a_core_has_the_p_states_of_the_one_table():
         assert speeds(host) == pytest.approx([2.93 * state.speed or 1e-12 for state in PSTATES])
         expected = [71.25 / 6 * state.power for state in PSTATES]
         assert watts(host) == [pytest.approx([power, power], rel=1e-11) for power in expected]
+
+
+def test_a_core_without_p_states_is_idle_or_computes():
+    platform = Platform.homogeneous(nodes=1, cores_per_node=2, gflops_per_core=2.93, power_per_core=8)
+    for host in cores(to_xml(platform, pstates=False)).values():
+        assert host.get("pstate") is None
+        assert speeds(host) == [2.93]
+        assert watts(host) == [[8 * PSTATES[ASLEEP].power, 8 * PSTATES[COMPUTING].power]]
 
 
 def test_the_file_that_batsim_accepted_has_the_same_hosts(root, shared_data):

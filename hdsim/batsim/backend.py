@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -65,7 +65,7 @@ class Settings:
         arguments: Further arguments for it.
         socket: Endpoint to bind, at which a Batsim started by someone else is waited for.
         timeout: s that Batsim may stay silent.
-        energy: Set P-states and let Batsim account for energy.
+        energy: Set P-states and let Batsim account for energy; None: where contention needs P-states.
         kill_at_walltime: Give jobs their kill limits.
         one_core: Let hdsim and the Batsim that it starts share a core; None: unless PyTorch is in use.
     """
@@ -74,7 +74,7 @@ class Settings:
     arguments: Sequence[str] = field(default=())
     socket: str | None = None
     timeout: float = 60.0
-    energy: bool = True
+    energy: bool | None = None
     kill_at_walltime: bool = False
     one_core: bool | None = None
 
@@ -107,8 +107,8 @@ def check(
     model = make_contention(contention, platform)
     if model is not None and not isinstance(model, Threshold):
         faults.append(f"contention: expected none or threshold, which P-states can express, got {type(model).__name__}")
-    elif model is not None and not settings.energy:
-        faults.append("contention threshold sets P-states, which Batsim only does with backend.energy=true")
+    elif model is not None and settings.energy is False:
+        faults.append("contention threshold sets P-states, which Batsim does not do with backend.energy=false")
     if make_failures(failures, platform) is not None:
         faults.append("failures: expected none; only backend=sim lets nodes fail")
     if workload.asks_for_gpus:
@@ -312,6 +312,8 @@ def run(
     check(settings, platform, workload, contention)
     stage = set_stage(platform, workload, agent, contention=contention, seed=seed)
     model: ProcessorContention | None = stage.contention  # type: ignore[assignment]
+    if settings.energy is None:
+        settings = replace(settings, energy=model is not None)
     pstates = PStates(platform, workload, model) if settings.energy else None
     translation = Translation(stage.cluster, impossible=stage.impossible.tolist(), pstates=pstates)
     if hasattr(stage.agent, "batsim"):
@@ -372,7 +374,7 @@ class Files:
         self._folder.mkdir(parents=True, exist_ok=True)
         for old in self._folder.glob(f"{_OUTPUTS}_*"):
             old.unlink()
-        self.platform.write_bytes(to_xml(platform, pstates=self._settings.energy))
+        self.platform.write_bytes(to_xml(platform, pstates=bool(self._settings.energy)))
         columns: dict[str, Any] = {"original_submission_time": workload.submission_time}
         if not self._settings.kill_at_walltime:
             columns |= {"walltime": np.inf}
@@ -424,7 +426,7 @@ class Files:
         version, joules = schedule[0]
         return {
             "version": version or None,
-            "consumed_joules": float(joules or "nan"),
+            "consumed_joules": float(joules) if self._settings.energy and joules else None,
             "abandoned_jobs": len(abandoned),
         }
 

@@ -123,7 +123,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "arguments": _TEXTS,
         "socket": _TEXT | _NULL,
         "timeout": _POSITIVE,
-        "energy": _FLAG,
+        "energy": _FLAG | _NULL,
         "one_core": _FLAG | _NULL,
     },
 }
