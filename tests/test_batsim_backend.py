@@ -924,14 +924,14 @@ def test_silence_in_the_middle() -> None:
         socket.linger = 0
         socket.connect(channel.endpoint)
         socket.send(b"{}")
-        assert channel.receive(lambda: None) == b"{}"
+        assert channel.receive(None) == b"{}"
         channel.send("{}")
         with pytest.raises(BackendError, match=r"Batsim has sent nothing for 0\.3 s after the reply to its message 1"):
-            channel.receive(lambda: None)
+            channel.receive(None)
 
 
 def test_batsim_that_does_not_end(tmp_path: Path) -> None:
-    with Process(["sleep", "1000"], tmp_path / "log") as process:
+    with Process(["sleep", "1000"], tmp_path / "log", "Batsim") as process:
         assert process.fault() is None
         with pytest.raises(BackendError, match=r"Batsim has not ended 0\.1 s after the end of the simulation"):
             process.wait(0.1)
@@ -941,7 +941,7 @@ def test_batsim_that_does_not_end(tmp_path: Path) -> None:
 def test_a_program_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "text").touch(mode=0o644)
     with pytest.raises(BackendError, match="cannot be started: Permission denied"):
-        Process([str(tmp_path / "text")], tmp_path / "log")
+        Process([str(tmp_path / "text")], tmp_path / "log", "Batsim")
 
 
 # What is found before the simulation begins

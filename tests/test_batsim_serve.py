@@ -10,6 +10,7 @@ import math
 import os
 import random
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -1195,6 +1196,90 @@ def test_a_scheduler_that_ends_without_a_reply(tmp_path: Path, before: bytes, co
     assert len(rows(tmp_path / "out_jobs.csv")) == (0 if complaint else 10)
 
 
+# A scheduler that hdsim starts
+
+REJECTER = '''
+"""Rejects all jobs at the endpoint given, does something odd when a text comes, then leaves."""
+import json, os, sys, time
+from hdsim.batsim.zmtp import Listener
+
+endpoint, text, odd = sys.argv[1:]
+print("cores:", len(os.sched_getaffinity(0)), flush=True)
+line = Listener(endpoint).accept(60, 60)
+ended = False
+while not ended:
+    message = line.receive()[0]
+    if text.encode() in message:
+        exec(odd)
+    content = json.loads(message)
+    ended = content["events"][-1:] != [] and content["events"][-1]["type"] == "SIMULATION_ENDS"
+    jobs = [event["data"]["job_id"] for event in content["events"] if event["type"] == "JOB_SUBMITTED"]
+    events = [{"timestamp": content["now"], "type": "REJECT_JOB", "data": {"job_id": job}} for job in jobs]
+    line.send(json.dumps({"now": content["now"], "events": events}).encode())
+'''
+
+
+def serve_started(
+    folder: Path, *arguments: object, text: str = "no such text", odd: str = ""
+) -> subprocess.CompletedProcess[str]:
+    port = free_port()
+    (folder / "rejecter.py").write_text(REJECTER)
+    write_batsim(lublin.generate(10, 1, 4), folder / "jobs.json", None)
+    command = shlex.join([sys.executable, f"{folder}/rejecter.py", f"tcp://127.0.0.1:{port}", text, odd])
+    inputs = ["-p", flat_xml(folder / "p.xml", 4), "-w", folder / "jobs.json", "-e", folder / "results" / "out"]
+    return serve(*inputs, "--sched-cmd", command, *arguments, port=port, cwd=folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
+@pytest.mark.parametrize(
+    ("options", "cores"), [([], len(os.sched_getaffinity(0)) if sys.platform == "linux" else 0), (["--one-core"], 1)]
+)
+def test_a_started_scheduler(tmp_path: Path, options: list[str], cores: int) -> None:
+    done = serve_started(tmp_path, *options)
+    assert done.returncode == 0, done.stderr
+    assert {row["final_state"] for row in rows(tmp_path / "results/out_jobs.csv")} == {"REJECTED"}
+    assert (tmp_path / "results/out_sched.log").read_text() == f"cores: {cores}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "odd", "complaint", "jobs"),
+    [
+        ("w0!9", "sys.exit('no more')", "the scheduler ended with status 1; its last words in .* no more", 8),
+        ("_BEGINS", "os.kill(os.getpid(), 9)", "the scheduler was killed by SIGKILL; its last words in", 0),
+        ("_ENDS", "sys.exit('at last')", "the scheduler ended with status 1; its last words in .* at last", 10),
+        ("_ENDS", "line.close(); time.sleep(99)", "the scheduler has not ended 1 s after the end", 10),
+    ],
+)
+def test_a_started_scheduler_that_ends_badly(tmp_path: Path, text: str, odd: str, complaint: str, jobs: int) -> None:
+    done = serve_started(tmp_path, "--timeout", 1 if "sleep" in odd else 60, text=text, odd=odd)
+    assert done.returncode == 1, done.stderr
+    assert re.search(complaint, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert len(rows(tmp_path / "results/out_jobs.csv")) == jobs
+
+
+def test_a_started_scheduler_that_never_listens(tmp_path: Path) -> None:
+    write_batsim(lublin.generate(10, 1, 4), tmp_path / "jobs.json", None)
+    begin = time.monotonic()
+    inputs = ["-p", flat_xml(tmp_path / "p.xml", 4), "-w", tmp_path / "jobs.json", "--timeout", 600]
+    done = serve(*inputs, "--sched-cmd", "sh -c 'echo cannot >&2; exit 3'", port=free_port(), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "the scheduler ended with status 3; its last words in out_sched.log: cannot" in done.stderr
+    assert time.monotonic() - begin < 300
+
+
+@pytest.mark.requires("pyzmq", "pybatsim")
+def test_a_started_pybatsim(tmp_path: Path) -> None:
+    workload = lublin.generate(100, 11, 64)
+    write_batsim(workload.replaced(walltime=workload.runtime + 1.0), tmp_path / "jobs.json", None)
+    port = free_port()
+    inputs = ["-p", flat_xml(tmp_path / "p.xml", 64), "-w", tmp_path / "jobs.json"]
+    command = f"{sys.executable} -m batsim.cmds.launcher easyBackfill -s tcp://127.0.0.1:{port}"
+    done = serve(*inputs, "--sched-cmd", command, "--one-core", port=port, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {row["final_state"] for row in rows(tmp_path / "out_jobs.csv")} == {"COMPLETED_SUCCESSFULLY"}
+
+
 def test_no_scheduler(tmp_path: Path) -> None:
     write_batsim(lublin.generate(10, 1, 4), tmp_path / "jobs.json", None)
     begin = time.monotonic()
@@ -1255,6 +1340,10 @@ def test_termination_keeps_what_is_done(tmp_path: Path) -> None:
         (("-p", "p.xml", "-w", "w.json", "--acknowledge-dynamic-jobs"), "needs --enable-dynamic-jobs"),
         (("-p", "p.xml", "-w", "w.json", "--batsim-energy"), "--batsim-energy needs -E"),
         (("-p", "p.xml", "-w", "w.json", "--events", "w.json"), "w.json:1: expected"),
+        (("-p", "p.xml", "-w", "w.json", "--one-core"), "--one-core needs --sched-cmd"),
+        (("-p", "p.xml", "-w", "w.json", "--sched-cmd", ""), "--sched-cmd: expected a program on PATH or its path"),
+        (("-p", "p.xml", "-w", "w.json", "--sched-cmd", "no-such -x"), "PATH or its path, got 'no-such -x'"),
+        (("-p", "p.xml", "-w", "w.json", "--sched-cmd", "sh 'x"), "got 'sh 'x': No closing quotation"),
         (("-w", "w.json"), "Missing option '-p'"),
     ],
 )

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
@@ -47,8 +47,6 @@ log = logging.getLogger(__name__)
 DEFAULT_SOCKET = "tcp://*:28000"
 #: s; a wait is cut into pieces so that signals and the death of the child are noticed.
 _PATIENCE = 0.2
-#: s within which a process that has closed its sockets is dead, if it is dying.
-_DYING = 2.0
 #: s; times are printed with six decimals and may have been rounded twice.
 _TOLERANCE = 2e-6
 _OUTPUTS = "out"
@@ -152,11 +150,11 @@ class Channel:
         self.endpoint = self._listener.endpoint
         self.messages = 0
 
-    def receive(self, fault: Callable[[], str | None]) -> bytes | None:
+    def receive(self, process: Process | None) -> bytes | None:
         """Waits for the next message; None when a signal came instead.
 
         Args:
-            fault: Says what has become of Batsim if it is known to be dead.
+            process: Batsim, if hdsim has started it.
 
         Raises:
             BackendError: Batsim is dead, has hung up or has been silent for too long.
@@ -177,8 +175,8 @@ class Channel:
                 if self._line is not None:
                     if self._stop:
                         return None
-                    raise BackendError(self._hung_up(fault)) from None
-            dead = fault()
+                    raise BackendError(self._hung_up(process)) from None
+            dead = process.fault() if process else None
             now = time.monotonic()
             if dead is not None:
                 raise BackendError(f"Batsim {dead}")
@@ -199,11 +197,8 @@ class Channel:
             return f"Batsim has sent nothing for {self._timeout:g} s after the reply to its message {self.messages}"
         return f"no Batsim has connected to {self.endpoint} within {self._timeout:g} s"
 
-    def _hung_up(self, fault: Callable[[], str | None]) -> str:
-        # A process that dies closes its sockets a moment before it is known to be dead.
-        deadline = time.monotonic() + _DYING
-        while (dead := fault()) is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+    def _hung_up(self, process: Process | None) -> str:
+        dead = process.last_fault() if process else None
         return f"Batsim {dead or f'has hung up after {self.messages} messages'}"
 
     def send(self, text: str) -> None:
@@ -242,21 +237,19 @@ class BatsimBackend:
     Args:
         channel: The socket.
         translation: The conversation.
-        fault: Says what has become of Batsim if it is known to be dead.
+        process: Batsim, if hdsim has started it.
     """
 
-    def __init__(
-        self, channel: Channel, translation: Translation, fault: Callable[[], str | None] = lambda: None
-    ) -> None:
+    def __init__(self, channel: Channel, translation: Translation, process: Process | None = None) -> None:
         self._channel = channel
         self._translation = translation
-        self._fault = fault
+        self._process = process
 
     def advance(self) -> bool:
         """Receives messages up to the next one with news; False when the simulation is over or a signal came."""
         channel, translation = self._channel, self._translation
         while True:
-            text = channel.receive(self._fault)
+            text = channel.receive(self._process)
             if text is None:
                 return False
             if translation.read(text):
@@ -331,8 +324,8 @@ def run(
             channel = stack.enter_context(Channel(endpoint, timeout=settings.timeout, stop=stop))
             command = files.command(channel.endpoint)
             if settings.socket is None:
-                process = stack.enter_context(Process(command, files.log))
-                backend = BatsimBackend(channel, translation, process.fault)
+                process = stack.enter_context(Process(command, files.log, "Batsim"))
+                backend = BatsimBackend(channel, translation, process)
             else:
                 log.warning("waiting for Batsim at %s; to start it: %s", channel.endpoint, " ".join(command))
                 backend = BatsimBackend(channel, translation)

@@ -32,7 +32,7 @@ def one_core(wanted: bool | None) -> Iterator[None]:
         # AttributeError: only Linux has these calls.
         allowed = set()
         if wanted:
-            log.warning("backend.one_core: this system does not let hdsim choose a core: %s", error)
+            log.warning("this system does not let hdsim choose a core: %s", error)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A Batsim started by hdsim, which never outlives it."""
+"""The other side of a conversation, started by hdsim, which it never outlives."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from hdsim.errors import BackendError
 
 #: Lines of its log that an error quotes.
 _QUOTED = 5
+#: s within which a process that has closed its sockets is dead, if it is dying.
+_DYING = 2.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -26,14 +28,15 @@ class Process:
     Args:
         command: Program and arguments.
         log: File that gets its output.
+        name: What errors call it.
 
     Raises:
         BackendError: It cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, name: str) -> None:
         self.command = list(command)
-        self._log = log
+        self._log, self._name = log, name
         parent = os.getpid()
         libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -75,6 +78,13 @@ class Process:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return f"{how}{self._last_words()}"
 
+    def last_fault(self) -> str | None:
+        """Says how the child died that has just hung up; None if it lives on."""
+        # It closes its sockets a moment before it is known to be dead.
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(_DYING)
+        return self.fault()
+
     def wait(self, seconds: float) -> None:
         """Waits for a proper end.
 
@@ -85,10 +95,10 @@ class Process:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise BackendError(
-                f"Batsim has not ended {seconds:g} s after the end of the simulation{self._last_words()}"
+                f"{self._name} has not ended {seconds:g} s after the end of the simulation{self._last_words()}"
             ) from None
         if self._child.returncode:
-            raise BackendError(f"Batsim {self.fault()}")
+            raise BackendError(f"{self._name} {self.fault()}")
 
     def _last_words(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -196,10 +196,7 @@ class Record:
                     for now, joules, kind, least, watts in self._joules
                 ),
             )
-        try:
-            Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"expected a prefix that can be written to: {error.strerror}", where=prefix) from None
+        make_folder(prefix)
         texts = {"jobs": ",".join(JOB_COLUMNS) + "\n" + "".join([self._job_line(*job) for job in jobs])}
         for name, (header, rows) in files.items():
             text = io.StringIO()
@@ -276,6 +273,18 @@ class Record:
         }
         row = [_six(value) if isinstance(value, float) else value for value in values.values()]
         return tuple(values), [row]
+
+
+def make_folder(prefix: str) -> None:
+    """Makes the folders in the prefix of the files.
+
+    Raises:
+        ConfigError: They cannot be made.
+    """
+    try:
+        Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"expected a prefix that can be written to: {error.strerror}", where=prefix) from None
 
 
 def _stretch(wait: float, execution: float) -> float:

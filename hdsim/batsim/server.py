@@ -46,6 +46,7 @@ from hdsim.state import FinalState
 from hdsim.workload import COLUMNS, Workload, is_json, load_workload
 
 if TYPE_CHECKING:
+    from hdsim.batsim.process import Process
     from hdsim.contention import Contention
     from hdsim.network import Network
     from hdsim.platform import Platform
@@ -696,6 +697,7 @@ class SchedulerSocket:
 
     Attributes:
         waited: s of real time spent on waiting for replies.
+        process: The scheduler, if hdsim has started it.
 
     Args:
         endpoint: Where the scheduler has bound its REP socket, or will.
@@ -707,6 +709,7 @@ class SchedulerSocket:
 
     def __init__(self, endpoint: str, timeout: float) -> None:
         self.waited = 0.0
+        self.process: Process | None = None
         self._endpoint, self._timeout = endpoint, timeout
         self._line: Line | None = None
         try:
@@ -731,7 +734,7 @@ class SchedulerSocket:
         begin = time.perf_counter()
         try:
             if self._line is None:
-                self._line = connect(self._endpoint, self._timeout)
+                self._line = connect(self._endpoint, self._timeout, self._look_after)
             self._line.send(message.encode("utf-8", "replace"))
             reply = self._line.receive()
         except TimeoutError:
@@ -740,8 +743,10 @@ class SchedulerSocket:
                 f"the last message to it was {message[:120]}"
             ) from None
         except ConnectionError:
+            dead = self.process.last_fault() if self.process else None
             raise HungUp(
-                f"{SCHEDULER} has hung up; the last message to it was {message[:120]}", where=self._endpoint
+                f"{SCHEDULER} {dead or 'has hung up'}; the last message to it was {message[:120]}",
+                where=self._endpoint,
             ) from None
         except OSError as error:
             raise self._no_endpoint(error) from None
@@ -749,6 +754,11 @@ class SchedulerSocket:
             raise self._fault(f"has sent a reply of {len(reply)} frames, expected one")
         self.waited += time.perf_counter() - begin
         return reply[0]
+
+    def _look_after(self) -> None:
+        dead = self.process.fault() if self.process else None
+        if dead:
+            raise self._fault(dead)
 
     def _fault(self, what: str) -> BackendError:
         return BackendError(f"{SCHEDULER} {what}", where=self._endpoint)

@@ -15,6 +15,7 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -253,12 +254,13 @@ class Listener:
                 self._path.unlink()
 
 
-def connect(endpoint: str, timeout: float) -> Line:
+def connect(endpoint: str, timeout: float, meanwhile: Callable[[], object] | None = None) -> Line:
     """A REQ socket that is connected to a peer, which may come later.
 
     Args:
         endpoint: ``tcp://HOST:PORT`` or ``ipc://PATH``.
         timeout: s to wait for it, and then for every part of a message.
+        meanwhile: Called while there is nobody; what it raises ends the wait.
 
     Raises:
         ValueError: It is no endpoint.
@@ -282,6 +284,8 @@ def connect(endpoint: str, timeout: float) -> Line:
             # Not there yet, or about to go.
             pass
         other.close()
+        if meanwhile:
+            meanwhile()
         time.sleep(min(_RETRY, left))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -37,6 +40,8 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--batsim-energy", is_flag=True, help="With -E: count energy as SimGrid does, with its error.")
 @click.option("--one-event-per-message", is_flag=True, help="Never send two events at once.")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds each reply may take.")
+@click.option("--sched-cmd", help="Command that starts the scheduler, whose output goes to PREFIX_sched.log.")
+@click.option("--one-core", is_flag=True, help="With --sched-cmd: keep both on one core, as they take turns.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
 def batsim_serve(
     socket_endpoint: str,
@@ -58,20 +63,26 @@ def batsim_serve(
     batsim_energy: bool,
     one_event_per_message: bool,
     timeout: float,
+    sched_cmd: str | None,
+    one_core: bool,
     quiet: bool,
 ) -> None:
     """Simulates a cluster for a scheduler that speaks Batsim's protocol (Batsim 3 and 4, JSON over ZeroMQ).
 
-    Start the scheduler, which binds its socket, and this command, in any order:
+    Start the scheduler, which binds its socket, and this command, in any order; or let this command start it:
 
     \b
     pybatsim easyBackfill &
     hdsim batsim-serve -p gaia -w workload.json -e results/easy
+    hdsim batsim-serve -p gaia -w workload.json -e results/easy --sched-cmd "pybatsim easyBackfill"
     """  # noqa: D301 - click reads the backspace character
     from tqdm import tqdm
 
+    from hdsim.batsim import cores
     from hdsim.batsim.hosts import hosts_of, load_hosts
-    from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_events, read_jobs
+    from hdsim.batsim.process import Process
+    from hdsim.batsim.record import make_folder
+    from hdsim.batsim.server import SCHEDULER, Options, SchedulerSocket, Server, converse, read_events, read_jobs
     from hdsim.platform import load_platform
     from hdsim.replay import make_contention, make_network
     from hdsim.resources import resolve
@@ -86,6 +97,9 @@ def batsim_serve(
         raise click.UsageError("--batsim-energy needs -E")
     if acknowledge_dynamic_jobs and not enable_dynamic_jobs:
         raise click.UsageError("--acknowledge-dynamic-jobs needs --enable-dynamic-jobs")
+    if one_core and sched_cmd is None:
+        raise click.UsageError("--one-core needs --sched-cmd")
+    command = None if sched_cmd is None else _words(sched_cmd)
     if Path(platform).suffix.lower() == ".xml":
         hosts = load_hosts(platform, master=master_host)
     else:
@@ -112,11 +126,35 @@ def batsim_serve(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begin = time.perf_counter()
     bar = tqdm(total=len(server.cluster.workload), unit="job", desc="simulation", delay=0.5, leave=False, disable=quiet)
-    with SchedulerSocket(socket_endpoint, timeout) as line, bar:
+    line = SchedulerSocket(socket_endpoint, timeout)
+    with ExitStack() as stack:
+        if command is not None:
+            make_folder(export)
+            # Inherited by the scheduler.
+            stack.enter_context(cores.one_core(one_core))
+            line.process = stack.enter_context(Process(command, Path(f"{export}_sched.log"), SCHEDULER))
         try:
-            converse(server, line.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))
+            with line, bar:
+                converse(server, line.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))
         finally:
             seconds = time.perf_counter() - begin
             paths = server.record.write(export, scheduling_seconds=line.waited, wall_seconds=seconds)
             if not quiet:
                 click.echo(f"{server.record.summary()}\n{', '.join(map(str, paths))}", err=True)
+        if line.process is not None:
+            line.process.wait(timeout)
+
+
+def _words(command: str) -> list[str]:
+    """A command of a program that exists, cut into words as a shell does.
+
+    Raises:
+        click.UsageError: It is none.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise click.UsageError(f"--sched-cmd: expected a command, got '{command}': {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise click.UsageError(f"--sched-cmd: expected a program on PATH or its path, got '{command}'")
+    return words
