@@ -84,6 +84,7 @@ def main() -> None:
     workload = lublin.generate(arguments.jobs, seed=1, cores=256)
     workload = workload.replaced(runtime=np.maximum(workload.runtime, 1.0), fixed_duration=True)
     for where, energy in ((where, energy) for where in arrangements() for energy in (False, True)):
+        theirs = None
         if not energy and importlib.util.find_spec("batsim"):
             theirs = rounds(partial(pybatsim_milliseconds, workload), arguments.rounds)
             print(
@@ -99,10 +100,11 @@ def main() -> None:
                 return seconds / len(workload) * 1e3
 
             measured = rounds(milliseconds, arguments.rounds)
+            beside = f" ({measured.middle / theirs.middle:.2f} of pybatsim's)" if theirs else ""
             print(
                 f"{where}: {agent:6} {'P-states' if energy else 'delays':8} "
                 f"{messages[0] / len(workload):.2f} messages a job, "
-                f"{min(measured.values):.3f} ms of CPU a job at best, {measured.middle:.3f} in the middle; "
+                f"{min(measured.values):.3f} ms of CPU a job at best, {measured.middle:.3f} in the middle{beside}; "
                 f"limit {LIMIT} ms; {measured}",
                 flush=True,
             )
