@@ -460,16 +460,19 @@ def test_a_replay_finds_mistakes_in_env() -> None:
 
     from hdsim.cli import run
     from hdsim.cli.config import Composer
+    from hdsim.decisions.task import KEYS_OF_EPISODES
     from hdsim.envs.scheduling import SchedulingEnv
 
     composer = Composer()
     for override, message in (
         ("env.typo=3", r"env\.typo: unknown setting of action policy_pair"),
+        ("env.actoin=job", r"env\.actoin: unknown setting .* \(did you mean 'action'\?\)"),
+        ("env.objectiv=makespan", r"env\.objectiv: unknown setting .* \(did you mean 'objective'\?\)"),
         ("env.action=nod", r"env\.action: expected one of .*did you mean 'node'"),
     ):
         with pytest.raises(ConfigError, match=message):
             run.prepare(composer.compose(composer.overrides([override])))
-    assert set(run._KEYS_OF_EPISODES) <= inspect.signature(SchedulingEnv).parameters.keys()
+    assert set(KEYS_OF_EPISODES) <= inspect.signature(SchedulingEnv).parameters.keys()
 
 
 def test_a_classic_policy_has_nothing_to_learn(tmp_path: Path) -> None:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from hdsim.workload import Workload
 
 #: Keys of `env` that say what episodes and rewards are; the others belong to the task.
-_KEYS_OF_EPISODES = (
-    "objective", "reward", "reward_scale", "jobs", "curriculum", "curriculum_episodes", "curriculum_start", "max_steps",
-)  # fmt: skip
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
 # Columns of a sweep's table.
 _SWEEP_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
@@ -174,11 +171,11 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.agent import make_agent
-    from hdsim.decisions import Task
+    from hdsim.decisions.task import KEYS_OF_EPISODES, Task
     from hdsim.replay import make_contention, make_failures, make_network
 
     # A replay takes what is decided and seen from the checkpoint; a mistake in `env` is one all the same.
-    Task(**{key: value for key, value in (config["env"] or {}).items() if key not in _KEYS_OF_EPISODES})
+    Task(**{key: value for key, value in (config["env"] or {}).items() if key not in KEYS_OF_EPISODES})
     platform = read_platform(config)
     agent = make_agent(config["agent"])
     make_contention(config["contention"], platform)

@@ -31,6 +31,10 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "nodes": Nodes,
     "graph": Graph,
 }
+#: Settings of an environment beside those of its task.
+KEYS_OF_EPISODES = (
+    "objective", "reward", "reward_scale", "jobs", "curriculum", "curriculum_episodes", "curriculum_start", "max_steps",
+)  # fmt: skip
 
 
 class Task:
@@ -71,9 +75,11 @@ class Task:
         for key in settings:
             allowed = sorted({*known[0], *known[1]})
             if key not in allowed:
+                others = ("action", "observation", *KEYS_OF_EPISODES)
                 raise ConfigError(
-                    f"unknown setting of action {action} and observation {observation}{nearest(key, allowed)}; "
-                    f"allowed: {', '.join(allowed)}",
+                    f"unknown setting of action {action} and observation {observation}"
+                    f"{nearest(key, [*allowed, *others])}; allowed: {', '.join(allowed)}; beside them in every "
+                    f"environment: {', '.join(others)}",
                     where=f"env.{key}",
                 )
         for key in known[0].keys() & known[1].keys():
