@@ -105,6 +105,9 @@ class Course:
         metric = train["metric"] or METRICS.get(env["objective"])
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
+        evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})
+        agent.begin_training(Task(**task.settings), platform, config["seed"])
+        agent.meet(environments, evaluation)
         return cls(
             config,
             platform,
@@ -114,7 +117,7 @@ class Course:
             [workload[first : first + jobs] for first in test],
             agent,
             environments,
-            Evaluation(platform, metric, options | {"seed": config["seed"]}),
+            evaluation,
             baselines,
             actions,
         )
@@ -161,8 +164,6 @@ class Course:
 
     def _training(self, directory: Path, *, progress: bool) -> Training:
         train, seed = self.config["train"], self.config["seed"]
-        self.agent.begin_training(Task(**self.environments[0].task.settings), self.platform, seed)
-        self.agent.meet(self.environments, self.evaluation)
         schedule = Schedule(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
         return Training(
             self.agent,
