@@ -930,6 +930,27 @@ def test_silence_in_the_middle() -> None:
             channel.receive(None)
 
 
+@pytest.mark.requires("pyzmq")
+def test_a_stranger_who_says_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    import zmq
+
+    monkeypatch.setattr(backend, "_GREETING", 0.2)
+    channel = backend.Channel("tcp://127.0.0.1:*", timeout=600)
+    host, port = channel.endpoint.removeprefix("tcp://").split(":")
+    with (
+        socket.create_connection((host, int(port))),
+        channel,
+        zmq.Context() as context,
+        context.socket(zmq.REQ) as peer,
+    ):
+        peer.linger = 0
+        peer.connect(channel.endpoint)
+        peer.send(b"{}")
+        assert channel.receive(None) == b"{}"
+
+
 def test_batsim_that_does_not_end(tmp_path: Path) -> None:
     with Process(["sleep", "1000"], tmp_path / "log", "Batsim") as process:
         assert process.fault() is None

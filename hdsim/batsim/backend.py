@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 DEFAULT_SOCKET = "tcp://*:28000"
 #: s; a wait is cut into pieces so that signals and the death of the child are noticed.
 _PATIENCE = 0.2
+#: s that who connects may take for each part of a greeting; ZeroMQ sends its own at once, and comes again.
+_GREETING = 5.0
 #: s; times are printed with six decimals and may have been rounded twice.
 _TOLERANCE = 2e-6
 _OUTPUTS = "out"
@@ -163,7 +165,7 @@ class Channel:
         while True:
             try:
                 if self._line is None:
-                    self._line = self._listener.accept(self._patience, self._timeout)
+                    self._line = self._listener.accept(self._patience, min(_GREETING, self._timeout))
                     self._line.wait_at_most(self._patience)
                 frames = self._line.receive()
                 break

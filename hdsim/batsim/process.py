@@ -58,7 +58,7 @@ class Process:
                     preexec_fn=die_with_parent,  # noqa: PLW1509 - makes two system calls, takes no lock
                 )
         except OSError as error:
-            raise BackendError(f"'{command[0]}' cannot be started: {error.strerror}") from None
+            raise BackendError(f"'{command[0]}' cannot be started: {error.strerror}: '{error.filename}'") from None
 
     def __enter__(self) -> Self:
         return self
