@@ -707,6 +707,30 @@ def test_batsim_never_outlives_hdsim(
         assert finished_jobs(directory) > 5
 
 
+ORPHAN = """
+import signal, sys
+from pathlib import Path
+from hdsim.batsim.process import Process
+
+with Process(["sh", "-c", f"echo $$ > {sys.argv[1]}/pid; exec sleep 1000"], Path(sys.argv[1], "log"), "it"):
+    signal.pause()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a process that was killed")
+def test_not_even_a_process_that_never_listens_outlives_hdsim(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", ORPHAN, tmp_path], env=environment)
+    try:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        orphan = int((tmp_path / "pid").read_text())
+        assert alive(orphan)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not alive(orphan))
+
+
 #: s; a program also starts within it, on a machine that has other things to do.
 SILENCE = 10
 

@@ -511,6 +511,44 @@ def test_profiles_that_hdsim_cannot_run(tmp_path: Path, profile: dict[str, Any],
         read_jobs(path, FOUR)
 
 
+@pytest.mark.parametrize(
+    ("job", "complaint"),
+    [
+        ({"gpus": 1}, r"jobs\[1\].*: expected jobs without GPUs, which schedulers for Batsim do not know"),
+        ({"subtime": -3}, r"jobs\[1\].*: expected at least 0 s, got -3"),
+    ],
+)
+def test_jobs_that_no_scheduler_for_batsim_knows(tmp_path: Path, job: dict[str, Any], complaint: str) -> None:
+    path = tmp_path / "jobs.json"
+    jobs = [{"id": n, "subtime": 0, "res": 1, "profile": "p"} for n in range(2)]
+    jobs[1] |= job
+    path.write_text(json.dumps({"nb_res": 4, "jobs": jobs, "profiles": {"p": {"type": "delay", "delay": 1}}}))
+    with pytest.raises(WorkloadError, match=complaint):
+        read_jobs(path, FOUR)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("nothing", "expected JSON"),
+        ("[1, 2]", "expected an object with a 'type' and a 'timestamp' of at least 0 s, got \\[1, 2\\]"),
+        ('{"timestamp": 1}', "expected an object with a 'type'"),
+        ('{"timestamp": 1, "type": 2}', "expected an object with a 'type'"),
+        ('{"timestamp": true, "type": "x"}', "expected an object with a 'type'"),
+        ('{"timestamp": "1", "type": "x"}', "expected an object with a 'type'"),
+        ('{"timestamp": -0.5, "type": "x"}', "expected an object with a 'type'"),
+        ('{"timestamp": Infinity, "type": "x"}', "expected an object with a 'type'"),
+    ],
+)
+def test_lines_that_are_no_external_events(tmp_path: Path, line: str, complaint: str) -> None:
+    path = tmp_path / "events.txt"
+    path.write_text('{"timestamp": 5, "type": "x"}\n\n{"timestamp": 0, "type": "y"}\n')
+    assert [event["type"] for event in read_events(path)] == ["y", "x"]
+    path.write_text(f'{{"timestamp": 5, "type": "x"}}\n\n{line}\n')
+    with pytest.raises(ConfigError, match=rf"events\.txt:3: {complaint}"):
+        read_events(path)
+
+
 # Jobs of several steps, and messages
 
 NESTED = {
@@ -645,6 +683,7 @@ PROGRAMS = {
     **NESTED,
     "unequal": {"type": "parallel", "cpu": [4e9, 2e9, 0], "com": [0] * 9},
     "meeting": {"type": "bsp", "supersteps": 2, "cpu": 4e9, "l": 0.5},
+    "wait": {"type": "delay", "delay": 2},
 }
 
 
@@ -667,6 +706,13 @@ PROGRAMS = {
         ("meeting", 2, None, 3.0, 2 * 3 * 60 + 3 * 10),
         # 0.5 s before the end of the second computation, which then takes 1 s.
         ("meeting", 2, (2.0, "1"), 3.5, 3.5 * 60 + 2 * 60 + 1.5 * 30 + 3.5 * 10),
+        # Jobs of one step: both hosts compute; one at half its speed, the other half the time; so from the middle on.
+        ("work", 2, None, 1.0, 2 * 60 + 10),
+        ("work", 2, (0.0, "1"), 2.0, 2 * (30 + (20 + 0.5 * 40) + 10)),
+        ("work", 2, (0.5, "0"), 1.5, 0.5 * 2 * 60 + 1 * (30 + 40) + 1.5 * 10),
+        # They only last.
+        ("wait", 2, None, 2.0, 3 * 2 * 10),
+        ("wait", 2, (0.5, "0"), 2.0, 0.5 * 10 + 1.5 * 5 + 2 * 2 * 10),
     ],
 )
 @pytest.mark.parametrize("registered", [False, True])
