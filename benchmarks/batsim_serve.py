@@ -4,7 +4,7 @@ Jobs of delay profiles on 256 hosts, served first come, first served; figures ar
 include its sockets. Once wherever the system puts the two processes, once with both on one core. Batsim 4.2.1 handles
 about 2,500 to 3,300 jobs/s of its own CPU time on such a load.
 
-    python benchmarks/batsim_serve.py [--jobs 20000] [--rounds 5]
+    python benchmarks/batsim_serve.py [--jobs 20000] [--rounds 5] [--tcp]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import socket
 import tempfile
 import time
 from collections import deque
@@ -34,14 +35,14 @@ def schedule(endpoint: str) -> None:
     """A scheduler without any library: first come, first served on a stack of idle hosts."""
     import zmq
 
-    socket = zmq.Context.instance().socket(zmq.REP)
-    socket.bind(endpoint)
+    line = zmq.Context.instance().socket(zmq.REP)
+    line.bind(endpoint)
     idle = list(range(HOSTS))
     queue: deque[tuple[str, int]] = deque()
     held: dict[str, list[int]] = {}
     running = True
     while running:
-        message = json.loads(socket.recv())
+        message = json.loads(line.recv())
         now, events = message["now"], []
         for event in message["events"]:
             data = event["data"]
@@ -55,7 +56,7 @@ def schedule(endpoint: str) -> None:
             held[job_id], idle = idle[-size:], idle[:-size]
             alloc = " ".join(map(str, held[job_id]))
             events.append({"timestamp": now, "type": "EXECUTE_JOB", "data": {"job_id": job_id, "alloc": alloc}})
-        socket.send(json.dumps({"now": now, "events": events}).encode())
+        line.send(json.dumps({"now": now, "events": events}).encode())
 
 
 def workload(jobs: int) -> dict:
@@ -75,13 +76,20 @@ def workload(jobs: int) -> dict:
     }
 
 
-def measure(jobs: int, options: Options, folder: Path) -> float:
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def measure(jobs: int, options: Options, folder: Path, *, tcp: bool) -> float:
     """Jobs per second of this process's CPU time from the first message to the last."""
     path = folder / "workload.json"
     path.write_text(json.dumps(workload(jobs)))
     hosts = hosts_of(Platform.homogeneous(HOSTS, 1))
     server = Server(hosts, [read_jobs(path, hosts.platform)], options)
-    endpoint = f"ipc://{folder}/scheduler"
+    endpoint = f"tcp://127.0.0.1:{free_port()}" if tcp else f"ipc://{folder}/scheduler"
     peer = multiprocessing.get_context("spawn").Process(target=schedule, args=(endpoint,))
     peer.start()
     try:
@@ -101,11 +109,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tcp", action="store_true", help="talk through a port instead of a socket file")
     arguments = parser.parse_args()
     for where in arrangements():
         for name, options in {"batsim-serve": Options(), "batsim-serve -E": Options(energy=True)}.items():
             with tempfile.TemporaryDirectory() as folder:
-                measured = rounds(partial(measure, arguments.jobs, options, Path(folder)), arguments.rounds)
+                work = partial(measure, arguments.jobs, options, Path(folder), tcp=arguments.tcp)
+                measured = rounds(work, arguments.rounds)
             best, middle = max(measured.values), measured.middle
             print(
                 f"{where}: {name:16} {best:7,.0f} jobs/s at best, {middle:7,.0f} in the middle; limit {LIMIT:,}; "
