@@ -24,6 +24,14 @@ LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 # What the blocks of a page need besides hdsim itself, by the names of the marker `requires`.
 NEEDS = re.compile(r"^<!-- tests need (\S+) -->$", re.MULTILINE)
 
+#: What an interpreter runs first that is to find no torch.
+WITHOUT_TORCH = """
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name == "torch" else find(name, *rest)
+"""
+
 
 @pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -47,6 +55,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     for folder in ("platforms", "workloads", "agents"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
+    if "torch" not in NEEDS.findall(page.read_text()):
+        # A page that needs it without saying so would fail where it is missing only.
+        (tmp_path / "without").mkdir()
+        (tmp_path / "without" / "sitecustomize.py").write_text(WITHOUT_TORCH)
+        environment["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'without'}"
     for language, block in BLOCK.findall(page.read_text()):
         command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [sys.executable, "-c", block]
         done = subprocess.run(
