@@ -13,7 +13,6 @@ import argparse
 import importlib.util
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from yardstick import arrangements, rounds
+from yardstick import arrangements, free_port, rounds
 
 import hdsim
 from hdsim.batsim.backend import Settings, run
@@ -55,11 +54,9 @@ def measure(workload: hdsim.Workload, agent: str, *, energy: bool) -> tuple[floa
 
 def pybatsim_seconds(workload: hdsim.Workload) -> float:
     """CPU time of a process of pybatsim in s, from its start to its end."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    with tempfile.TemporaryDirectory() as folder:
         write_batsim(workload, Path(folder, "jobs.json"))
-        probe.bind(("127.0.0.1", 0))
-        endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        probe.close()
+        endpoint = f"tcp://127.0.0.1:{free_port()}"
         options = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         launcher = [sys.executable, "-m", "batsim.cmds.launcher", str(SCHEDULER), "-s", endpoint]
         scheduler = subprocess.Popen([*launcher, "-v", "warning", "-t", "600000"], **options)  # type: ignore[call-overload]

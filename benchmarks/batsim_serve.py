@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import socket
 import tempfile
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from yardstick import arrangements, rounds
+from yardstick import arrangements, free_port, rounds
 
 from hdsim import Platform
 from hdsim.batsim.hosts import hosts_of
@@ -74,13 +73,6 @@ def workload(jobs: int) -> dict:
         ],
         "profiles": {f"d{delay}": {"type": "delay", "delay": delay} for delay in set(delays.tolist())},
     }
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def measure(jobs: int, options: Options, folder: Path, *, tcp: bool) -> float:

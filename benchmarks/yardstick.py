@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,10 +27,10 @@ def loop_seconds() -> float:
 def _echo(endpoint: str) -> None:
     import zmq
 
-    socket = zmq.Context.instance().socket(zmq.REP)
-    socket.bind(endpoint)
-    while message := socket.recv():
-        socket.send(message)
+    line = zmq.Context.instance().socket(zmq.REP)
+    line.bind(endpoint)
+    while message := line.recv():
+        line.send(message)
 
 
 def round_trip_seconds(*, libzmq: bool, messages: int = 3000) -> float:
@@ -43,22 +44,22 @@ def round_trip_seconds(*, libzmq: bool, messages: int = 3000) -> float:
         endpoint = f"ipc://{folder}/echo"
         peer = multiprocessing.get_context("spawn").Process(target=_echo, args=(endpoint,))
         peer.start()
-        socket = context.socket(zmq.REQ) if libzmq else connect(endpoint, 60)
-        receive = socket.recv if libzmq else socket.receive
+        line = context.socket(zmq.REQ) if libzmq else connect(endpoint, 60)
+        receive = line.recv if libzmq else line.receive
         try:
             if libzmq:
-                socket.connect(endpoint)
+                line.connect(endpoint)
             text = b"x" * 200
-            socket.send(text)
+            line.send(text)
             receive()
             begin = time.process_time()
             for _ in range(messages):
-                socket.send(text)
+                line.send(text)
                 receive()
             seconds = time.process_time() - begin
-            socket.send(b"")
+            line.send(b"")
         finally:
-            socket.close()
+            line.close()
             peer.join(10)
             peer.kill()
     return seconds / messages
@@ -77,6 +78,13 @@ def _named(where: str) -> str:
     theirs, ours = (f"{round_trip_seconds(libzmq=libzmq) * 1e3:.3f} ms" for libzmq in (True, False))
     print(f"{where}: a message and its reply cost {theirs} of CPU in libzmq, {ours} in hdsim's sockets", flush=True)
     return where
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Measured(NamedTuple):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hdsim.results import Result
     from hdsim.workload import Workload
 
-#: Keys of `env` that say what episodes and rewards are; the others belong to the task.
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
 # Columns of a sweep's table.
 _SWEEP_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")

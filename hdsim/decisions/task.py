@@ -31,7 +31,7 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "nodes": Nodes,
     "graph": Graph,
 }
-#: Settings of an environment beside those of its task.
+#: Settings of an environment that say what episodes and rewards are; the others belong to the task.
 KEYS_OF_EPISODES = (
     "objective", "reward", "reward_scale", "jobs", "curriculum", "curriculum_episodes", "curriculum_start", "max_steps",
 )  # fmt: skip
