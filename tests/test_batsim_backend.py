@@ -843,7 +843,7 @@ def test_cores_of_hdsim_and_its_batsim(
         monkeypatch.setitem(sys.modules, "torch", sys)
     before = os.sched_getaffinity(0)
     seen = tmp_path / "cores"
-    chosen = backend.Settings(executable=str(serve(before=f"nproc > {seen}")), one_core=wanted)
+    chosen = backend.Settings(executable=str(serve(before=f"unset OMP_NUM_THREADS; nproc > {seen}")), one_core=wanted)
     result, _ = backend.run(platform, made_up(5), "fcfs", tmp_path, chosen)
     assert (result.state == FinalState.COMPLETED_SUCCESSFULLY).all()
     assert int(seen.read_text()) == (1 if alone else len(before))
