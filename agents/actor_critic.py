@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, draw, mapped, number, stacked, whole, widths
-from hdsim.training.networks import by_rows, masked_log_softmax, scorer, valuer
+from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, mapped, number, stacked, whole, widths
+from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer, valuer
 
 
 @dataclass(eq=False, kw_only=True)

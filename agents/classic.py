@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hdsim.agent import Agent
-from hdsim.cores import CORE_POLICIES
+from hdsim.cluster.cores import CORE_POLICIES
 from hdsim.errors import ConfigError, nearest
-from hdsim.policies.backfill import BACKFILLS, make_backfill
-from hdsim.policies.orders import job_order
-from hdsim.policies.queue import make_queue
+from hdsim.scheduling.agent import Agent
+from hdsim.scheduling.backfill import BACKFILLS, make_backfill
+from hdsim.scheduling.orders import job_order
+from hdsim.scheduling.queue import make_queue
 
 if TYPE_CHECKING:
-    from hdsim.state import Cluster
+    from hdsim.cluster.state import Cluster
 
 
 class ClassicAgent(Agent):
     """A policy pair, with or without backfilling.
 
     Args:
-        job_policy: Order of the queue (see :mod:`hdsim.policies.orders`), or ``void``, which starts nothing.
-        core_policy: Which idle cores a job gets (see :mod:`hdsim.cores`).
+        job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), or ``void``, which starts nothing.
+        core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.cores`).
         backfill: ``none``, ``easy``, ``conservative`` or ``rlscheduler``.
         backfill_order: Order in which candidates are tried; the job policy's own by default.
         commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).

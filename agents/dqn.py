@@ -19,10 +19,10 @@ from torch import nn
 
 from hdsim.decisions.node import PlaceJob
 from hdsim.errors import ConfigError
-from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, whole, widths
-from hdsim.training.buffer import ReplayBuffer
-from hdsim.training.demonstrations import Demonstrations
-from hdsim.training.networks import by_rows, scorer
+from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, number, whole, widths
+from hdsim.learning.training.buffer import ReplayBuffer
+from hdsim.learning.training.demonstrations import Demonstrations
+from hdsim.learning.training.networks import by_rows, scorer
 
 
 @dataclass(eq=False, kw_only=True)

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, number, whole, widths
-from hdsim.replay import Interrupted
-from hdsim.training.evaluation import HIGHER_IS_BETTER
-from hdsim.training.networks import by_rows, scorer, without_torch
+from hdsim.learning.agent import LearningAgent, Shapes, Transitions, number, whole, widths
+from hdsim.learning.training.evaluation import HIGHER_IS_BETTER
+from hdsim.learning.training.networks import by_rows, scorer, without_torch
+from hdsim.simulation.replay import Interrupted
 
 Floats = NDArray[np.float64]
 #: Metrics below count as this much: a mean wait may be 0.

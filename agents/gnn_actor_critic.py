@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.actor_critic import ActorCriticAgent
-from hdsim.learning import Shapes, whole, widths
-from hdsim.training.graphs import OnGraphs, graph_scorer, graph_valuer
+from hdsim.learning.agent import Shapes, whole, widths
+from hdsim.learning.training.graphs import OnGraphs, graph_scorer, graph_valuer
 
 
 @dataclass(eq=False, kw_only=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.dqn import DQNAgent
-from hdsim.learning import Shapes, widths
-from hdsim.training.graphs import OnGraphs, graph_scorer
+from hdsim.learning.agent import Shapes, widths
+from hdsim.learning.training.graphs import OnGraphs, graph_scorer
 
 
 @dataclass(eq=False, kw_only=True)

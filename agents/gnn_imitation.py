@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.imitation import ImitationAgent
-from hdsim.learning import Shapes, whole, widths
-from hdsim.training.graphs import OnGraphs, graph_scorer
+from hdsim.learning.agent import Shapes, whole, widths
+from hdsim.learning.training.graphs import OnGraphs, graph_scorer
 
 
 @dataclass(eq=False, kw_only=True)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, number, whole, widths
-from hdsim.training.buffer import ReplayBuffer
-from hdsim.training.demonstrations import Demonstrations
-from hdsim.training.networks import by_rows, masked_log_softmax, scorer
+from hdsim.learning.agent import LearningAgent, Shapes, Transitions, number, whole, widths
+from hdsim.learning.training.buffer import ReplayBuffer
+from hdsim.learning.training.demonstrations import Demonstrations
+from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer
 
 
 @dataclass(eq=False, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, draw
+from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw
 
 
 @dataclass(eq=False, kw_only=True)

@@ -10,8 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning import LearningAgent, Shapes, Transitions, concatenated, draw, number, row, stacked, whole, widths
-from hdsim.training.networks import by_rows, masked_log_softmax, scorer
+from hdsim.learning.agent import (
+    LearningAgent,
+    Shapes,
+    Transitions,
+    concatenated,
+    draw,
+    number,
+    row,
+    stacked,
+    whole,
+    widths,
+)
+from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer
 
 
 @dataclass(eq=False, kw_only=True)

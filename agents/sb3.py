@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.learning import LearningAgent, Shapes, Transitions, draw, number, whole
+from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, number, whole
 
 #: Algorithms and the packages they are in.
 ALGORITHMS = {

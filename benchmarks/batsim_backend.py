@@ -23,9 +23,9 @@ import numpy as np
 from yardstick import arrangements, free_port, rounds
 
 import hdsim
-from hdsim.batsim.backend import Settings, run
-from hdsim.generators import lublin
-from hdsim.readers.batsim import write_batsim
+from hdsim.backends.batsim.backend import Settings, run
+from hdsim.workload.batsim_json import write_batsim
+from hdsim.workload.generators import lublin
 
 #: ms of CPU time a job that the scheduler's side may cost.
 LIMIT = 0.15

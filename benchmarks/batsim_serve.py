@@ -22,8 +22,8 @@ import numpy as np
 from yardstick import arrangements, free_port, rounds
 
 from hdsim import Platform
-from hdsim.batsim.hosts import hosts_of
-from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
+from hdsim.backends.batsim.hosts import hosts_of
+from hdsim.backends.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
 
 HOSTS = 256
 #: jobs/s of its own CPU time that the server is to handle.

@@ -16,8 +16,8 @@ import numpy as np
 import simpy
 
 import hdsim
-from hdsim.generators.bsp import with_supersteps
-from hdsim.resources import resolve
+from hdsim.util.resources import resolve
+from hdsim.workload.generators.bsp import with_supersteps
 
 JOBS, SUPERSTEPS = 1000, 20
 #: Cores of the jobs: whole nodes of gaia, which has 12 cores in most; or anything, so that jobs share processors.
@@ -93,7 +93,7 @@ def replay_seconds(running: int, supersteps: int) -> float:
         }
         for job in range(running)
     }
-    compiler = hdsim.programs.Compiler(profiles, platform.reference_gflops, "benchmark")
+    compiler = hdsim.workload.programs.Compiler(profiles, platform.reference_gflops, "benchmark")
     programs = np.empty(running, object)
     programs[:] = [compiler.program(f"p{job}", 4) for job in range(running)]
     workload = hdsim.Workload.from_columns(
@@ -109,7 +109,7 @@ def replay_seconds(running: int, supersteps: int) -> float:
     places = [[8 * (job // 2) + 2 * (job % 2) + offset for offset in (0, 1, 4, 5)] for job in range(running)]
 
     class Pairs(hdsim.Agent):
-        def decide(self, cluster: hdsim.state.Cluster) -> None:
+        def decide(self, cluster: hdsim.cluster.state.Cluster) -> None:
             for job in list(cluster.queue):
                 cluster.start_on(job, places[job])
 

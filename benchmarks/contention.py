@@ -14,9 +14,9 @@ import time
 import numpy as np
 
 import hdsim
-from hdsim.cores import Placement
-from hdsim.progress import make_progress
-from hdsim.replay import make_contention
+from hdsim.cluster.cores import Placement
+from hdsim.simulation.progress import make_progress
+from hdsim.simulation.replay import make_contention
 
 CORES = 8  # of a processor
 DEMAND = 8.0  # GB/s of a core, the most of those that are drawn

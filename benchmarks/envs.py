@@ -22,7 +22,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 import hdsim
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SchedulingVectorEnv
-from hdsim.generators.lublin import generate
+from hdsim.workload.generators.lublin import generate
 
 PIECE = 10
 CASES: dict[str, dict[str, Any]] = {

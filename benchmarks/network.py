@@ -15,9 +15,9 @@ import numpy as np
 
 from hdsim.network.fluid import Fluid, Phase
 from hdsim.network.maxmin import MaxMin
-from hdsim.patterns import Messages, make_pattern
-from hdsim.platform import Platform, load_platform
-from hdsim.resources import resolve
+from hdsim.platform.model import Platform, load_platform
+from hdsim.util.resources import resolve
+from hdsim.workload.patterns import Messages, make_pattern
 
 MB = 1e6
 

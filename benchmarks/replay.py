@@ -18,8 +18,8 @@ import numpy as np
 from bare_loops import bare_easy, bare_fcfs, columns
 
 import hdsim
-from hdsim.generators import lublin
-from hdsim.resources import resolve
+from hdsim.util.resources import resolve
+from hdsim.workload.generators import lublin
 
 MACHINE = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
 

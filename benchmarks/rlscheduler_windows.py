@@ -17,9 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 
 import hdsim
-from hdsim.agent import Agent, make_agent
-from hdsim.generators.lublin import generate
-from hdsim.resources import folder
+from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.util.resources import folder
+from hdsim.workload.generators.lublin import generate
 
 PUBLISHED = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)
 LENGTH = 1024

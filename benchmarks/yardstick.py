@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import NamedTuple
 
-from hdsim.batsim.cores import one_core
-from hdsim.batsim.zmtp import connect
+from hdsim.backends.batsim.cores import one_core
+from hdsim.backends.batsim.zmtp import connect
 
 
 def loop_seconds() -> float:

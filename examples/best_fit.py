@@ -4,7 +4,7 @@ hdsim run agent.path=examples/best_fit.py agent.patience=3600 workload.jobs=500
 """
 
 import hdsim
-from hdsim.state import Cluster
+from hdsim.cluster.state import Cluster
 
 
 class BestFit(hdsim.Agent):

@@ -4,7 +4,7 @@ python examples/energy_of_pairs.py
 """
 
 import hdsim
-from hdsim.resources import resolve
+from hdsim.util.resources import resolve
 
 
 def main() -> None:

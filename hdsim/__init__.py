@@ -7,26 +7,26 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from hdsim.agent import Agent
-    from hdsim.platform import Platform, load_platform
-    from hdsim.replay import simulate
-    from hdsim.results import Result
-    from hdsim.workload import Workload, load_workload
+from hdsim.util.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform, load_platform
+    from hdsim.results.result import Result
+    from hdsim.scheduling.agent import Agent
+    from hdsim.simulation.replay import simulate
+    from hdsim.workload.model import Workload, load_workload
 
 _HOME = {
-    "Agent": "hdsim.agent",
-    "Platform": "hdsim.platform",
-    "load_platform": "hdsim.platform",
-    "simulate": "hdsim.replay",
-    "Result": "hdsim.results",
-    "Workload": "hdsim.workload",
-    "load_workload": "hdsim.workload",
+    "Agent": "hdsim.scheduling.agent",
+    "Platform": "hdsim.platform.model",
+    "load_platform": "hdsim.platform.model",
+    "simulate": "hdsim.simulation.replay",
+    "Result": "hdsim.results.result",
+    "Workload": "hdsim.workload.model",
+    "load_workload": "hdsim.workload.model",
 }
 
-__all__ = ["Agent", "Platform", "Result", "Workload", "load_platform", "load_workload", "simulate"]
+__all__ = ["Agent", "Platform", "Result", "Workload", "__version__", "load_platform", "load_workload", "simulate"]
 
 
 def _register_environment() -> None:

@@ -62,7 +62,7 @@ class BackendError(HdsimError):
     """An external system (Batsim, Kubernetes) failed or went silent.
 
     Attributes:
-        result: The replay until then (a :class:`hdsim.results.Result`), if there was one.
+        result: The replay until then (a :class:`hdsim.results.result.Result`), if there was one.
     """
 
     result: Any = None

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.intervals import parse_interval_sets
-from hdsim.units import DURATION_UNITS, parse_duration
+from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.units import DURATION_UNITS, parse_duration
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
+    from hdsim.platform.model import Platform
 
 #: What becomes of the work of a job whose node fails.
 RECOVERIES = ("resubmit", "checkpoint")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from hdsim.training.course import Course
+    from hdsim.learning.training.course import Course
 
 
 def make_course(*overrides: str) -> Course:
@@ -36,7 +36,7 @@ def train_whole_and_cut(
     Returns:
         The two run directories and the course that was resumed.
     """
-    from hdsim.training.loop import Training
+    from hdsim.learning.training.loop import Training
 
     whole, cut = directory / "whole", directory / "cut"
     train(whole, *overrides)

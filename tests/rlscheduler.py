@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.policies.orders import order
-from hdsim.workload import Workload
+from hdsim.scheduling.orders import order
+from hdsim.workload.model import Workload
 
 #: First job and length of the ten windows that the published evaluation draws from `lublin_256.swf`.
 WINDOWS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)

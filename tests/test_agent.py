@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import hdsim
-from hdsim.agent import make_agent, parse_name
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
+from hdsim.scheduling.agent import make_agent, parse_name
 
 OWN = """
 import hdsim
@@ -100,7 +100,7 @@ def test_installed_package(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-agents\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[hdsim.agents]\ntheirs = their_agents:Mine\n")
-    code = "from hdsim.agent import make_agent; print(type(make_agent('theirs')).__module__)"
+    code = "from hdsim.scheduling.agent import make_agent; print(type(make_agent('theirs')).__module__)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

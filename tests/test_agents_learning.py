@@ -15,11 +15,11 @@ import yaml
 from courses import make_course
 
 from hdsim.errors import ConfigError
-from hdsim.resources import folder
+from hdsim.util.resources import folder
 
 if TYPE_CHECKING:
-    from hdsim.learning import LearningAgent
-    from hdsim.training.course import Course
+    from hdsim.learning.agent import LearningAgent
+    from hdsim.learning.training.course import Course
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -110,7 +110,7 @@ def test_every_learner_is_tried_on_both() -> None:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
-    from hdsim.agent import make_agent
+    from hdsim.scheduling.agent import make_agent
 
     option = yaml.safe_load((folder("conf") / "agent" / f"{name}.yaml").read_text())
     agent: Any = make_agent(option)
@@ -149,8 +149,8 @@ def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
 def test_a_network_without_torch_chooses_the_same(shape: tuple[int, ...], actions: int) -> None:
     import torch
 
-    from hdsim.learning import Shapes
-    from hdsim.training.networks import scorer, without_torch
+    from hdsim.learning.agent import Shapes
+    from hdsim.learning.training.networks import scorer, without_torch
 
     network = scorer(Shapes(shape, actions), (16,), (16, 8), gain=1.0)
     best = without_torch(network)

@@ -10,9 +10,9 @@ import yaml
 from test_batsim_backend import assert_equal, made_up, replayed
 
 import hdsim
-from hdsim.agent import make_agent
 from hdsim.decisions import Task
-from hdsim.resources import folder, resolve
+from hdsim.scheduling.agent import make_agent
+from hdsim.util.resources import folder, resolve
 
 pytestmark = pytest.mark.requires("torch", "stable-baselines3")
 

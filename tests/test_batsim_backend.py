@@ -22,22 +22,22 @@ from hypothesis import strategies as st
 from spoiling import spoilt
 
 import hdsim
-from hdsim.agent import make_agent
-from hdsim.batsim import backend
-from hdsim.batsim.cores import one_core
-from hdsim.batsim.hosts import load_hosts
-from hdsim.batsim.process import Process
-from hdsim.batsim.pstates import PStates
-from hdsim.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
-from hdsim.batsim.translation import Translation, host_order
-from hdsim.cores import CORE_POLICIES
+from hdsim.backends.batsim import backend
+from hdsim.backends.batsim.cores import one_core
+from hdsim.backends.batsim.hosts import load_hosts
+from hdsim.backends.batsim.process import Process
+from hdsim.backends.batsim.pstates import PStates
+from hdsim.backends.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
+from hdsim.backends.batsim.translation import Translation, host_order
+from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError
-from hdsim.generators import lublin
-from hdsim.readers.batsim import read_batsim
-from hdsim.replay import ReplayBar, replay, set_stage
-from hdsim.resources import resolve
-from hdsim.results import Result
-from hdsim.state import Cluster, FinalState
+from hdsim.results.result import Result
+from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.replay import ReplayBar, replay, set_stage
+from hdsim.util.resources import resolve
+from hdsim.workload.batsim_json import read_batsim
+from hdsim.workload.generators import lublin
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB_POLICIES = ("random", "first", "shortest", "smallest", "low_mem", "low_mem_bw")
@@ -710,7 +710,7 @@ def test_batsim_never_outlives_hdsim(
 ORPHAN = """
 import signal, sys
 from pathlib import Path
-from hdsim.batsim.process import Process
+from hdsim.backends.batsim.process import Process
 
 with Process(["sh", "-c", f"echo $$ > {sys.argv[1]}/pid; exec sleep 1000"], Path(sys.argv[1], "log"), "it"):
     signal.pause()

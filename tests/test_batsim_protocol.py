@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from procset import ProcSet
 
-from hdsim.batsim.protocol import (
+from hdsim.backends.batsim.protocol import (
     FROM_BATSIM,
     FROM_SCHEDULER,
     Event,

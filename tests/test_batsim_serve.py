@@ -30,18 +30,18 @@ from hypothesis import strategies as st
 from spoiling import spoilt
 
 import hdsim
-from hdsim.batsim.hosts import hosts_of, load_hosts, read_xml
-from hdsim.batsim.protocol import FROM_BATSIM, format_hosts, parse_hosts, parse_message
-from hdsim.batsim.record import JobRow, Outcome
-from hdsim.batsim.server import JobFile, Options, Server, converse, read_events, read_jobs
-from hdsim.batsim.zmtp import Listener
+from hdsim.backends.batsim.hosts import hosts_of, load_hosts, read_xml
+from hdsim.backends.batsim.protocol import FROM_BATSIM, format_hosts, parse_hosts, parse_message
+from hdsim.backends.batsim.record import JobRow, Outcome
+from hdsim.backends.batsim.server import JobFile, Options, Server, converse, read_events, read_jobs
+from hdsim.backends.batsim.zmtp import Listener
+from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
-from hdsim.generators import lublin
-from hdsim.readers.batsim import jobs_of, write_batsim
-from hdsim.replay import make_contention, make_network
-from hdsim.simgrid import to_xml
-from hdsim.state import FinalState
-from hdsim.workload import COLUMNS
+from hdsim.platform.simgrid import to_xml
+from hdsim.simulation.replay import make_contention, make_network
+from hdsim.workload.batsim_json import jobs_of, write_batsim
+from hdsim.workload.generators import lublin
+from hdsim.workload.model import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEDULERS = Path(__file__).resolve().parent / "batsim_schedulers"
@@ -384,7 +384,7 @@ def finished(server: Server) -> list[tuple[JobRow, Outcome]]:
 
 def replayed(platform: hdsim.Platform, result: Any, contention: str, options: Options | None = None) -> Server:
     """Has a scheduler start the jobs of a replay when and where they started there."""
-    from hdsim.readers.batsim import to_batsim
+    from hdsim.workload.batsim_json import to_batsim
 
     content = to_batsim(result.workload, platform)
     file = JobFile("jobs.json", content, jobs_of(content, "jobs.json", platform.reference_gflops))
@@ -1247,7 +1247,7 @@ def test_a_scheduler_that_ends_without_a_reply(tmp_path: Path, before: bytes, co
 REJECTER = '''
 """Rejects all jobs at the endpoint given, does something odd when a text comes, then leaves."""
 import json, os, sys, time
-from hdsim.batsim.zmtp import Listener
+from hdsim.backends.batsim.zmtp import Listener
 
 endpoint, text, odd = sys.argv[1:]
 print("cores:", len(os.sched_getaffinity(0)), flush=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdsim.batsim.zmtp import Line, Listener, check_endpoint, connect
+from hdsim.backends.batsim.zmtp import Line, Listener, check_endpoint, connect
 from hdsim.errors import BackendError
 
 SECONDS = 20

@@ -15,8 +15,8 @@ from test_execution import CONTENTION, make_workload, random_platform, random_wo
 
 from hdsim import Agent, Platform, Workload, simulate
 from hdsim.network.fluid import Fluid
-from hdsim.patterns import PATTERNS, make_pattern
-from hdsim.results import Result
+from hdsim.results.result import Result
+from hdsim.workload.patterns import PATTERNS, make_pattern
 
 
 class Placer(Agent):

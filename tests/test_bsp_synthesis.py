@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import hdsim
 from hdsim.errors import ConfigError
-from hdsim.generators import lublin
-from hdsim.generators.bsp import with_supersteps
-from hdsim.patterns import PATTERNS
-from hdsim.platform import Platform
-from hdsim.readers.batsim import write_batsim
-from hdsim.workload import Workload, load_workload
+from hdsim.platform.model import Platform
+from hdsim.workload.batsim_json import write_batsim
+from hdsim.workload.generators import lublin
+from hdsim.workload.generators.bsp import with_supersteps
+from hdsim.workload.model import Workload, load_workload
+from hdsim.workload.patterns import PATTERNS
 
 PLATFORM = Platform.homogeneous(nodes=8, cores_per_node=1, bandwidth="2GBps", latency="0us")
 KEPT = ("submission_time", "requested_cores", "requested_time", "walltime", "memory", "memory_bandwidth", "job_id")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hdsim.agent import make_agent
 from hdsim.cli.config import RULES, Composer, Rule, run_name
 from hdsim.errors import ConfigError
-from hdsim.replay import make_contention, make_failures
-from hdsim.resources import bundled, folder, resolve
+from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.replay import make_contention, make_failures
+from hdsim.util.resources import bundled, folder, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 

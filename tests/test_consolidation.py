@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import hdsim as package
-from hdsim import rundir, series
 from hdsim.errors import ConfigError
 from hdsim.report import panels
 from hdsim.report.charts import Lines
 from hdsim.report.figures import write_schedules
-from hdsim.resources import resolve
-from hdsim.rundir import RunDirectory
+from hdsim.results import rundir, series
+from hdsim.results.rundir import RunDirectory
+from hdsim.util.resources import resolve
 
 NEW_PANELS = {"contention", "communication", "slowdown_factor", "slowdown_factor_by_size", "barriers"}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim.cores import _SOME, CORE_POLICIES, Demands, NodeCores, OrderedCores, Placement
+from hdsim.cluster.cores import _SOME, CORE_POLICIES, Demands, NodeCores, OrderedCores, Placement
 from hdsim.errors import DecisionError
 
 #: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
@@ -119,7 +119,7 @@ def on_fewest_nodes(platform, memory_of_job, held, n):
     data=st.data(),
 )
 def test_bulk_picks_equal_the_rule(nodes, demands, policy, some, data):
-    with mock.patch("hdsim.cores._SOME", some):
+    with mock.patch("hdsim.cluster.cores._SOME", some):
         compare_picks(nodes, demands, policy, data)
 
 

@@ -8,12 +8,12 @@ from decision_oracle import Oracle, snapshot
 from gymnasium.utils import seeding
 
 import hdsim
+from hdsim.cluster.state import Cluster
 from hdsim.decisions import Task
 from hdsim.decisions.policy_pair import PAIRS
 from hdsim.decisions.task import ACTIONS, OBSERVATIONS
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.state import Cluster
 
 #: Two clusters, three kinds of processors, memory and bandwidth short enough to matter, and links.
 PLATFORM = hdsim.Platform.from_dict(
@@ -313,8 +313,8 @@ def test_any_pair_alone(pair: str, decide: str) -> None:
 @pytest.mark.parametrize("backfill", ["none", "easy", "rlscheduler"])
 @pytest.mark.parametrize("order", ["sjf", "saf", "f1"])
 def test_committing_to_the_head_of_an_order_is_the_classic_agent(order: str, backfill: str) -> None:
-    from hdsim.generators.lublin import generate
-    from hdsim.policies.orders import job_order
+    from hdsim.scheduling.orders import job_order
+    from hdsim.workload.generators.lublin import generate
 
     platform = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4)
     jobs = generate(300, seed=3, arrival_factor=0.5)

@@ -15,12 +15,12 @@ import pytest
 from test_execution import make_workload
 
 from hdsim import Platform, Workload, simulate
-from hdsim.batsim import backend
-from hdsim.details import columns, fewest_nodes
+from hdsim.backends.batsim import backend
 from hdsim.errors import ConfigError
-from hdsim.metrics import full
-from hdsim.results import Result
-from hdsim.rundir import RunDirectory, read
+from hdsim.results.details import columns, fewest_nodes
+from hdsim.results.metrics import full
+from hdsim.results.result import Result
+from hdsim.results.rundir import RunDirectory, read
 
 NAMES = (
     "supersteps", "computation_time", "communication_time", "barrier_waiting_time", "communication_share",

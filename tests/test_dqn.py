@@ -25,7 +25,7 @@ JOBS = (*NODES, "env=rlscheduler", "env.jobs=40", "env.queue_size=8")
 
 def ready(*overrides: str) -> tuple[Any, Any]:
     """An agent and its environments, as training begins with them."""
-    from hdsim.training.environments import Environments
+    from hdsim.learning.training.environments import Environments
 
     course = make_course(*overrides)
     course.agent.begin_training(course.environments[0].task, course.platform, 1)
@@ -109,7 +109,7 @@ def test_the_buffer_is_filled_with_what_the_recording_did(task: tuple[str, ...],
 
 
 def test_a_run_directory_fills_the_buffer(tmp_path: Path, hdsim: Any) -> None:
-    from hdsim import rundir
+    from hdsim.results import rundir
 
     done = hdsim(
         "run", "platform=eight_nodes", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import hdsim
+from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import DecisionError
-from hdsim.state import Cluster, FinalState
 
 
 def machine(cores=4, **options):

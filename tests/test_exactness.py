@@ -10,11 +10,12 @@ import pytest
 import reference as ref
 import rlscheduler
 
-from hdsim import Platform, load_platform, load_workload, power, simulate
+from hdsim import Platform, load_platform, load_workload, simulate
 from hdsim.agents.classic import ClassicAgent
-from hdsim.generators import lublin
-from hdsim.results import Result
-from hdsim.workload import Workload
+from hdsim.platform import power
+from hdsim.results.result import Result
+from hdsim.workload.generators import lublin
+from hdsim.workload.model import Workload
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdsim import Agent, Platform, Workload, simulate
-from hdsim.agent import make_agent
-from hdsim.patterns import PATTERNS
-from hdsim.readers.batsim import jobs_of
-from hdsim.state import FinalState
+from hdsim.cluster.state import FinalState
+from hdsim.scheduling.agent import make_agent
+from hdsim.workload.batsim_json import jobs_of
+from hdsim.workload.patterns import PATTERNS
 
 CURVE = {"b": -0.03, "c": 12.0, "da": 3.0, "db": 0.5, "dc": 24.0, "dd": 1.0}
 CONTENTION: dict[str, tuple[Any, Any]] = {

@@ -20,14 +20,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import hdsim
-from hdsim import Platform, Workload, metrics, rundir, series, simulate
+from hdsim import Platform, Workload, simulate
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.failures import Exponential, Failures, Outage, Outages, Trace, Weibull
-from hdsim.readers.batsim import jobs_of
-from hdsim.replay import make_failures
 from hdsim.report.panels import panels
-from hdsim.results import Result
-from hdsim.rundir import RunDirectory
+from hdsim.results import metrics, rundir, series
+from hdsim.results.result import Result
+from hdsim.results.rundir import RunDirectory
+from hdsim.simulation.replay import make_failures
+from hdsim.workload.batsim_json import jobs_of
 
 CONFIDENCE = 0.999
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import hdsim
-from hdsim import Platform, Workload, load_workload, rundir, series, simulate
-from hdsim.batsim.backend import Settings, check
+from hdsim import Platform, Workload, load_workload, simulate
+from hdsim.backends.batsim.backend import Settings, check
+from hdsim.cluster.state import Cluster, FinalState
 from hdsim.contention.smoothstep import Smoothstep
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
-from hdsim.metrics import full
-from hdsim.readers.batsim import write_batsim
-from hdsim.rundir import RunDirectory
-from hdsim.state import Cluster, FinalState
+from hdsim.results import rundir, series
+from hdsim.results.metrics import full
+from hdsim.results.rundir import RunDirectory
+from hdsim.workload.batsim_json import write_batsim
 
 #: Three nodes: 0-3 cores; 4-7 cores, 8 9 GPUs; 10-13 cores, 14 15 GPUs.
 DOCUMENT: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 import hdsim
 from hdsim.decisions import Task
 from hdsim.errors import ConfigError
-from hdsim.resources import folder
+from hdsim.util.resources import folder
 
 pytestmark = pytest.mark.requires("torch")
 

@@ -10,10 +10,10 @@ import pytest
 from courses import make_course
 
 import hdsim
-from hdsim.agent import Agent
 from hdsim.decisions import Task
 from hdsim.errors import ConfigError
-from hdsim.resources import folder
+from hdsim.scheduling.agent import Agent
+from hdsim.util.resources import folder
 
 pytestmark = pytest.mark.requires("torch")
 
@@ -67,7 +67,7 @@ def workload(platform: hdsim.Platform) -> hdsim.Workload:
 def test_a_recording_is_followed(
     platform: hdsim.Platform, workload: hdsim.Workload, teacher: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    from hdsim.training.demonstrations import Demonstration
+    from hdsim.learning.training.demonstrations import Demonstration
 
     recorded = hdsim.simulate(platform, workload, teacher)
     followed = hdsim.simulate(platform, workload, Follower(Task(**settings), Demonstration(recorded, exact=True)))
@@ -102,7 +102,9 @@ def test_others_begin_with_it(imitated: tuple[Path, dict[str, Any]], tmp_path: P
     start = imitated[0] / "checkpoints" / "final.safetensors"
     course = make_course(*PICKING, f"agent={agent}", f"agent.start={start}", "train.steps=1")
     course.agent.begin_training(course.environments[0].task, course.platform, 1)
-    teacher = hdsim.agent.make_agent({"_target_": "hdsim.agents.imitation.ImitationAgent", "checkpoint": str(start)})
+    teacher = hdsim.scheduling.agent.make_agent(
+        {"_target_": "hdsim.agents.imitation.ImitationAgent", "checkpoint": str(start)}
+    )
     observations, masks = np.random.default_rng(1).random((50, 32, 8), np.float32), np.ones((50, 32), bool)
     chosen, taught = (one.probabilities(observations, masks).argmax(axis=1) for one in (course.agent, teacher))
     np.testing.assert_array_equal(chosen, taught)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hdsim import Platform, Workload, simulate
-from hdsim.results import Result
-from hdsim.state import FinalState
+from hdsim.cluster.state import FinalState
+from hdsim.results.result import Result
 
 JOB_RULES = (*ref.JOB_RULES, "random")
 CORE_RULES = (*ref.CORE_RULES, "random")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
-from hdsim.generators import lublin
-from hdsim.workload import COLUMNS, Workload
+from hdsim.workload.generators import lublin
+from hdsim.workload.model import COLUMNS, Workload
 
 MILLION = 1_000_000
 

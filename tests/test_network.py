@@ -16,7 +16,7 @@ from hdsim.errors import ConfigError
 from hdsim.network import maxmin
 from hdsim.network.fluid import Fluid
 from hdsim.network.maxmin import MaxMin
-from hdsim.platform import Platform
+from hdsim.platform.model import Platform
 
 GB = 1e9
 

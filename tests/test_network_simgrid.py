@@ -17,8 +17,8 @@ from network_replay import replay
 from test_simgrid import interpreter
 
 from hdsim.network.fluid import Fluid
-from hdsim.platform import Platform
-from hdsim.simgrid import to_xml
+from hdsim.platform.model import Platform
+from hdsim.platform.simgrid import to_xml
 
 pytestmark = [pytest.mark.requires("simgrid"), pytest.mark.xdist_group("simgrid_network")]
 

@@ -79,7 +79,8 @@ def test_hdsim_runs_in_an_empty_directory(installed: Path, tmp_path: Path) -> No
 
 def test_bundled_modules_have_the_same_names_as_in_a_checkout(installed: Path, tmp_path: Path) -> None:
     script = (
-        "import hdsim.agents.classic as classic, hdsim.resources as r; print(classic.__file__, r.folder('platforms'))"
+        "import hdsim.agents.classic as classic, hdsim.util.resources as r; "
+        "print(classic.__file__, r.folder('platforms'))"
     )
     for path in succeed(installed, "-c", script, cwd=tmp_path).split():
         assert "site-packages/hdsim/" in path

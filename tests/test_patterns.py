@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
-from hdsim.patterns import PATTERNS, Pattern, grid, make_pattern
+from hdsim.workload.patterns import PATTERNS, Pattern, grid, make_pattern
 
 
 def messages_of(name, tasks, volume):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import PlatformError
-from hdsim.platform import MAX_CORES, Platform, load_platform, validate_platform
+from hdsim.platform.model import MAX_CORES, Platform, load_platform, validate_platform
 
 SIZES = {  # cores, processors, nodes, clusters, processor types
     "learning": (4, 2, 1, 1, 2),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import hdsim
+from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError
-from hdsim.policies.backfill import BACKFILLS
-from hdsim.policies.orders import ORDERS, job_order
-from hdsim.state import Cluster
+from hdsim.scheduling.backfill import BACKFILLS
+from hdsim.scheduling.orders import ORDERS, job_order
 
 #: Four jobs: submission, original submission, requested time, cores, memory, bandwidth, user.
 WORKLOAD = hdsim.Workload.from_columns(
@@ -25,7 +25,7 @@ WORKLOAD = hdsim.Workload.from_columns(
 QUEUED = np.arange(4)
 
 #: Names of hdsim itself; other tests register some of their own.
-SHIPPED = [name for name, order in ORDERS.items() if order.score.__module__ == "hdsim.policies.orders"]
+SHIPPED = [name for name, order in ORDERS.items() if order.score.__module__ == "hdsim.scheduling.orders"]
 
 
 def cluster_at(now, running=()):

@@ -14,10 +14,10 @@ from test_execution import make_workload
 
 from hdsim import Platform, Workload, simulate
 from hdsim.errors import WorkloadError
-from hdsim.programs import MOST_STEPS, Compiler, Kind, parts_of
-from hdsim.readers.batsim import to_batsim
-from hdsim.rundir import digest
-from hdsim.workload import load_workload
+from hdsim.results.rundir import digest
+from hdsim.workload.batsim_json import to_batsim
+from hdsim.workload.model import load_workload
+from hdsim.workload.programs import MOST_STEPS, Compiler, Kind, parts_of
 
 PLATFORM = Platform.homogeneous(nodes=4, cores_per_node=2, gflops_per_core=2.0, bandwidth="1GBps")
 BSP = {"type": "bsp", "supersteps": 3, "cpu": 4e9, "com": 1e6, "pattern": "ring", "g": 1e-9, "l": 0.5}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from hdsim import Platform, Workload, simulate
-from hdsim.results import Result
+from hdsim.results.result import Result
 
 REPLICATIONS = 16
 CONFIDENCE = 0.999

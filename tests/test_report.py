@@ -21,14 +21,14 @@ import pytest
 from lxml import html as dom
 
 import hdsim
-from hdsim import metrics, rundir, series
-from hdsim.agent import Agent
-from hdsim.replay import Interrupted
 from hdsim.report import panels
 from hdsim.report.charts import Blocks, Heat, Line, Lines, duration
 from hdsim.report.html import agent_name, render
-from hdsim.resources import resolve
-from hdsim.rundir import Run, RunDirectory
+from hdsim.results import metrics, rundir, series
+from hdsim.results.rundir import Run, RunDirectory
+from hdsim.scheduling.agent import Agent
+from hdsim.simulation.replay import Interrupted
+from hdsim.util.resources import resolve
 
 OVER_TIME = {"utilization", "queue", "power", "oversubscribed_processors", "progress"}
 DISTRIBUTIONS = {"waiting_time", "bounded_slowdown", "slowdown_factor"}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from test_compare import made
 
-from hdsim import rundir
 from hdsim.report import learning
 from hdsim.report.charts import Heat, Lines, Panel
 from hdsim.report.figures import write_all
 from hdsim.report.html import render
+from hdsim.results import rundir
 
 PROGRESS = """step,mean_reward,validation_makespan,validation_best_classic,episode_return,loss,value_loss
 0,0,90,80,,,

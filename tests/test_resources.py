@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hdsim.errors import ConfigError
-from hdsim.resources import bundled, folder, resolve
+from hdsim.util.resources import bundled, folder, resolve
 
 
 @pytest.mark.parametrize("name", ["gaia", "gaia.json", "platforms/gaia.json"])

@@ -20,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim import rundir
+from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, PlatformError
-from hdsim.intervals import parse_interval_sets
-from hdsim.metrics import full
-from hdsim.replay import Interrupted
-from hdsim.resources import resolve
-from hdsim.rundir import RunDirectory, read
-from hdsim.state import FinalState
+from hdsim.results import rundir
+from hdsim.results.metrics import full
+from hdsim.results.rundir import RunDirectory, read
+from hdsim.simulation.replay import Interrupted
+from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.resources import resolve
 
 HEADER = (
     "job_id,workload_name,profile,submission_time,requested_number_of_resources,requested_time,success,final_state,"

@@ -50,7 +50,7 @@ def test_a_training_cut_in_two_ends_with_the_same_bytes(
 
 
 def _loaded(path: Path) -> Any:
-    from hdsim.agent import make_agent
+    from hdsim.scheduling.agent import make_agent
 
     return make_agent({"_target_": "hdsim.agents.sb3.SB3Agent", "checkpoint": str(path)})
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim import series
-from hdsim.power import PSTATES
-from hdsim.series import Steps
-from hdsim.state import FinalState
+from hdsim.cluster.state import FinalState
+from hdsim.platform.power import PSTATES
+from hdsim.results import series
+from hdsim.results.series import Steps
 
 NODE = {"processors": [{"type": "small", "number": 2}, {"type": "big", "number": 1}], "memory": {"capacity": 1}}
 TYPES = {
@@ -124,7 +124,7 @@ def test_steps_ascend_and_every_one_changes_something(result: hdsim.Result) -> N
 
 
 def test_energy_of_a_heterogeneous_platform_is_the_integral_of_the_power() -> None:
-    from hdsim.resources import resolve
+    from hdsim.util.resources import resolve
 
     platform = hdsim.load_platform(resolve("platforms", "gaia"))
     workload = hdsim.load_workload(resolve("workloads", "lublin_4000"), platform=platform, jobs=500, seed=3)

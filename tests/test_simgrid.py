@@ -10,9 +10,9 @@ import sys
 import pytest
 from lxml import etree
 
-from hdsim.platform import Platform, load_platform
-from hdsim.power import ASLEEP, COMPUTING, PSTATES
-from hdsim.simgrid import MASTER_HOST, to_xml
+from hdsim.platform.model import Platform, load_platform
+from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+from hdsim.platform.simgrid import MASTER_HOST, to_xml
 
 SHIPPED = ("teaching", "accelerated", "learning", "homogeneous_256", "das2", "gaia", "pik", "ricc", "mc2")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
-from hdsim.policies.orders import ORDERS
+from hdsim.scheduling.orders import ORDERS
 
 FIXED = [name for name, order in ORDERS.items() if not order.moving]
 

@@ -51,7 +51,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_a_checkpoint_brings_back_what_was_saved(tmp_path: Path) -> None:
     import torch
 
-    from hdsim import checkpoint
+    from hdsim.learning import checkpoint
 
     network = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(network.parameters())
@@ -84,7 +84,7 @@ def test_a_checkpoint_brings_back_what_was_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", pickle.dumps({"weights": [1.0]})])
 def test_what_is_no_checkpoint_is_refused_and_not_executed(tmp_path: Path, content: bytes) -> None:
-    from hdsim import checkpoint
+    from hdsim.learning import checkpoint
 
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -95,7 +95,7 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(tmp_path: Path, conte
 def test_a_file_of_weights_from_elsewhere_is_refused(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
-    from hdsim import checkpoint
+    from hdsim.learning import checkpoint
 
     save_file({"weight": np.zeros(3)}, tmp_path / "file")
     with pytest.raises(ConfigError, match="of other origin"):
@@ -108,13 +108,13 @@ def test_a_file_of_weights_from_elsewhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_counted_windows_lie_at_the_end_of_the_trace() -> None:
-    from hdsim.training.windows import held_out
+    from hdsim.learning.training.windows import held_out
 
     assert held_out(100, 10, validation=2, test=3) == ([50, 60], [70, 80, 90])
 
 
 def test_validation_windows_keep_clear_of_named_test_windows() -> None:
-    from hdsim.training.windows import held_out
+    from hdsim.learning.training.windows import held_out
 
     validation, test = held_out(100, 10, validation=3, test=[85, 40, 45])
     assert test == [85, 40, 45]
@@ -134,7 +134,7 @@ def test_validation_windows_keep_clear_of_named_test_windows() -> None:
     ],
 )
 def test_windows_that_cannot_be_held_out(settings: dict[str, Any], message: str) -> None:
-    from hdsim.training.windows import held_out
+    from hdsim.learning.training.windows import held_out
 
     with pytest.raises(ConfigError, match=message):
         held_out(100, 10, **settings)
@@ -155,7 +155,7 @@ def test_no_episode_has_a_job_of_a_held_out_window() -> None:
 
 
 def transitions(step: int, *, over: bool) -> Any:
-    from hdsim.learning import Transitions
+    from hdsim.learning.agent import Transitions
 
     return Transitions(
         observations=np.array([[step]], np.float32),
@@ -170,7 +170,7 @@ def transitions(step: int, *, over: bool) -> Any:
 
 
 def test_the_buffer_sums_n_rewards_and_shortens_the_last() -> None:
-    from hdsim.training.buffer import ReplayBuffer
+    from hdsim.learning.training.buffer import ReplayBuffer
 
     buffer = ReplayBuffer(100, gamma=0.5, n_step=3)
     for step in range(5):
@@ -187,8 +187,8 @@ def test_the_buffer_sums_n_rewards_and_shortens_the_last() -> None:
 
 
 def test_a_full_buffer_forgets_the_oldest_and_survives_a_checkpoint(tmp_path: Path) -> None:
-    from hdsim import checkpoint
-    from hdsim.training.buffer import ReplayBuffer
+    from hdsim.learning import checkpoint
+    from hdsim.learning.training.buffer import ReplayBuffer
 
     buffer = ReplayBuffer(4, gamma=1.0, n_step=2)
     for step in range(7):
@@ -204,7 +204,7 @@ def test_a_full_buffer_forgets_the_oldest_and_survives_a_checkpoint(tmp_path: Pa
 
 
 def test_rewards_are_scaled_by_the_size_of_their_sums() -> None:
-    from hdsim.training.rewards import RewardScale
+    from hdsim.learning.training.rewards import RewardScale
 
     scale = RewardScale(1, gamma=0.5)
     going, over = np.array([False]), np.array([True])
@@ -217,7 +217,7 @@ def test_rewards_are_scaled_by_the_size_of_their_sums() -> None:
 
 
 def test_actions_are_drawn_as_their_probabilities_say_and_never_against_the_mask() -> None:
-    from hdsim.learning import draw
+    from hdsim.learning.agent import draw
 
     probabilities = np.tile([0.0, 0.25, 0.0, 0.75, 0.0], (20_000, 1))
     counts = np.bincount(draw(probabilities, np.random.default_rng(5)), minlength=5)
@@ -226,8 +226,8 @@ def test_actions_are_drawn_as_their_probabilities_say_and_never_against_the_mask
 
 
 def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
-    from hdsim import checkpoint
-    from hdsim.training.environments import Environments
+    from hdsim.learning import checkpoint
+    from hdsim.learning.training.environments import Environments
 
     overrides = (*SMALL, "agent=reinforce", "agent.num_envs=3", "env.curriculum=growing", "env.curriculum_episodes=20")
     rng = np.random.default_rng(7)
@@ -448,7 +448,7 @@ def test_there_is_nothing_to_resume_where_no_training_has_begun(
 
 
 def test_what_resume_goes_on_from_is_no_agent_to_replay(trained: Path) -> None:
-    from hdsim.agent import make_agent
+    from hdsim.scheduling.agent import make_agent
 
     path = str(trained / "checkpoints/state.safetensors")
     with pytest.raises(ConfigError, match=r"state\.safetensors' is what resume=true goes on from, best or final"):
@@ -490,7 +490,7 @@ def test_an_agent_without_a_checkpoint_cannot_replay() -> None:
 
 
 def test_a_checkpoint_of_another_algorithm_is_refused(trained: Path) -> None:
-    from hdsim.agent import make_agent
+    from hdsim.scheduling.agent import make_agent
 
     path = str(trained / "checkpoints/best.safetensors")
     with pytest.raises(ConfigError, match=r"expected a checkpoint of DQNAgent, .* is of PPOAgent"):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
-from hdsim.generators import lublin, tsafrir
-from hdsim.workload import Workload
+from hdsim.workload.generators import lublin, tsafrir
+from hdsim.workload.model import Workload
 
 HOUR = 3600
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hdsim import units
+from hdsim.util import units
 
 PARSERS = {
     units.parse_bandwidth: units.BANDWIDTH_UNITS,

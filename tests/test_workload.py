@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
-from hdsim.platform import Platform
-from hdsim.workload import (
+from hdsim.platform.model import Platform
+from hdsim.workload.model import (
     BANDWIDTHS,
     COLUMNS,
     RUNTIME_PROBABILITIES,

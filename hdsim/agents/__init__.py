@@ -3,6 +3,6 @@
 Setting the path makes ``hdsim.agents.classic`` the same module in a checkout and in an installed wheel.
 """
 
-from hdsim.resources import folder
+from hdsim.util.resources import folder
 
 __path__ = [str(folder("agents"))]

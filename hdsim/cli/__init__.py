@@ -13,8 +13,8 @@ from typing import NoReturn
 
 import click
 
-from hdsim import __version__
 from hdsim.errors import BackendError, HdsimError, nearest
+from hdsim.util.version import __version__
 
 # One line each: `hdsim --help` must not import what the subcommands need. A command a-b is a_b in module hdsim.cli.a_b.
 SUBCOMMANDS = {

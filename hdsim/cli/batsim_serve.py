@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from hdsim.batsim.protocol import DEFAULT_ENDPOINT
+from hdsim.backends.batsim.protocol import DEFAULT_ENDPOINT
 
 _file = click.Path(exists=True, dir_okay=False)
 
@@ -78,14 +78,22 @@ def batsim_serve(
     """  # noqa: D301 - click reads the backspace character
     from tqdm import tqdm
 
-    from hdsim.batsim import cores
-    from hdsim.batsim.hosts import hosts_of, load_hosts
-    from hdsim.batsim.process import Process
-    from hdsim.batsim.record import make_folder
-    from hdsim.batsim.server import SCHEDULER, Options, SchedulerSocket, Server, converse, read_events, read_jobs
-    from hdsim.platform import load_platform
-    from hdsim.replay import make_contention, make_network
-    from hdsim.resources import resolve
+    from hdsim.backends.batsim import cores
+    from hdsim.backends.batsim.hosts import hosts_of, load_hosts
+    from hdsim.backends.batsim.process import Process
+    from hdsim.backends.batsim.record import make_folder
+    from hdsim.backends.batsim.server import (
+        SCHEDULER,
+        Options,
+        SchedulerSocket,
+        Server,
+        converse,
+        read_events,
+        read_jobs,
+    )
+    from hdsim.platform.model import load_platform
+    from hdsim.simulation.replay import make_contention, make_network
+    from hdsim.util.resources import resolve
 
     if timeout <= 0:
         raise click.UsageError(f"--timeout: expected more than 0 s, got {timeout:g}")

@@ -55,8 +55,8 @@ def compare(
             comparing.write_csv(comparison.windows, output / "compare_windows.csv")
             drawn = comparing.write_windows(comparison, output / "compare_windows.png")
         if schedules:
-            from hdsim import rundir
             from hdsim.report.figures import write_schedules
+            from hdsim.results import rundir
 
             write_schedules(
                 {name: rundir.read(path) for path, name in comparison.runs.items()}, output / "schedules.png"

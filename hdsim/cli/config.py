@@ -30,9 +30,9 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from hdsim.agent import ENTRY_POINTS, parse_name
 from hdsim.errors import ConfigError, nearest
-from hdsim.resources import folder
+from hdsim.scheduling.agent import ENTRY_POINTS, parse_name
+from hdsim.util.resources import folder
 
 Task = Callable[[DictConfig], object]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim import resources
+from hdsim.util import resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
 
-    from hdsim.platform import Platform
+    from hdsim.platform.model import Platform
 
 _file = click.argument("file", metavar="FILE")
 _types = click.option(
@@ -39,7 +39,7 @@ def platform() -> None:
 @_types
 def show(file: str, types: Path | None) -> None:
     """Summarise a platform: clusters, nodes, processors, speed, memory, bandwidth, power."""
-    from hdsim.platform import load_platform
+    from hdsim.platform.model import load_platform
 
     click.echo("\n".join(_summary(load_platform(resources.resolve("platforms", file), types))))
 
@@ -50,7 +50,7 @@ def show(file: str, types: Path | None) -> None:
 def validate(file: str, types: Path | None) -> None:
     """List every fault of a platform file; exit status 2 if there are any."""
     from hdsim.errors import PlatformError
-    from hdsim.platform import validate_platform
+    from hdsim.platform.model import validate_platform
 
     path = resources.resolve("platforms", file)
     errors = validate_platform(path, types)
@@ -68,11 +68,11 @@ def validate(file: str, types: Path | None) -> None:
 )
 def convert(file: str, types: Path | None, to: str, output: Path | None) -> None:
     """Write a platform as SimGrid XML for Batsim, or as JSON with all its types in one file."""
-    from hdsim.platform import load_platform
+    from hdsim.platform.model import load_platform
 
     loaded = load_platform(resources.resolve("platforms", file), types)
     if to == "simgrid":
-        from hdsim.simgrid import to_xml
+        from hdsim.platform.simgrid import to_xml
 
         data = to_xml(loaded)
     else:
@@ -83,7 +83,7 @@ def convert(file: str, types: Path | None, to: str, output: Path | None) -> None
         # A pipe or a device such as /dev/null is written to, never replaced.
         output.write_bytes(data)
     else:
-        from hdsim.readers import write_bytes
+        from hdsim.workload.raw import write_bytes
 
         write_bytes(output, data)
 
@@ -92,8 +92,8 @@ def _summary(platform: Platform) -> Iterator[str]:
     """Yields the lines of `hdsim platform show`."""
     import numpy as np
 
-    from hdsim.power import ASLEEP, COMPUTING, PSTATES
-    from hdsim.units import format_bandwidth, format_latency, format_size, scaled
+    from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+    from hdsim.util.units import format_bandwidth, format_latency, format_size, scaled
 
     cores = platform.cores_per_processor
     cpus, gpus = ~platform.is_gpu, platform.n_gpus

@@ -28,7 +28,7 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     hdsim report runs/gaia -o gaia.html
     hdsim report runs/gaia --figures figures --format svg
     """  # noqa: D301 - click reads the backspace character
-    from hdsim import rundir
+    from hdsim.results import rundir
 
     run = rundir.read(directory)
     if figures:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.errors import HdsimError
-from hdsim.resources import folder, resolve
+from hdsim.util.resources import folder, resolve
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from hdsim.agent import Agent
     from hdsim.cli.config import Composer
-    from hdsim.platform import Platform
-    from hdsim.results import Result
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.results.result import Result
+    from hdsim.scheduling.agent import Agent
+    from hdsim.workload.model import Workload
 
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
 # Columns of a sweep's table.
@@ -169,9 +169,9 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
     Raises:
         HdsimError: A file or a setting cannot be used.
     """
-    from hdsim.agent import make_agent
     from hdsim.decisions.task import KEYS_OF_EPISODES, Task
-    from hdsim.replay import make_contention, make_failures, make_network
+    from hdsim.scheduling.agent import make_agent
+    from hdsim.simulation.replay import make_contention, make_failures, make_network
 
     # A replay takes what is decided and seen from the checkpoint; a mistake in `env` is one all the same.
     Task(**{key: value for key, value in (config["env"] or {}).items() if key not in KEYS_OF_EPISODES})
@@ -182,7 +182,7 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
     make_failures(config["failures"], platform)
     workload = read_workload(config, config["workload"]["path"])
     if config["backend"]["name"] == "batsim":
-        from hdsim.batsim.backend import Settings, check
+        from hdsim.backends.batsim.backend import Settings, check
 
         check(Settings.of(config["backend"]), platform, workload, config["contention"], config["failures"])
     return Inputs(platform, workload, agent)
@@ -216,7 +216,7 @@ def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
 # The runs of a sweep share what they have in common; platforms and workloads cannot be changed.
 @lru_cache(maxsize=4)
 def _platform(path: Path, types: str | None) -> Platform:
-    from hdsim.platform import load_platform
+    from hdsim.platform.model import load_platform
 
     return load_platform(path, types)
 
@@ -225,13 +225,13 @@ def _platform(path: Path, types: str | None) -> Platform:
 def _workload(
     path: Path, platform_key: tuple[Path, str | None], options: tuple[tuple[str, Any], ...], bsp: str
 ) -> Workload:
-    from hdsim.workload import load_workload
+    from hdsim.workload.model import load_workload
 
     given, supersteps = dict(options), json.loads(bsp)
     workload = load_workload(path, _platform(*platform_key), **given)
     if supersteps["supersteps"] is None:
         return workload
-    from hdsim.generators.bsp import with_supersteps
+    from hdsim.workload.generators.bsp import with_supersteps
 
     return with_supersteps(workload, _platform(*platform_key), **supersteps, seed=given["seed"])
 
@@ -242,8 +242,8 @@ def execute(work: Work, config: Mapping[str, Any], inputs: Any, directory: Path)
     Raises:
         KeyboardInterrupt: A signal came; the jobs finished so far are in the directory.
     """
-    from hdsim.replay import Interrupted
-    from hdsim.rundir import RunDirectory
+    from hdsim.results.rundir import RunDirectory
+    from hdsim.simulation.replay import Interrupted
 
     run = RunDirectory(directory)
     run.start(config, inputs.platform, inputs.workload)
@@ -273,13 +273,13 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
         "config": config,
     }
     if backend["name"] == "batsim":
-        from hdsim.batsim.backend import Settings, run
+        from hdsim.backends.batsim.backend import Settings, run
 
         settings = Settings.of(backend)
         # Batsim simulates the network itself.
         result, facts = run(inputs.platform, inputs.workload, inputs.agent, directory, settings, **options)
         return result, {"backend": facts}
-    from hdsim.replay import simulate
+    from hdsim.simulation.replay import simulate
 
     options |= {key: config[key] for key in ("network", "failures")}
     options |= {key: backend[key] for key in ("kill_at_walltime", "batch_events")}
@@ -316,7 +316,7 @@ def _single(work: Work, composer: Composer, given: Sequence[str]) -> None:
 
 def _finished_before(work: Work, config: Mapping[str, Any], directory: Path) -> Outcome | None:
     """The outcome of an earlier run of the same configuration in the directory, where that is to be used."""
-    from hdsim.rundir import RunDirectory
+    from hdsim.results.rundir import RunDirectory
 
     run = RunDirectory(directory)
     if not (work.resumes and run.finished_with(config)):
@@ -348,7 +348,7 @@ def _check_all(work: Work, configs: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         HdsimError: A file is missing or an agent cannot be made; or anything is wrong with the first run.
     """
-    from hdsim.agent import make_agent
+    from hdsim.scheduling.agent import make_agent
 
     work.prepare(configs[0])
     for config in configs[1:]:
@@ -362,7 +362,7 @@ def _sweep_task(composed: DictConfig, work: Work, total: int) -> Outcome:
     from hydra.core.hydra_config import HydraConfig
 
     from hdsim.cli.config import plain
-    from hdsim.rundir import RunDirectory
+    from hdsim.results.rundir import RunDirectory
 
     directory, config = _directory(), plain(composed)
     label = f"[{HydraConfig.get().job.num + 1}/{total}] {directory.name}"
@@ -401,7 +401,7 @@ def _stoppable(advice: str = "") -> Iterator[None]:
 
 def _metrics_table(metrics: Mapping[str, float]) -> str:
     """Statistics of one quantity on a line, then the other metrics one a line, with units."""
-    from hdsim.metrics import unit
+    from hdsim.results.metrics import unit
 
     statistics: dict[str, dict[str, float]] = {}
     others = {}
@@ -421,7 +421,7 @@ def _metrics_table(metrics: Mapping[str, float]) -> str:
 
 def _sweep_table(outcomes: Sequence[Outcome], directory: Path) -> str:
     """One line a run that did not fail, with its main metrics."""
-    from hdsim.metrics import unit
+    from hdsim.results.metrics import unit
 
     headings = [f"{name} [{unit(name)}]" if unit(name) else name for name in _SWEEP_METRICS]
     rows = [["run", *headings]]

@@ -16,8 +16,8 @@ from hdsim.cli.run import Outcome, Work, configured, launch, read_platform, read
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hdsim.results import Result
-    from hdsim.training.course import Course
+    from hdsim.learning.training.course import Course
+    from hdsim.results.result import Result
 
 _OVERRIDES = Path(".hydra/overrides.yaml")
 _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
@@ -108,7 +108,7 @@ def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str
 
 def _begun(directory: Path, *, unfinished: bool = False) -> Mapping[str, Any] | None:
     """Configuration of the run in a directory, if there is one."""
-    from hdsim.rundir import read_manifest
+    from hdsim.results.rundir import read_manifest
 
     try:
         manifest = read_manifest(directory)
@@ -124,7 +124,7 @@ def prepare(config: Mapping[str, Any]) -> Course:
     Raises:
         HdsimError: A file or a setting cannot be used.
     """
-    from hdsim.training.course import Course
+    from hdsim.learning.training.course import Course
 
     platform = read_platform(config)
     workload = read_workload(config, config["workload"]["path"])
@@ -145,8 +145,8 @@ def _perform(
 
 def _conclude(course: Course, outcome: Outcome) -> None:
     """Prints the scores on the test windows, best first."""
-    from hdsim.rundir import read_manifest
-    from hdsim.training import card
+    from hdsim.learning.training import card
+    from hdsim.results.rundir import read_manifest
 
     facts = read_manifest(outcome.directory)["training"]
     click.echo(card.table(facts))

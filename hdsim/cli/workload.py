@@ -12,8 +12,8 @@ from hdsim.errors import WorkloadError
 if TYPE_CHECKING:
     import numpy as np
 
-    from hdsim.platform import Platform
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 #: Heading and quantile of each statistic; the mean stands between the median and the upper quartile.
 _STATISTICS = (
@@ -82,7 +82,7 @@ def workload() -> None:
 @_platform
 def show(file: str, platform: str | None) -> None:
     """Print what a workload asks for: statistics over its jobs, and the load it offers."""
-    from hdsim.workload import load_workload
+    from hdsim.workload.model import load_workload
 
     machine = _load_platform(platform)
     jobs = load_workload(_find(file), machine, memory_bandwidth="trace")
@@ -97,7 +97,7 @@ def validate(file: str, platform: str | None) -> None:
 
     With --platform, jobs that do not fit on it are faults too.
     """
-    from hdsim.workload import validate_workload
+    from hdsim.workload.model import validate_workload
 
     path = _find(file)
     errors = validate_workload(path, _load_platform(platform))
@@ -148,7 +148,7 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
     With --platform, JSON profiles count operations at the platform's reference speed (HDeepRM's form); without it they
     are delays in seconds.
     """
-    from hdsim.workload import is_json, load_workload
+    from hdsim.workload.model import is_json, load_workload
 
     machine = _load_platform(platform)
     given = {key: options.pop(key) for key in _BSP_OPTIONS}
@@ -160,7 +160,7 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
             bsp["pattern"] = bsp["pattern"].split(",")
     jobs = load_workload(_find(file), machine, **options)
     if bsp and machine is not None:
-        from hdsim.generators.bsp import with_supersteps
+        from hdsim.workload.generators.bsp import with_supersteps
 
         jobs = with_supersteps(jobs, machine, **bsp, seed=options["seed"])
     _write(jobs, output, to, machine)
@@ -184,7 +184,7 @@ def generate(output: Path, **options: Any) -> None:
     """Make a workload by the Lublin-Feitelson model; the same options give the same file."""
     import dataclasses
 
-    from hdsim.generators.lublin import generate as make
+    from hdsim.workload.generators.lublin import generate as make
 
     command = _command(options)
     options["typed"] = not options.pop("typeless")
@@ -207,29 +207,29 @@ def _command(options: dict[str, Any]) -> str:
 
 
 def _find(file: str) -> Path:
-    from hdsim.resources import resolve
+    from hdsim.util.resources import resolve
 
     return resolve("workloads", file)
 
 
 def _load_platform(name: str | None) -> Platform | None:
-    from hdsim.platform import load_platform
-    from hdsim.resources import resolve
+    from hdsim.platform.model import load_platform
+    from hdsim.util.resources import resolve
 
     return None if name is None else load_platform(resolve("platforms", name, where="--platform"))
 
 
 def _write(jobs: Workload, output: Path, to: str | None, platform: Platform | None) -> None:
-    from hdsim.workload import is_json
+    from hdsim.workload.model import is_json
 
     if to is None and not is_json(output) and ".swf" not in output.suffixes[-2:]:
         raise WorkloadError("expected a name that ends in .swf, .swf.gz, .json or .json.gz", where=str(output))
     if to == "json" or (to is None and is_json(output)):
-        from hdsim.readers.batsim import write_batsim
+        from hdsim.workload.batsim_json import write_batsim
 
         write_batsim(jobs, output, platform)
     else:
-        from hdsim.readers.swf import write_swf
+        from hdsim.workload.swf import write_swf
 
         write_swf(jobs, output)
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 #: Demands are sums of floats; this share of a bandwidth is not taken for an oversubscription.
 ROUNDING = 1e-9

@@ -15,8 +15,8 @@ from hdsim.contention import ROUNDING, CoreContention, by_bandwidth, shares_band
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 
 class FairShare(CoreContention):

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from hdsim.contention import CoreContention
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
-from hdsim.platform import GPU
+from hdsim.platform.model import GPU
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 #: Key of a processor type that holds its constants.
 KEY = "smoothstep"

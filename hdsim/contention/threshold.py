@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
-from hdsim.power import COMPUTING, OVERSUBSCRIBED, PSTATES
+from hdsim.platform.power import COMPUTING, OVERSUBSCRIBED, PSTATES
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 #: By whether the processor is oversubscribed.
 _SPEED = np.array([PSTATES[COMPUTING].speed, PSTATES[OVERSUBSCRIBED].speed])

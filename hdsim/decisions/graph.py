@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import Floats, Ints
+from hdsim.cluster.cores import Floats, Ints
 from hdsim.decisions.jobs import Jobs
 from hdsim.decisions.nodes import Nodes
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one, overdrawn
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 VERTEX_TYPES = ("job", "node", "processor", "link")
 JOB, NODE, PROCESSOR, LINK = range(len(VERTEX_TYPES))

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cores import Floats, Ints, least
+from hdsim.cluster.cores import Floats, Ints, least
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
-from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
-from hdsim.units import in_bytes
+from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
-    from hdsim.workload import Workload
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 #: Attributes of the queue and the order that sorts by each.
 ORDER_OF = {
@@ -163,10 +163,10 @@ class Small(Minimal):
 class Normal(Small):
     """(N + P + 3 C + 21,): as `Small`, with speed, power and rest of its job of every core between both parts.
 
-    Speed and power are shares of the core's peak by the P-states of :mod:`hdsim.power`: a core computes at 75 % while
-    the bandwidth of its processor is oversubscribed, whatever contention model the jobs feel. The rest of a job is the
-    fraction of the operations it asked for that is not done yet at such speeds; 0 for an idle core and for a job that
-    has used up its requested time.
+    Speed and power are shares of the core's peak by the P-states of :mod:`hdsim.platform.power`: a core computes at
+    75 % while the bandwidth of its processor is oversubscribed, whatever contention model the jobs feel. The rest of a
+    job is the fraction of the operations it asked for that is not done yet at such speeds; 0 for an idle core and for a
+    job that has used up its requested time.
     """
 
     def arrays(self, platform: Platform) -> Array:

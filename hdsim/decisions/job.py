@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cores import CORE_POLICIES
+from hdsim.cluster.cores import CORE_POLICIES
 from hdsim.decisions.parts import Action, Mask, checked, goes_on, whole
 from hdsim.errors import ConfigError
-from hdsim.policies.backfill import BACKFILLS, make_backfill
+from hdsim.scheduling.backfill import BACKFILLS, make_backfill
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 
 class PickJob(Action):

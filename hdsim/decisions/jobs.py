@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from hdsim.decisions.parts import Array, Observation, Observer, whole
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 #: What each column tells of a job.
 FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_cores", "fits", "present")

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cores import CORE_POLICIES
+from hdsim.cluster.cores import CORE_POLICIES
 from hdsim.decisions.parts import Action, Mask, checked, goes_on
 from hdsim.decisions.waiting import Placing
-from hdsim.policies.orders import ORDERS, job_order
-from hdsim.policies.queue import FixedQueue, MovingQueue
+from hdsim.scheduling.orders import ORDERS, job_order
+from hdsim.scheduling.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 
 class PlaceJob(Action):

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from hdsim.decisions.jobs import scaled_time
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one
-from hdsim.units import in_bytes
+from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Placing, Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 #: Columns that tell of a node, the last two of them with regard to the next job.
 NODE_FEATURES = ("idle_cores", "free_memory", "free_bandwidth", "speed", "power", "cores", "room", "chosen")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import Floats
+from hdsim.cluster.cores import Floats
+from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, nearest
-from hdsim.state import FinalState
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 Mask = NDArray[np.bool_]
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]

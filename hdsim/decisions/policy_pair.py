@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.agent import parse_name
 from hdsim.decisions.parts import Action, Mask, checked, goes_on
 from hdsim.errors import ConfigError
-from hdsim.policies.orders import job_order
-from hdsim.policies.queue import FixedQueue, MovingQueue
+from hdsim.scheduling.agent import parse_name
+from hdsim.scheduling.orders import job_order
+from hdsim.scheduling.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.platform.model import Platform
 
 JOB_RULES = ("random", "first", "shortest", "smallest", "low_mem", "low_mem_bw")
 CORE_RULES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from hdsim.decisions.jobs import FEATURES, Jobs, scaled_time
 
 if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
     from hdsim.decisions.waiting import Waiting
-    from hdsim.state import Cluster
 
 _SHADOW, _EXTRA = len(FEATURES), len(FEATURES) + 1
 

@@ -18,8 +18,8 @@ from hdsim.decisions.waiting import Waiting
 from hdsim.errors import ConfigError, DecisionError, nearest
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
-    from hdsim.state import Cluster
+    from hdsim.cluster.state import Cluster
+    from hdsim.platform.model import Platform
 
 ACTIONS: dict[str, type[Action]] = {"policy_pair": PolicyPair, "job": PickJob, "node": PlaceJob}
 OBSERVATIONS: dict[str, type[Observer]] = {
@@ -53,7 +53,7 @@ class Task:
         observer: The kind of observation.
         core_policy: Core policy the cluster must have.
         waiting: The queue, as action and observer see it.
-        fixed_policy: The cluster may keep its cores in the quicker form (see :class:`hdsim.state.Cluster`).
+        fixed_policy: The cluster may keep its cores in the quicker form (see :class:`hdsim.cluster.state.Cluster`).
         core_policies: As there.
 
     Args:

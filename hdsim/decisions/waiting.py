@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cores import Ints
-from hdsim.policies.orders import job_order
-from hdsim.policies.queue import FixedQueue
+from hdsim.cluster.cores import Ints
+from hdsim.scheduling.orders import job_order
+from hdsim.scheduling.queue import FixedQueue
 
 if TYPE_CHECKING:
-    from hdsim.state import Cluster
+    from hdsim.cluster.state import Cluster
 
 
 class Waiting(FixedQueue):
@@ -102,7 +102,7 @@ class Placing:
 
     Attributes:
         job: The job.
-        slots: How many equal parts of it still need a node (see :class:`hdsim.cores.Slot`).
+        slots: How many equal parts of it still need a node (see :class:`hdsim.cluster.cores.Slot`).
         total: How many it has.
         room: (N,) how many each node could take now.
         chosen: (N,) how many each node has been given.

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from hdsim.decisions.parts import checked, whole
 from hdsim.errors import ConfigError
-from hdsim.resources import resolve
-from hdsim.workload import Workload, load_workload
+from hdsim.util.resources import resolve
+from hdsim.workload.model import Workload, load_workload
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
+    from hdsim.platform.model import Platform
 
 CURRICULA = ("none", "growing", "easy_first")
 #: What a trace may be given as: jobs, a file or a bundled name, or settings of the Lublin-Feitelson generator.
@@ -28,7 +28,7 @@ def make_traces(traces: Trace | Sequence[Trace], platform: Platform) -> list[Wor
 
     Args:
         traces: One or several. A mapping is ``{"model": "lublin", "jobs": 10000, "seed": 7, ...}`` with arguments of
-            :func:`hdsim.generators.lublin.generate`; `cores` is by default the platform's.
+            :func:`hdsim.workload.generators.lublin.generate`; `cores` is by default the platform's.
         platform: The platform they are for.
 
     Raises:
@@ -44,7 +44,7 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
     if isinstance(trace, Workload):
         return trace
     if isinstance(trace, Mapping):
-        from hdsim.generators.lublin import generate
+        from hdsim.workload.generators.lublin import generate
 
         settings = {"cores": platform.n_cpu_cores, **trace}
         checked("workload.model", str(settings.pop("model", None)), ("lublin",))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hdsim.decisions.parts import overdrawn
-from hdsim.metrics import TAU
-from hdsim.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.results.metrics import TAU
 
 if TYPE_CHECKING:
     from hdsim.decisions import Task
-    from hdsim.platform import Platform
-    from hdsim.replay import Stage
+    from hdsim.platform.model import Platform
+    from hdsim.simulation.replay import Stage
 
 REWARDS = ("sampled", "integrated")
 
@@ -181,7 +181,7 @@ class Makespan(Rate):
 
 
 class EnergyConsumption(Rate):
-    """Minus the power of all cores, W, by the P-states of :mod:`hdsim.power`."""
+    """Minus the power of all cores, W, by the P-states of :mod:`hdsim.platform.power`."""
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:

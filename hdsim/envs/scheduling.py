@@ -11,18 +11,18 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from hdsim.agent import Agent
 from hdsim.decisions import Task
 from hdsim.decisions.hdeeprm import Minimal, queue_scales
 from hdsim.decisions.parts import Array, Observation, checked, whole
 from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.objectives import OBJECTIVES, REWARDS, Objective
 from hdsim.errors import ConfigError
-from hdsim.platform import Platform, load_platform
-from hdsim.replay import model_settings, set_stage
-from hdsim.resources import resolve
-from hdsim.results import Result
-from hdsim.workload import Workload
+from hdsim.platform.model import Platform, load_platform
+from hdsim.results.result import Result
+from hdsim.scheduling.agent import Agent
+from hdsim.simulation.replay import model_settings, set_stage
+from hdsim.util.resources import resolve
+from hdsim.workload.model import Workload
 
 
 class SchedulingEnv(gymnasium.Env[Any, Any]):
@@ -30,8 +30,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
 
     ``info`` always has ``action_mask``, and after a step ``invalid_action``: whether the mask forbade the action, in
     which case the first one it allows was carried out. After the last step it has ``metrics`` (see
-    :func:`hdsim.metrics.summary`); every action is then allowed. An episode is terminated when every job has ended,
-    and truncated after `max_steps`.
+    :func:`hdsim.results.metrics.summary`); every action is then allowed. An episode is terminated when every job has
+    ended, and truncated after `max_steps`.
 
     Attributes:
         platform: The platform.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from hdsim.network.fluid import LinkLoad
-    from hdsim.platform import Platform
+    from hdsim.platform.model import Platform
 
 
 #: (source node, target node, bytes of each message, number of messages)

@@ -21,7 +21,7 @@ from hdsim.network.flows import Flows, Part, Plan, Stream, Transfer
 from hdsim.network.maxmin import MaxMin
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
+    from hdsim.platform.model import Platform
 
 #: How transfers share a link: message by message in equal parts, or in inverse proportion to the latency of their path,
 #: or task by task in SimGrid's rounds.

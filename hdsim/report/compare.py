@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim import rundir
 from hdsim.errors import ConfigError, nearest
-from hdsim.metrics import bounded_slowdown, slowdown, unit
-from hdsim.plugins import short_name
+from hdsim.results import rundir
+from hdsim.results.metrics import bounded_slowdown, slowdown, unit
+from hdsim.util.plugins import short_name
 
 Floats = NDArray[np.float64]
 Key = tuple[tuple[str, str], ...]

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim import metrics
-from hdsim.files import replacing
-from hdsim.plugins import short_name
 from hdsim.report.charts import HEAT, Heat, duration
 from hdsim.report.panels import panels
+from hdsim.results import metrics
+from hdsim.util.files import replacing
+from hdsim.util.plugins import short_name
 
 if TYPE_CHECKING:
-    from hdsim.rundir import Run
+    from hdsim.results.rundir import Run
 
 _HERE = Path(__file__).parent
 _STATISTICS = ("mean", "median", "p95", "p99", "max")

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.metrics import unit
 from hdsim.report.charts import BLUE, GREEN, ORANGE, PURPLE, RED, Axis, Groups, Heat, Line, Lines, Panel, View
-from hdsim.rundir import Run
+from hdsim.results.metrics import unit
+from hdsim.results.rundir import Run
 
 Floats = NDArray[np.float64]
 

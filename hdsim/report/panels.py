@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim import series
-from hdsim.metrics import TAU, bounded_slowdown
+from hdsim.cluster.state import FinalState
 from hdsim.report import learning
 from hdsim.report.charts import (
     BLUE,
@@ -32,11 +31,12 @@ from hdsim.report.charts import (
     View,
     duration,
 )
-from hdsim.state import FinalState
+from hdsim.results import series
+from hdsim.results.metrics import TAU, bounded_slowdown
 
 if TYPE_CHECKING:
-    from hdsim.platform import Platform
-    from hdsim.rundir import Run
+    from hdsim.platform.model import Platform
+    from hdsim.results.rundir import Run
 
 #: Beyond so many jobs, or blocks of neighbouring cores, a Gantt chart gives way to shares of busy cores.
 MAX_JOBS = 2_000

@@ -1,0 +1,1 @@
+"""What runs the jobs: the engine or an external system."""

@@ -1,0 +1,175 @@
+"""Energy of hosts whose P-states a scheduler sets, integrated exactly from change to change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.backends.batsim.hosts import Hosts
+from hdsim.cluster.cores import members
+from hdsim.errors import PlatformError
+from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, PSTATES
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Meter:
+    """Counts the joules of every host.
+
+    A host takes the power of its P-state: that of an idle host, or with a load the one between the least and the full
+    load. Hosts of hdsim's own platforms follow the rule of :data:`hdsim.platform.power.PSTATES` until a scheduler sets
+    them.
+
+    Attributes:
+        state: (H,) P-state of each host.
+        least_watts: W of all hosts if they were idle in their present P-states.
+
+    Args:
+        hosts: The hosts.
+        as_batsim: Reproduce an artefact of SimGrid: a host counts as one in P-state 0 until its first update, which is
+            its first change of P-state, its first execution or the first reading of all hosts after time 0.
+
+    Raises:
+        PlatformError: A host does not tell its power.
+    """
+
+    def __init__(self, hosts: Hosts, *, as_batsim: bool = False) -> None:
+        if hosts.watts is None:
+            raise PlatformError(
+                "energy: expected the property wattage_per_state of every host", where=hosts.platform.source
+            )
+        self._hosts = np.arange(len(hosts))
+        self._idle, self._least, self._full = hosts.watts
+        self.state = hosts.initial.copy()
+        self._load = np.zeros(len(hosts))
+        self._unseen: Mask | None = np.ones(len(hosts), bool) if as_batsim else None
+        # What the hosts draw in their present P-states, idle, and with a load.
+        self._idle_now, self._least_now, self._span_now = np.empty((3, len(hosts)))
+        self._joules = np.zeros(len(hosts))
+        self._since = 0.0
+        self._watts = np.empty(len(hosts))
+        self._rule = _Rule(hosts.platform) if hosts.ruled else None
+        self.least_watts = 0.0
+        self._enter_states(self._hosts)
+
+    def read(self, now: float) -> float:
+        """Joules of all hosts until `now`."""
+        self._advance(now)
+        if now > 0 and self._unseen is not None:
+            self._unseen = None
+            self._enter_states(self._hosts)
+        return float(self._joules.sum())
+
+    def joules(self, hosts: Sequence[int], now: float) -> float:
+        """Joules of some hosts until `now`."""
+        self._advance(now)
+        return float(self._joules[hosts].sum())
+
+    def set_state(self, hosts: Sequence[int], state: int, now: float) -> None:
+        """Puts hosts into a P-state."""
+        self._advance(now)
+        chosen = np.array(hosts)
+        self.state[chosen] = state
+        if self._rule is not None:
+            self._rule.release(chosen)
+        self._see(chosen)
+        self._enter_states(chosen)
+
+    def set_load(self, hosts: Sequence[int], loads: Floats | float, now: float, *, busy: bool) -> None:
+        """Tells what runs on hosts.
+
+        Args:
+            hosts: (n,) host ids.
+            loads: (n,) share of their speed that a job uses; 0 for a job that only lasts.
+            now: s.
+            busy: A job is on them.
+        """
+        self._advance(now)
+        chosen = np.array(hosts)
+        self._load[chosen] = loads
+        if self._unseen is not None and np.any(loads):
+            self._see(chosen)
+            self._enter_states(chosen)
+        elif self._rule is None or not self._rule.for_all:
+            self._draw(chosen)
+        if self._rule is not None:
+            self._rule.draw(self._rule.set_busy(chosen, busy), self._watts)
+
+    def _advance(self, now: float) -> None:
+        if now > self._since:
+            self._joules += self._watts * (now - self._since)
+            self._since = now
+
+    def _see(self, hosts: Ints) -> None:
+        if self._unseen is not None:
+            self._unseen[hosts] = False
+
+    def _enter_states(self, hosts: Ints) -> None:
+        state = self.state[hosts]
+        if self._unseen is not None:
+            state = np.where(self._unseen[hosts], COMPUTING, state)
+        self._idle_now[hosts] = self._idle[hosts, state]
+        self._least_now[hosts] = self._least[hosts, state]
+        self._span_now[hosts] = self._full[hosts, state] - self._least[hosts, state]
+        self.least_watts = float(self._idle[self._hosts, self.state].sum())
+        self._draw(hosts)
+        if self._rule is not None:
+            self._rule.draw(hosts, self._watts)
+
+    def _draw(self, hosts: Ints) -> None:
+        load = self._load[hosts]
+        loaded = self._least_now[hosts] + self._span_now[hosts] * load
+        self._watts[hosts] = np.where(load > 0, loaded, self._idle_now[hosts])
+
+
+class _Rule:
+    """hdsim's rule of P-states: cores that serve a job, cores beside them, and cores of processors that serve none.
+
+    Attributes:
+        for_all: No core has a P-state of its own yet.
+
+    Args:
+        platform: The platform.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        self.for_all = True
+        self._owner = platform.core_processor
+        self._first_core = platform.processor_first_core
+        self._alone = platform.n_processors == platform.n_cores
+        power = platform.power[self._owner]
+        self._serves, self._idles, self._sleeps = (power * PSTATES[state].power for state in (COMPUTING, IDLE, ASLEEP))
+        self._busy = np.zeros(platform.n_cores, bool)
+        self._serving = np.zeros(platform.n_processors, np.int64)
+        self._ruled = np.ones(platform.n_cores, bool)
+
+    def release(self, cores: Ints) -> None:
+        """Cores have got a P-state of their own."""
+        self._ruled[cores] = self.for_all = False
+
+    def set_busy(self, cores: Ints, busy: bool) -> Ints:
+        """A job is on cores or has left them; returns the cores that draw another power now."""
+        cores = cores[self._busy[cores] != busy]
+        self._busy[cores] = busy
+        owner = self._owner[cores]
+        if self._alone:
+            self._serving[owner] = busy
+            return cores
+        before = self._serving[owner] > 0
+        np.add.at(self._serving, owner, 1 if busy else -1)
+        turned = owner[before != (self._serving[owner] > 0)]
+        return np.concatenate([cores, members(self._first_core, np.unique(turned))]) if len(turned) else cores
+
+    def draw(self, cores: Ints, watts: Floats) -> None:
+        """Sets what cores draw, those aside that have a P-state of their own."""
+        ruled = cores if self.for_all else cores[self._ruled[cores]]
+        beside = np.where(self._serving[self._owner[ruled]] > 0, self._idles[ruled], self._sleeps[ruled])
+        watts[ruled] = np.where(self._busy[ruled], self._serves[ruled], beside)

@@ -1,0 +1,250 @@
+"""The hosts of a platform as Batsim numbers and describes them, from SimGrid XML or from hdsim's own format.
+
+Supported XML: ``host`` and ``cluster`` elements of any zones, with speeds for each P-state, and their properties. Links
+and routes say nothing about jobs without communication and are not read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import PlatformError
+from hdsim.platform.model import Platform
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+#: Property with the power of each P-state, and its name before SimGrid 3.26.
+_WATTAGE = ("wattage_per_state", "watt_per_state")
+_SPEED = re.compile(r"\s*([0-9.eE+-]+?)\s*([kMGTPE]?)f?\s*")
+_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_RADICAL = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, eq=False)
+class Hosts:
+    """H hosts with up to S P-states.
+
+    Attributes:
+        platform: The same hosts as cores of an hdsim platform, which has their speeds in P-state 0.
+        names: (H,) names.
+        properties: (H,) properties of each host, as text.
+        zone_properties: (H,) properties of the zone of each host, as text.
+        n_states: (H,) P-states of each host.
+        initial: (H,) P-state of each host at time 0.
+        speed: (H, S) speed as a share of that in P-state 0, NaN where there is no such state.
+        watts: (3, H, S) power in W of an idle host, of one with the least load and of one with full load; None when a
+            host does not say.
+        ruled: Hosts follow hdsim's own rule of P-states until a scheduler sets them (hdsim's own format).
+    """
+
+    platform: Platform
+    names: tuple[str, ...]
+    properties: tuple[Mapping[str, str], ...] = field(repr=False)
+    zone_properties: tuple[Mapping[str, str], ...] = field(repr=False)
+    n_states: NDArray[np.int64] = field(repr=False)
+    initial: NDArray[np.int64] = field(repr=False)
+    speed: NDArray[np.float64] = field(repr=False)
+    watts: NDArray[np.float64] | None = field(repr=False)
+    ruled: bool = False
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class _Host:
+    name: str
+    speeds: tuple[float, ...]  # flop/s
+    initial: int
+    properties: Mapping[str, str]
+    zone_properties: Mapping[str, str]
+
+
+def load_hosts(path: str | Path, *, master: str | None = None) -> Hosts:
+    """Reads the hosts of a platform file.
+
+    Args:
+        path: SimGrid XML, or hdsim's JSON.
+        master: Name of the host that runs the scheduler and no job.
+
+    Raises:
+        PlatformError: The file cannot be read, or says something that is not supported.
+    """
+    from hdsim.platform.model import load_platform
+
+    path = Path(path)
+    if path.suffix.lower() == ".xml":
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise PlatformError(f"expected a readable platform file: {error.strerror}", where=str(path)) from None
+        return read_xml(data, str(path), master=master)
+    return hosts_of(load_platform(path))
+
+
+def hosts_of(platform: Platform) -> Hosts:
+    """The cores of a platform as hosts, named and described as the platform's SimGrid XML does."""
+    from hdsim.platform.simgrid import to_xml
+
+    described = read_xml(to_xml(platform), platform.source)
+    return Hosts(
+        platform,
+        described.names,
+        described.properties,
+        described.zone_properties,
+        described.n_states,
+        described.initial,
+        described.speed,
+        described.watts,
+        ruled=True,
+    )
+
+
+def read_xml(data: bytes, where: str, *, master: str | None = None) -> Hosts:
+    """Reads the hosts of a SimGrid platform, in lexicographic order of their names as Batsim up to 4.2.1 numbers them.
+
+    Args:
+        data: The XML.
+        where: Its origin, for error messages.
+        master: As for :func:`load_hosts`; by default SimGrid's ``master_host``.
+
+    Raises:
+        PlatformError: It is no such platform.
+    """
+    from lxml import etree
+
+    from hdsim.platform.simgrid import MASTER_HOST
+
+    parser = etree.XMLParser(load_dtd=False, no_network=True, resolve_entities=False, huge_tree=True)
+    try:
+        root = etree.fromstring(data, parser)
+    except etree.XMLSyntaxError as error:
+        raise PlatformError(f"expected XML: {error.msg}", where=where) from None
+    if root.tag != "platform":
+        raise PlatformError(f"expected the element 'platform', got '{root.tag}'", where=where)
+    every = sorted(_hosts(root, where), key=lambda host: host.name)
+    for one, other in pairwise(every):
+        if one.name == other.name:
+            raise PlatformError(f"expected host names to differ, got '{one.name}' twice", where=where)
+    master = master or MASTER_HOST
+    hosts = [host for host in every if host.name != master and "master" not in _roles(host)]
+    if not hosts:
+        raise PlatformError(f"expected at least one host besides the master '{master}', got {len(every)}", where=where)
+    for host in hosts:
+        if "storage" in _roles(host):
+            raise PlatformError("expected computing hosts, got one for storage", where=f"{where}: {host.name}")
+    n_states = np.array([len(host.speeds) for host in hosts])
+    speed = np.full((len(hosts), n_states.max()), math.nan)
+    watts = np.full((3, *speed.shape), math.nan)
+    for row, host in enumerate(hosts):
+        speed[row, : n_states[row]] = host.speeds
+        _read_watts(host, watts[:, row, : n_states[row]], f"{where}: {host.name}")
+    platform = _platform(speed[:, 0] / _FACTORS["G"], watts[2, :, 0], where)
+    missing = np.isnan(watts) & ~np.isnan(speed)
+    return Hosts(
+        platform=platform,
+        names=tuple(host.name for host in hosts),
+        properties=tuple({"role": "", **host.properties} for host in hosts),
+        zone_properties=tuple(host.zone_properties for host in hosts),
+        n_states=n_states,
+        initial=np.array([host.initial for host in hosts]),
+        speed=speed / speed[:, :1],
+        watts=None if missing.any() else watts,
+    )
+
+
+def _roles(host: _Host) -> list[str]:
+    return host.properties.get("role", "").split(",")
+
+
+def _hosts(root: etree._Element, where: str) -> Iterator[_Host]:
+    for element in root.iter("host", "cluster"):
+        place = f"{where}:{element.sourceline}"
+        attributes = {str(key): str(value) for key, value in element.attrib.items()}
+        if attributes.get("core", "1") != "1":
+            raise PlatformError(f"core: expected 1, got {attributes['core']}; write one host a core", where=place)
+        speeds = tuple(_speed(text, place) for text in attributes.get("speed", "").split(","))
+        try:
+            initial = int(attributes.get("pstate", "0"))
+        except ValueError:
+            initial = -1
+        if not 0 <= initial < len(speeds):
+            raise PlatformError(f"pstate: expected 0 to {len(speeds) - 1}, got '{attributes['pstate']}'", where=place)
+        zone = element.getparent()
+        zone_properties = {} if zone is None else _properties(zone)
+        for name in _names(element, place):
+            yield _Host(name, speeds, initial, _properties(element), zone_properties)
+
+
+def _names(element: etree._Element, where: str) -> Iterator[str]:
+    """Names of a host or of the hosts of a cluster."""
+    if element.tag == "host":
+        yield element.get("id", "")
+        return
+    prefix, suffix, radical = (element.get(key, "") for key in ("prefix", "suffix", "radical"))
+    for part in radical.split(","):
+        matched = _RADICAL.fullmatch(part.strip())
+        if not matched:
+            raise PlatformError(f"radical: expected numbers such as '0-255', got '{radical}'", where=where)
+        first, last = int(matched[1]), int(matched[2] or matched[1])
+        yield from (f"{prefix}{number}{suffix}" for number in range(first, last + 1))
+
+
+def _properties(element: etree._Element) -> dict[str, str]:
+    return {prop.get("id", ""): prop.get("value", "") for prop in element.findall("prop")}
+
+
+def _speed(text: str, where: str) -> float:
+    """A speed such as ``1Gf`` in flop/s."""
+    matched = _SPEED.fullmatch(text)
+    try:
+        speed = float(matched[1]) * _FACTORS[matched[2]] if matched else math.nan
+    except ValueError:
+        speed = math.nan
+    if not (speed > 0 and math.isfinite(speed)):
+        raise PlatformError(f"speed: expected flop/s above 0 such as '1Gf', got '{text.strip()}'", where=where)
+    return speed
+
+
+def _read_watts(host: _Host, watts: NDArray[np.float64], where: str) -> None:
+    """Fills (3, S) with the powers of a host: ``idle:all`` or ``idle:least:all`` for each P-state."""
+    text = next((host.properties[key] for key in _WATTAGE if key in host.properties), None)
+    if text is None:
+        return
+    states = text.split(",")
+    if len(states) != watts.shape[1]:
+        raise PlatformError(f"{_WATTAGE[0]}: expected {watts.shape[1]} P-states, got '{text}'", where=where)
+    for state, powers in enumerate(states):
+        try:
+            idle, *more = (float(power) for power in powers.split(":"))
+        except ValueError:
+            more = []
+        if len(more) not in (1, 2) or not all(map(math.isfinite, more)):
+            raise PlatformError(f"{_WATTAGE[0]}: expected W as in 'idle:all', got '{powers.strip()}'", where=where)
+        watts[:, state] = idle, more[0] if len(more) == 2 else idle, more[-1]
+
+
+def _platform(gflops: NDArray[np.float64], watts: NDArray[np.float64], where: str) -> Platform:
+    """A platform with one core for each host."""
+    processors: dict[str, dict[str, Any]] = {}
+    nodes = []
+    for (speed, power), group in groupby(zip(gflops.tolist(), np.nan_to_num(watts).tolist(), strict=True)):
+        name = f"{speed:.12g}Gf_{power:.12g}W"
+        processors[name] = {"cores": 1, "clock_rate": speed, "dpflops_per_cycle": 1, "power": power}
+        nodes.append({"type": name, "number": sum(1 for _ in group)})
+    types = {
+        "node": {name: {"processors": [{"type": name, "number": 1}]} for name in processors},
+        "processor": processors,
+    }
+    document = {"name": Path(where).stem, "clusters": [{"id": "hosts", "nodes": nodes}], "types": types}
+    return Platform.from_dict(document, where)

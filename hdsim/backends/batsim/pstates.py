@@ -1,0 +1,88 @@
+"""P-states that a scheduler asks Batsim for: hdsim's contention model and idle power, carried out by SimGrid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat, starmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+
+if TYPE_CHECKING:
+    from hdsim.contention import ProcessorContention
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+
+
+class PStates:
+    """P-state of every core by the rule of :data:`hdsim.platform.power.PSTATES`, kept up to date by starts and ends.
+
+    In lists, as hosts are in messages: jobs have few cores, for which arrays would take several times as long.
+
+    Args:
+        platform: The platform; all its cores begin asleep.
+        workload: The jobs.
+        model: Says which processors are oversubscribed; None if none ever is.
+    """
+
+    def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention | None) -> None:
+        self._model = model
+        self._owner: list[int] = platform.core_processor.tolist()
+        self._cores = list(starmap(range, pairwise(platform.processor_first_core.tolist())))
+        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
+        self._busy = [False] * platform.n_cores
+        self._state = [ASLEEP] * platform.n_cores
+        self._n_busy = [0] * platform.n_processors
+        self._demand = [0.0] * platform.n_processors
+        self._touched: set[int] = set()
+
+    def start(self, job: int, cores: Sequence[int]) -> None:
+        """A job has started on some cores."""
+        self._change(job, cores, 1)
+
+    def end(self, job: int, cores: Sequence[int]) -> None:
+        """A job has left its cores."""
+        self._change(job, cores, -1)
+
+    def _change(self, job: int, cores: Sequence[int], sign: int) -> None:
+        busy, n_busy, demand = self._busy, self._n_busy, self._demand
+        for core in cores:
+            busy[core] = sign > 0
+        counts = Counter(map(self._owner.__getitem__, cores))
+        self._touched.update(counts)
+        bandwidth = sign * self._bandwidth[job]
+        for processor, number in counts.items():
+            n_busy[processor] += sign * number
+            demand[processor] += number * bandwidth
+
+    def changes(self) -> Iterator[tuple[int, list[int]]]:
+        """Brings the states up to date.
+
+        Yields:
+            (P-state, ascending ids of the cores that enter it), in order of the P-states.
+        """
+        if not self._touched:
+            return
+        processors = sorted(self._touched)
+        self._touched.clear()
+        busy, states = self._busy, self._state
+        entering: dict[int, list[int]] = {}
+        for processor, working in zip(processors, self._working(processors), strict=False):
+            resting = IDLE if self._n_busy[processor] else ASLEEP
+            for core in self._cores[processor]:
+                state = working if busy[core] else resting
+                if state != states[core]:
+                    states[core] = state
+                    entering.setdefault(state, []).append(core)
+        yield from sorted(entering.items())
+
+    def _working(self, processors: list[int]) -> Iterable[int]:
+        """P-state of the busy cores of each processor."""
+        if self._model is None:
+            return repeat(COMPUTING)
+        demand = np.array([self._demand[processor] for processor in processors])
+        slowed = self._model.speeds(np.array(processors), demand) < PSTATES[COMPUTING].speed
+        return np.where(slowed, OVERSUBSCRIBED, COMPUTING).tolist()

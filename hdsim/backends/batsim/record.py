@@ -1,0 +1,311 @@
+"""What happened in a simulation in Batsim's place, in the CSV files that Batsim writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.backends.batsim.protocol import format_hosts
+from hdsim.cluster.state import FinalState
+from hdsim.errors import ConfigError
+from hdsim.results.rundir import JOB_COLUMNS
+from hdsim.util.version import __version__
+from hdsim.workload.raw import write_bytes
+
+#: P-state of a host that is on its way to another.
+_SWITCHING = -1
+#: What makes CSV put a field into quotes.
+_SPECIAL = re.compile(r'[,"\r\n]')
+
+
+class JobRow(NamedTuple):
+    """What a workload says of a job."""
+
+    job_id: str
+    workload: str
+    profile: str
+    submission: float  # s
+    size: int
+    walltime: float  # s, inf = none
+
+
+class Outcome(NamedTuple):
+    """A job that ended or was rejected, in which case it has no times."""
+
+    job: int
+    state: int
+    start: float = math.nan  # s
+    finish: float = math.nan  # s
+    alloc: str = ""
+    joules: float = -1.0  # -1 where energy is not counted
+
+
+class _Move(Enum):
+    """What can happen to hosts: a job on them starts or ends, they change their P-state, come back or go away."""
+
+    START = auto()
+    END = auto()
+    SWITCH = auto()
+    COME = auto()
+    GO = auto()
+
+
+class _Machines(NamedTuple):
+    """What became of the hosts."""
+
+    #: s, idle hosts and computing ones, at each change.
+    told: list[tuple[float, int, int]]
+    #: s until the last change of each host, all together.
+    seconds: float
+    away_seconds: float
+
+
+class Record:
+    """Collects rows while the simulation goes on, so that nothing but memory is touched before `write`.
+
+    Attributes:
+        submitted: Number of jobs that the scheduler was told of.
+        metadata: What the scheduler noted on jobs.
+        jobs: Jobs that have ended or were rejected, in this order.
+
+    Args:
+        hosts: Number of hosts.
+        describe: Tells what the workload says of a job.
+        energy: Energy and P-states are of interest.
+    """
+
+    def __init__(self, hosts: int, describe: Callable[[int], JobRow], *, energy: bool) -> None:
+        self._hosts = hosts
+        self._describe = describe
+        self._energy = energy
+        self.submitted = 0
+        self.metadata: dict[int, str] = {}
+        self.jobs: list[Outcome] = []
+        # What has happened to hosts: when, to which, and what; the rest follows from it.
+        self._moves: list[tuple[float, Sequence[int], _Move]] = []
+        self._pstates: list[tuple[float, str, int]] = []
+        self._joules: list[tuple[float, float, str, float, float]] = []
+        self._switches = self._grouped_switches = 0
+        self._last_reading = (0.0, 0.0)
+
+    def start(self, now: float, hosts: Sequence[int]) -> None:
+        """A job starts on hosts."""
+        self._moves.append((now, hosts, _Move.START))
+
+    def end(self, now: float, hosts: Sequence[int], outcome: Outcome) -> None:
+        """A job leaves its hosts."""
+        self._moves.append((now, hosts, _Move.END))
+        self.jobs.append(outcome)
+
+    def reject(self, job: int) -> None:
+        """A job is turned away."""
+        self.jobs.append(Outcome(job, FinalState.REJECTED))
+
+    def begin(self, states: NDArray[np.int64]) -> None:
+        """The P-states of the hosts at time 0."""
+        for state in np.unique(states).tolist():
+            self._pstates.append((0.0, format_hosts(np.flatnonzero(states == state).tolist()), state))
+
+    def switch(self, now: float, hosts: Sequence[int], state: int) -> None:
+        """Hosts change to a P-state, at once."""
+        text = format_hosts(hosts)
+        self._pstates += [(now, text, _SWITCHING), (now, text, state)]
+        self._switches += len(hosts)
+        self._grouped_switches += 1
+        self._moves.append((now, hosts, _Move.SWITCH))
+
+    def available(self, now: float, hosts: Sequence[int], *, there: bool) -> None:
+        """Hosts go away or come back."""
+        self._moves.append((now, hosts, _Move.COME if there else _Move.GO))
+
+    def energy(self, now: float, joules: float, kind: str, least_watts: float) -> None:
+        """The energy counted until an event: start (s) or end (e) of a job, change of a P-state (p)."""
+        then, before = self._last_reading
+        watts = (joules - before) / (now - then) if now > then else math.nan
+        self._last_reading = now, joules
+        self._joules.append((now, joules, kind, least_watts, watts))
+
+    def summary(self) -> str:
+        """The jobs by what became of them, for people."""
+        counts = Counter(outcome.state for outcome in self.jobs)
+        told = [f"{counts[state]:,} {state.name.lower()}" for state in FinalState if counts[state]]
+        last = max((outcome.finish for outcome in self.jobs if outcome.finish == outcome.finish), default=0.0)
+        return f"{self.submitted:,} jobs submitted: {', '.join(told) or 'none done'}; last finish at {last:.6f} s"
+
+    def _machines(self) -> _Machines:
+        """Follows the hosts through what has happened to them."""
+        told: list[tuple[float, int, int]] = []
+        busy: set[int] = set()
+        away: dict[int, float] = {}
+        away_seconds = 0.0
+        last_change = dict.fromkeys(range(self._hosts), 0.0)
+        for now, hosts, move in self._moves:
+            last_change.update(dict.fromkeys(hosts, now))
+            if move is _Move.COME:
+                away_seconds += sum(now - away.pop(host, now) for host in hosts)
+            elif move is _Move.GO:
+                away = dict.fromkeys(hosts, now) | away
+            else:
+                if move is _Move.START:
+                    busy.update(hosts)
+                elif move is _Move.END:
+                    busy.difference_update(hosts)
+                computing = len(busy)
+                told.append((now, self._hosts - computing - len(away.keys() - busy), computing))
+        return _Machines(told, sum(last_change.values()), away_seconds)
+
+    def write(self, prefix: str, *, scheduling_seconds: float, wall_seconds: float) -> list[Path]:
+        """Writes ``PREFIX_jobs.csv`` and the others; returns their paths.
+
+        Args:
+            prefix: May have folders in it, which are made.
+            scheduling_seconds: s of real time spent on waiting for the scheduler.
+            wall_seconds: s of real time of the whole simulation.
+
+        Raises:
+            ConfigError: They cannot be written.
+        """
+        jobs = [(self._describe(outcome.job), outcome) for outcome in self.jobs]
+        machines = self._machines()
+        files = {
+            "schedule": self._schedule(jobs, machines, scheduling_seconds, wall_seconds),
+            "machine_states": (
+                ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing"),
+                ([_short(now), 0, 0, 0, idle, computing] for now, idle, computing in machines.told),
+            ),
+        }
+        if self._energy:
+            files["pstate_changes"] = (
+                ("time", "machine_id", "new_pstate"),
+                ([_short(now), hosts, state] for now, hosts, state in self._pstates),
+            )
+            files["consumed_energy"] = (
+                ("time", "energy", "event_type", "wattmin", "epower"),
+                (
+                    [_six(now), _six(joules), kind, _six(least), "NA" if math.isnan(watts) else _six(watts)]
+                    for now, joules, kind, least, watts in self._joules
+                ),
+            )
+        make_folder(prefix)
+        texts = {"jobs": ",".join(JOB_COLUMNS) + "\n" + "".join([self._job_line(*job) for job in jobs])}
+        for name, (header, rows) in files.items():
+            text = io.StringIO()
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+            texts[name] = text.getvalue()
+        paths = []
+        for name, content in texts.items():
+            paths.append(Path(f"{prefix}_{name}.csv"))
+            write_bytes(paths[-1], content.encode("utf-8", "replace"))
+        return paths
+
+    def _job_line(self, row: JobRow, outcome: Outcome) -> str:
+        """A line of ``jobs.csv``; Batsim puts the last column, and that one alone, into quotes always."""
+        walltime = -1.0 if row.walltime == math.inf else row.walltime
+        state = FinalState(outcome.state)
+        names = ",".join(map(_field, row[:3]))
+        success = int(state == FinalState.COMPLETED_SUCCESSFULLY)
+        head = f"{names},{row.submission:.6f},{row.size},{walltime:.6f},{success},{state.name}"
+        metadata = _quoted(self.metadata.get(outcome.job, ""))
+        if state == FinalState.REJECTED:
+            return f"{head},,,,,,,,,{metadata}\n"
+        start, finish = outcome.start, outcome.finish
+        execution, wait = finish - start, start - row.submission
+        return (
+            f"{head},{start:.6f},{execution:.6f},{finish:.6f},{wait:.6f},{wait + execution:.6f},"
+            f"{_stretch(wait, execution):.6f},{outcome.alloc},{outcome.joules:.6f},{metadata}\n"
+        )
+
+    def _schedule(
+        self,
+        jobs: Sequence[tuple[JobRow, Outcome]],
+        machines: _Machines,
+        scheduling_seconds: float,
+        wall_seconds: float,
+    ) -> tuple[tuple[str, ...], list[list[object]]]:
+        ended = [(row, outcome) for row, outcome in jobs if outcome.state != FinalState.REJECTED]
+        success = sum(outcome.state == FinalState.COMPLETED_SUCCESSFULLY for _, outcome in ended)
+        waits = [outcome.start - row.submission for row, outcome in ended]
+        turnarounds = [outcome.finish - row.submission for row, outcome in ended]
+        stretches = [_stretch(outcome.start - row.submission, outcome.finish - outcome.start) for row, outcome in ended]
+        computing = sum((outcome.finish - outcome.start) * row.size for row, outcome in ended)
+        # Batsim divides by all submitted jobs, and counts a host as idle until its last change of state.
+        submitted = max(self.submitted, 1)
+        values: dict[str, object] = {
+            "batsim_version": f"hdsim-{__version__}",
+            "consumed_joules": self._last_reading[1],
+            "makespan": max((outcome.finish for _, outcome in ended), default=0.0)
+            - min((row.submission for row, _ in jobs), default=0.0),
+            "max_slowdown": max(stretches, default=0.0),
+            "max_turnaround_time": max(turnarounds, default=0.0),
+            "max_waiting_time": max(waits, default=0.0),
+            "mean_slowdown": sum(stretches) / submitted,
+            "mean_turnaround_time": sum(turnarounds) / submitted,
+            "mean_waiting_time": sum(waits) / submitted,
+            "nb_computing_machines": self._hosts,
+            "nb_grouped_switches": self._grouped_switches,
+            "nb_jobs": self.submitted,
+            "nb_jobs_finished": len(ended),
+            "nb_jobs_killed": len(ended) - success,
+            "nb_jobs_rejected": len(jobs) - len(ended),
+            "nb_jobs_success": success,
+            "nb_machine_switches": self._switches,
+            "scheduling_time": scheduling_seconds,
+            "simulation_time": wall_seconds,
+            "success_rate": success / submitted,
+            "time_computing": computing,
+            "time_idle": machines.seconds - computing - machines.away_seconds,
+            "time_sleeping": 0.0,
+            "time_switching_off": 0.0,
+            "time_switching_on": 0.0,
+            "time_unavailable": machines.away_seconds,
+        }
+        row = [_six(value) if isinstance(value, float) else value for value in values.values()]
+        return tuple(values), [row]
+
+
+def make_folder(prefix: str) -> None:
+    """Makes the folders in the prefix of the files.
+
+    Raises:
+        ConfigError: They cannot be made.
+    """
+    try:
+        Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"expected a prefix that can be written to: {error.strerror}", where=prefix) from None
+
+
+def _stretch(wait: float, execution: float) -> float:
+    """Turnaround by execution; Batsim's division by 0 gives infinity, or no number for a job that did not wait."""
+    if execution:
+        return (wait + execution) / execution
+    return math.inf if wait else math.nan
+
+
+def _field(text: str) -> str:
+    return _quoted(text) if _SPECIAL.search(text) else text
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _six(value: float) -> str:
+    return f"{value:.6f}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.6f}".rstrip("0").rstrip(".")

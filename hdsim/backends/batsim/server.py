@@ -1,0 +1,769 @@
+"""hdsim in Batsim's place: what a scheduler decides goes into the engine, what happens there goes to the scheduler.
+
+`Server` is the pure part: a reply of the scheduler in, the next message to it out. `SchedulerSocket` is the other part.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hdsim.backends.batsim.energy import Meter
+from hdsim.backends.batsim.hosts import Hosts
+from hdsim.backends.batsim.machine import GrowingCluster, HostBackend
+from hdsim.backends.batsim.protocol import (
+    DEFAULT_ENDPOINT,
+    FROM_SCHEDULER,
+    LATEST,
+    SEPARATOR,
+    Event,
+    encode,
+    format_event,
+    format_hosts,
+    format_message,
+    join_message,
+    parse_hosts,
+    parse_message,
+    quote,
+    split_job_id,
+)
+from hdsim.backends.batsim.record import JobRow, Outcome, Record
+from hdsim.backends.batsim.zmtp import Line, check_endpoint, connect
+from hdsim.cluster.state import FinalState
+from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
+from hdsim.simulation.replay import collecting_later
+from hdsim.workload.batsim_json import jobs_of, read_document, to_batsim
+from hdsim.workload.model import COLUMNS, Workload, is_json, load_workload
+from hdsim.workload.programs import parts_of, progress_of
+from hdsim.workload.raw import RawJobs, raise_faults
+
+if TYPE_CHECKING:
+    from hdsim.backends.batsim.process import Process
+    from hdsim.contention import Contention
+    from hdsim.network import Network
+    from hdsim.platform.model import Platform
+
+SCHEDULER = "the scheduler"
+#: Name of each end of a job, and the return code that Batsim gives it; None where it is the profile's.
+_ENDS = {
+    int(FinalState.COMPLETED_SUCCESSFULLY): ("COMPLETED_SUCCESSFULLY", None),
+    int(FinalState.COMPLETED_FAILED): ("COMPLETED_FAILED", None),
+    int(FinalState.COMPLETED_WALLTIME_REACHED): ("COMPLETED_WALLTIME_REACHED", -1),
+    int(FinalState.COMPLETED_KILLED): ("COMPLETED_KILLED", -2),
+}
+#: Replies between two looks at the progress bar's clock.
+_REPLIES_PER_LOOK = 256
+#: Submissions that are put into words at once.
+_PORTION = 256
+#: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
+_MACHINE_EVENTS = {
+    "machine_available": "event_machine_available",
+    "machine_unavailable": "event_machine_unavailable",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a simulation; named as Batsim's options are.
+
+    Attributes:
+        energy: Count energy and let the scheduler set P-states.
+        as_batsim: Count energy with SimGrid's artefact.
+        forward_profiles: Send the profile along with each submission.
+        dynamic_jobs: The scheduler may register jobs.
+        acknowledge_dynamic_jobs: Send a submission for each of them.
+        profile_reuse: Told to the scheduler; hdsim never forgets a profile.
+        forward_unknown_events: Send external events of unknown types to the scheduler rather than refuse them.
+        sched_config: Text handed to the scheduler.
+        one_event: Never send two events in one message.
+    """
+
+    energy: bool = False
+    as_batsim: bool = False
+    forward_profiles: bool = False
+    dynamic_jobs: bool = False
+    acknowledge_dynamic_jobs: bool = False
+    profile_reuse: bool = False
+    forward_unknown_events: bool = False
+    sched_config: str = ""
+    one_event: bool = False
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A workload as its file states it.
+
+    Attributes:
+        path: As the user named it.
+        content: The JSON object; a trace in another format is turned into one.
+        jobs: The jobs of it, in the order of the file.
+    """
+
+    path: str
+    content: Mapping[str, Any]
+    jobs: RawJobs
+
+
+def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> JobFile:
+    """Reads a workload.
+
+    Args:
+        path: Batsim's JSON, or any trace that hdsim reads.
+        platform: Its reference speed turns operations into seconds.
+        name: What the scheduler is told as the path, by default the path.
+
+    Raises:
+        WorkloadError: It cannot be read or has faults.
+    """
+    content = read_document(path)[0] if is_json(path) else to_batsim(load_workload(path))
+    jobs = jobs_of(content, str(path), platform.reference_gflops)
+    raise_faults(jobs.errors, path)
+    asking = np.flatnonzero(jobs.columns["requested_gpus"])
+    if len(asking):
+        where = jobs.where(int(asking[0]), "requested_gpus")
+        raise WorkloadError("expected jobs without GPUs, which schedulers for Batsim do not know", where=where)
+    early = np.flatnonzero(jobs.columns["submission_time"] < 0)
+    if len(early):
+        where = jobs.where(int(early[0]), "submission_time")
+        raise WorkloadError(f"expected at least 0 s, got {content['jobs'][early[0]]['subtime']}", where=where)
+    return JobFile(name or str(path), content, jobs)
+
+
+def read_events(path: str | Path) -> list[dict[str, Any]]:
+    """Reads external events: one JSON object with ``timestamp`` and ``type`` a line, sorted by time.
+
+    Raises:
+        ConfigError: The file cannot be read, or a line is none.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected a readable file of events: {error}", where=str(path)) from None
+    events = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"expected JSON: {error}", where=f"{path}:{number}") from None
+        known = isinstance(event, dict) and isinstance(event.get("type"), str)
+        when = event.get("timestamp") if known else None
+        if isinstance(when, bool) or not isinstance(when, int | float) or not 0 <= when < math.inf:
+            raise ConfigError(
+                f"expected an object with a 'type' and a 'timestamp' of at least 0 s, got {line.strip()[:80]}",
+                where=f"{path}:{number}",
+            )
+        events.append(event)
+    return sorted(events, key=lambda event: float(event["timestamp"]))
+
+
+class Server:
+    """A simulation that a scheduler drives by messages.
+
+    Attributes:
+        record: What has happened so far.
+        cluster: State of the simulation.
+        ended: The end is in the latest message.
+
+    Args:
+        hosts: The hosts.
+        files: The workloads, named w0, w1 ... in this order.
+        options: Settings.
+        contention: Contention model, or None.
+        network: Network model, or None for messages that take no time of their own.
+        events: External events, in order of time; None when the user has none to offer.
+
+    Raises:
+        HdsimError: A workload has no job, or an option does not suit the platform or the events.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        files: Sequence[JobFile],
+        options: Options | None = None,
+        *,
+        contention: Contention | None = None,
+        network: Network | None = None,
+        events: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._options = options = options or Options()
+        self._files = files
+        self._profiles: dict[str, dict[str, Any]] = {}
+        self._ids: list[str] = []
+        self._documents: list[Mapping[str, Any]] = []
+        self._announcements: dict[int, str] = {}
+        workload = self._join(files)
+        self._static = len(workload)
+        self._row = {job_id: row for row, job_id in enumerate(self._ids)}
+        if contention is not None and not contention.applies(workload) and not options.dynamic_jobs:
+            contention = None
+        share = None
+        if options.energy or (hosts.initial.any() and not hosts.ruled):
+            share = hosts.speed[np.arange(len(hosts)), hosts.initial]
+            if hosts.ruled:
+                share = np.ones(len(hosts))
+        self.cluster = GrowingCluster(hosts.platform, workload)
+        self._backend = HostBackend(
+            hosts.platform,
+            workload,
+            self.cluster,
+            contention=contention,
+            network=network,
+            share=share,
+            programs=workload.has_programs or options.dynamic_jobs,
+            loaded=self._load if options.energy else None,
+        )
+        self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
+        self.record = Record(len(hosts), self._describe, energy=options.energy)
+        self.record.begin(hosts.initial)
+        self._submission: list[float] = workload.submission_time.tolist()
+        self._walltime: list[float] = workload.walltime.tolist()
+        self._return_code: list[int] = workload.return_code.tolist()
+        self._alloc: dict[int, list[int]] = {}
+        self._joules: dict[int, float] = {}
+        self._unavailable: set[int] = set()
+        self._external = [self._checked(event) for event in events or ()]
+        self._external.reverse()
+        self._has_external = events is not None
+        self.cluster.calls += [float(event["timestamp"]) for event in self._external]
+        self._calls: list[float] = []
+        self._kills: list[tuple[list[str], dict[str, Any]]] = []
+        # Events to tell, as texts.
+        self._pending: list[str] = []
+        self._later: list[str] = []
+        self._told = 0.0
+        # The time of the simulation as it is told.
+        self._now = f"{0:.6f}"
+        self._open = 0
+        self._unsubmitted = self._static
+        self._registering = options.dynamic_jobs
+        self.ended = False
+        self._decisions: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "EXECUTE_JOB": self._execute,
+            "REJECT_JOB": self._reject,
+            "KILL_JOB": self._kill,
+            "CALL_ME_LATER": self._call_later,
+            "SET_RESOURCE_STATE": self._set_state,
+            "QUERY": self._query,
+            "REGISTER_PROFILE": self._register_profile,
+            "REGISTER_JOB": self._register_job,
+            "SET_JOB_METADATA": self._set_metadata,
+            "NOTIFY": self._notified,
+        }
+
+    def _join(self, files: Sequence[JobFile]) -> Workload:
+        """One workload of all files, in order of submission, in the clock of the files."""
+        if not files:
+            raise WorkloadError("expected at least one workload, got none")
+        columns: dict[str, list[np.ndarray]] = {}
+        origins = []
+        for number, file in enumerate(files):
+            name = f"w{number}"
+            jobs = file.jobs
+            for key, column in jobs.columns.items():
+                columns.setdefault(key, []).append(column)
+            used = dict.fromkeys(jobs.columns["profile"].tolist())
+            self._profiles[name] = parts_of(used, jobs.profiles)
+            origins += [(name, document) for document in file.content["jobs"]]
+        joined: dict[str, Any] = {key: np.concatenate(parts) for key, parts in columns.items()}
+        order = np.argsort(joined["submission_time"], kind="stable")
+        for row in order.tolist():
+            name, document = origins[row]
+            self._ids.append(f"{name}{SEPARATOR}{document['id']}")
+            self._documents.append({**document, "id": self._ids[-1]})
+        joined = {key: column[order] for key, column in joined.items() if key in COLUMNS}
+        joined["memory"] = np.zeros(len(order))  # Batsim does not know memory
+        joined["job_id"] = np.array(self._ids, object)
+        workload = Workload.from_columns(**joined, source=", ".join(file.path for file in files))
+        return workload.replaced(submission_time=joined["submission_time"])
+
+    def _checked(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind = event["type"]
+        if kind not in _MACHINE_EVENTS and not self._options.forward_unknown_events:
+            raise ConfigError(
+                f"unknown event '{kind}'; allowed: {', '.join(_MACHINE_EVENTS)}, or any with --forward-unknown-events",
+                where="--events",
+            )
+        if kind in _MACHINE_EVENTS:
+            try:
+                parse_hosts(str(event.get("resources")), len(self._hosts))
+            except BackendError as error:
+                raise ConfigError(f"{kind} at {event['timestamp']}: resources: {error}", where="--events") from None
+        return event
+
+    # Messages
+
+    def begin(self) -> str:
+        """The first message."""
+        hosts, options = self._hosts, self._options
+        resources = [
+            {"id": row, "name": name, "state": "idle", "properties": dict(own), "zone_properties": dict(zone)}
+            for row, (name, own, zone) in enumerate(
+                zip(hosts.names, hosts.properties, hosts.zone_properties, strict=True)
+            )
+        ]
+        data = {
+            "nb_resources": len(hosts),
+            "nb_compute_resources": len(hosts),
+            "nb_storage_resources": 0,
+            "allow_compute_sharing": False,
+            "allow_storage_sharing": True,
+            "config": {
+                "redis-enabled": False,
+                "redis-hostname": "127.0.0.1",
+                "redis-port": 6379,
+                "redis-prefix": "default",
+                "profiles-forwarded-on-submission": options.forward_profiles,
+                "dynamic-jobs-enabled": options.dynamic_jobs,
+                "dynamic-jobs-acknowledged": options.acknowledge_dynamic_jobs,
+                "profile-reuse-enabled": options.profile_reuse,
+                "sched-config": options.sched_config,
+                "forward-unknown-events": options.forward_unknown_events,
+            },
+            "compute_resources": resources,
+            "storage_resources": [],
+            "workloads": {f"w{number}": file.path for number, file in enumerate(self._files)},
+            "profiles": {name: dict(profiles) for name, profiles in self._profiles.items()},
+        }
+        return format_message(0.0, [Event(0.0, "SIMULATION_BEGINS", data)])
+
+    def answer(self, reply: str | bytes) -> str | None:
+        """Carries out a reply of the scheduler and simulates until there is something to tell.
+
+        Returns:
+            The next message, or None after the reply to the last one.
+
+        Raises:
+            BackendError: The reply is malformed or asks for something impossible, or the scheduler leaves the
+                simulation with nothing that could happen.
+        """
+        message = parse_message(reply, FROM_SCHEDULER, sender=SCHEDULER, clock=self._told)
+        if self.ended:
+            return None
+        self._pending += self._later
+        self._later.clear()
+        told = self._told
+        for index, (timestamp, kind, data) in enumerate(message.events):
+            if timestamp > told:
+                self._sleep(timestamp)
+            try:
+                self._decisions[kind](data)
+            except (BackendError, DecisionError, WorkloadError) as error:
+                where = f"{SCHEDULER} at {timestamp:.6f}: events[{index}] {kind}"
+                raise BackendError(str(error), where=where) from None
+        if message.now > told:
+            self._sleep(message.now)
+        return self._next()
+
+    def _next(self) -> str:
+        """Simulates until something is to be told, and tells it."""
+        self._backend.apply()
+        if self._kills:
+            self._go_on()
+        while not self._pending:
+            if self._is_over():
+                self._pending.append(self._event("SIMULATION_ENDS"))
+                self.ended = True
+            elif not self._go_on():
+                raise self._stuck()
+        now = self._now
+        self._told = float(now)
+        if self._options.one_event:
+            return join_message(now, [self._pending.pop(0)])
+        message = join_message(now, self._pending)
+        self._pending.clear()
+        return message
+
+    def _event(self, kind: str, data: str = "{}") -> str:
+        return format_event(self._now, kind, data)
+
+    def _tell(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._pending.append(self._event(kind, encode(data)))
+
+    def _sleep(self, until: float) -> None:
+        """Simulates until a time that the scheduler has chosen for a decision."""
+        cluster = self.cluster
+        # The scheduler, to whom a later time than it was told is news, knows six decimals only.
+        if until <= cluster.now:
+            return
+        cluster.call_me_later(until)
+        self._backend.apply()
+        while cluster.now < until:
+            self._go_on()
+            self._backend.apply()
+
+    def _is_over(self) -> bool:
+        return not (self._open or self._unsubmitted or self._registering or self._external or self._calls)
+
+    def _stuck(self) -> BackendError:
+        if self._open:
+            waiting = [self._ids[job] for job in self.cluster.queue]
+            shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+            message = f"nothing is left to happen, but {len(waiting)} jobs are neither executed nor rejected: {shown}"
+        else:
+            message = "nothing is left to happen; expected a NOTIFY registration_finished, as dynamic jobs are enabled"
+        return BackendError(message, where=f"{SCHEDULER} at {self.cluster.now:.6f}")
+
+    # From the engine
+
+    def _go_on(self) -> bool:
+        """Simulates one instant and notes what to tell of it; False when nothing is left to happen."""
+        cluster = self.cluster
+        clock = cluster.now
+        if not self._backend.advance():
+            # What was cancelled on the way has moved the clock, but did not happen.
+            cluster.now = clock
+            return False
+        now = cluster.now
+        self._now = f"{now:.6f}"
+        for job in cluster.ended:
+            self._complete(job, now)
+        for job_ids, progress in self._kills:
+            self._tell("JOB_KILLED", {"job_ids": job_ids, "job_progress": progress})
+        self._kills.clear()
+        for job in cluster.submitted:
+            self._pending.append(self._submitted(job))
+        if cluster.submitted:
+            self._unsubmitted -= len(cluster.submitted)
+            if not self._unsubmitted:
+                self._later.append(self._event("NOTIFY", '{"type":"no_more_static_job_to_submit"}'))
+        while self._calls and self._calls[0] <= now:
+            heapq.heappop(self._calls)
+            self._pending.append(self._event("REQUESTED_CALL"))
+        while self._external and self._external[-1]["timestamp"] <= now:
+            self._happen(self._external.pop(), now)
+        return True
+
+    def _submitted(self, job: int) -> str:
+        self._open += 1
+        self.record.submitted += 1
+        data = self._announcements.pop(job, None)
+        if data is None:
+            # What is done between two messages finds nothing in the processor's caches; in a row it costs half as much.
+            following = range(job, min(job + _PORTION, self._static) if job < self._static else job + 1)
+            self._announcements.update((each, self._announcement(each)) for each in following)
+            data = self._announcements.pop(job)
+        return self._event("JOB_SUBMITTED", data)
+
+    def _announcement(self, job: int) -> str:
+        """Data of the submission of a job."""
+        document = self._documents[job]
+        data = f'"job_id":{quote(self._ids[job])},"job":{encode(document)}'
+        if self._options.forward_profiles:
+            data += f',"profile":{encode(self._profiles[split_job_id(self._ids[job])[0]][document["profile"]])}'
+        return f"{{{data}}}"
+
+    def _complete(self, job: int, now: float) -> None:
+        self._open -= 1
+        cluster, record, meter = self.cluster, self.record, self._meter
+        state, hosts = cluster.state[job], self._alloc.pop(job)
+        alloc = format_hosts(hosts)
+        joules = -1.0
+        if meter is not None:
+            total = meter.read(now)
+            joules = meter.joules(hosts, now) - self._joules.pop(job)
+            meter.set_load(hosts, 0.0, now, busy=False)
+            record.energy(now, total, "e", meter.least_watts)
+        record.end(now, hosts, Outcome(job, state, cluster.starting_time[job], now, alloc, joules))
+        name, code = _ENDS[state]
+        if code is None:
+            code = self._return_code[job]
+        data = f'{{"job_id":{quote(self._ids[job])},"job_state":"{name}","return_code":{code},"alloc":"{alloc}"}}'
+        self._pending.append(self._event("JOB_COMPLETED", data))
+
+    def _describe(self, job: int) -> JobRow:
+        workload, own = split_job_id(self._ids[job])
+        profile, size = self._documents[job]["profile"], self.cluster.size[job]
+        return JobRow(own, workload, profile, self._submission[job], size, self._walltime[job])
+
+    def _happen(self, event: Mapping[str, Any], now: float) -> None:
+        """An external event."""
+        kind = event["type"]
+        data = {key: value for key, value in event.items() if key not in ("timestamp", "type")}
+        if kind in _MACHINE_EVENTS:
+            hosts = parse_hosts(event["resources"], len(self._hosts))
+            there = kind == "machine_available"
+            (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
+            self.record.available(now, hosts, there=there)
+            data["resources"] = format_hosts(hosts)
+        self._tell("NOTIFY", {"type": _MACHINE_EVENTS.get(kind, kind), **data})
+        if not self._external:
+            self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
+
+    # From the scheduler
+
+    def _known(self, job_id: str) -> int:
+        job = self._row.get(job_id)
+        if job is None:
+            raise BackendError(f"unknown job '{job_id}'")
+        return job
+
+    def _execute(self, data: Mapping[str, Any]) -> None:
+        if len(data) > 2:  # more than job_id and alloc
+            for key in ("mapping", "storage_mapping", "additional_io_job"):
+                if data.get(key):
+                    raise BackendError(f"data.{key} is not supported; allowed: job_id and alloc")
+        job = self._known(data["job_id"])
+        hosts = parse_hosts(data["alloc"], len(self._hosts))
+        if self._unavailable and not self._unavailable.isdisjoint(hosts):
+            away = format_hosts(sorted(self._unavailable.intersection(hosts)))
+            raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
+        cluster, meter = self.cluster, self._meter
+        now = cluster.now
+        if len(hosts) != cluster.size[job]:
+            cluster.start_on(job, hosts)  # says so
+        cluster.start(job, hosts)
+        # Batsim's files are written from the record; the cluster need not remember.
+        cluster.placements.clear()
+        self._alloc[job] = hosts
+        if meter is not None:
+            total = meter.read(now)
+            self._joules[job] = meter.joules(hosts, now)
+            self.record.energy(now, total, "s", meter.least_watts)
+            self._backend.apply()
+        self.record.start(now, hosts)
+
+    def _load(self, job: int) -> None:
+        """Tells the meter what a running job uses of its hosts."""
+        assert self._meter is not None
+        assert self._backend.pace is not None
+        self._meter.set_load(self._alloc[job], self._backend.pace.loads(job), self.cluster.now, busy=True)
+
+    def _reject(self, data: Mapping[str, Any]) -> None:
+        job = self._known(data["job_id"])
+        self.cluster.reject(job)
+        self._open -= 1
+        self.record.reject(job)
+
+    def _kill(self, data: Mapping[str, Any]) -> None:
+        progress = {}
+        job_ids = data["job_ids"]
+        # Jobs of the same reply begin before others of it are killed.
+        self._backend.apply()
+        for job_id in job_ids:
+            job = self._known(job_id) if isinstance(job_id, str) else -1
+            if job < 0:
+                raise BackendError(f"data.job_ids: expected job ids, got {job_ids}")
+            if self.cluster.state[job] in _ENDS:
+                continue
+            self.cluster.kill(job)
+            profiles = self._profiles[split_job_id(job_id)[0]]
+            progress[job_id] = progress_of(self._documents[job]["profile"], profiles, *self._backend.done(job))
+        if progress:
+            self._kills.append((job_ids, progress))
+        else:
+            # All have completed in the meantime.
+            self._tell("JOB_KILLED", {"job_ids": job_ids, "job_progress": {}})
+
+    def _call_later(self, data: Mapping[str, Any]) -> None:
+        date = data["timestamp"]
+        if not self._told <= date < LATEST:
+            reason = ": time goes back" if date < self._told else ""
+            raise BackendError(f"data.timestamp: expected at least {self._told:.6f}, got {str(date)[:80]}{reason}")
+        if date <= self.cluster.now:
+            self._pending.append(self._event("REQUESTED_CALL"))
+        else:
+            heapq.heappush(self._calls, date)
+            self.cluster.call_me_later(date)
+
+    def _need_energy(self) -> Meter:
+        if self._meter is None:
+            raise BackendError("P-states and energy need the option -E (--energy)")
+        return self._meter
+
+    def _set_state(self, data: Mapping[str, Any]) -> None:
+        meter, pace, now = self._need_energy(), self._backend.pace, self.cluster.now
+        assert pace is not None
+        hosts = parse_hosts(data["resources"], len(self._hosts))
+        if not hosts:
+            raise BackendError("data.resources: expected at least one host, got none")
+        text = data["state"]
+        least = int(self._hosts.n_states[hosts].min())
+        if not (text.isdecimal() and int(text) < least):
+            raise BackendError(f"data.state: expected a P-state from 0 to {least - 1}, got '{text}'")
+        state = int(text)
+        self._backend.apply()
+        self.record.energy(now, meter.read(now), "p", meter.least_watts)
+        pace.set_share(hosts, self._hosts.speed[hosts, state], now)
+        meter.set_state(hosts, state, now)
+        self._backend.apply()
+        self.record.energy(now, meter.read(now), "p", meter.least_watts)
+        self.record.switch(now, hosts, state)
+        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts), "state": text})
+
+    def _query(self, data: Mapping[str, Any]) -> None:
+        requests = data["requests"]
+        for request in requests:
+            if request != "consumed_energy":
+                raise BackendError(f"data.requests: unknown query '{request}'; allowed: consumed_energy")
+        if requests:
+            self._tell("ANSWER", {"consumed_energy": self._need_energy().read(self.cluster.now)})
+
+    def _need_dynamic(self) -> None:
+        if not self._options.dynamic_jobs:
+            raise BackendError("jobs and profiles can be registered with the option --enable-dynamic-jobs only")
+
+    def _register_profile(self, data: Mapping[str, Any]) -> None:
+        self._need_dynamic()
+        profiles = self._profiles.setdefault(data["workload_name"], {})
+        if profiles.setdefault(data["profile_name"], data["profile"]) != data["profile"]:
+            raise BackendError(f"profile '{data['profile_name']}' of '{data['workload_name']}' is another already")
+
+    def _register_job(self, data: Mapping[str, Any]) -> None:
+        self._need_dynamic()
+        if not self._registering:
+            raise BackendError("expected no job after NOTIFY registration_finished")
+        job_id, document = data["job_id"], data["job"]
+        name, own = split_job_id(job_id)
+        if job_id in self._row:
+            raise BackendError(f"job '{job_id}' exists already")
+        content = {
+            "jobs": [{**document, "id": own, "subtime": self.cluster.now}],
+            "profiles": self._profiles.get(name, {}),
+        }
+        raw = jobs_of(content, job_id, self._hosts.platform.reference_gflops)
+        raise_faults(raw.errors, job_id)
+        columns: dict[str, Any] = {key: column for key, column in raw.columns.items() if key in COLUMNS}
+        workload = Workload.from_columns(**columns, source=job_id)
+        job = self._backend.add(workload)
+        self._row[job_id] = job
+        self._ids.append(job_id)
+        self._documents.append({**document, "id": job_id})
+        self._submission.append(self.cluster.now)
+        self._walltime += workload.walltime.tolist()
+        self._return_code += workload.return_code.tolist()
+        self.cluster.submit(job)
+        event = self._submitted(job)
+        if self._options.acknowledge_dynamic_jobs:
+            self._pending.append(event)
+
+    def _set_metadata(self, data: Mapping[str, Any]) -> None:
+        self.record.metadata[self._known(data["job_id"])] = data["metadata"]
+
+    def _notified(self, data: Mapping[str, Any]) -> None:
+        kind = data["type"]
+        if kind not in ("registration_finished", "continue_registration"):
+            raise BackendError(f"data.type: unknown '{kind}'; allowed: registration_finished, continue_registration")
+        self._need_dynamic()
+        self._registering = kind == "continue_registration"
+
+
+def converse(server: Server, exchange: Callable[[str], str | bytes], tell: Callable[[], object] | None = None) -> None:
+    """Lets a scheduler drive a simulation to its end.
+
+    Args:
+        server: The simulation.
+        exchange: Sends a message to the scheduler and returns its reply.
+        tell: Called now and then.
+
+    Raises:
+        BackendError: See :meth:`Server.answer`, and whatever `exchange` raises. A scheduler may hang up once it has
+            been told of the end.
+    """
+    message: str | None = server.begin()
+    replies = 0
+    with collecting_later():
+        while message is not None:
+            try:
+                reply = exchange(message)
+            except HungUp:
+                if server.ended:
+                    # There is nothing left to say; some schedulers just end.
+                    return
+                raise
+            message = server.answer(reply)
+            replies += 1
+            if tell and replies % _REPLIES_PER_LOOK == 0:
+                tell()
+
+
+class HungUp(BackendError):
+    """The scheduler has closed its connection."""
+
+
+class SchedulerSocket:
+    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
+
+    Attributes:
+        waited: s of real time spent on waiting for replies.
+        process: The scheduler, if hdsim has started it.
+
+    Args:
+        endpoint: Where the scheduler has bound its REP socket, or will.
+        timeout: s of real time that each reply may take.
+
+    Raises:
+        ConfigError: The endpoint is none.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self.waited = 0.0
+        self.process: Process | None = None
+        self._endpoint, self._timeout = endpoint, timeout
+        self._line: Line | None = None
+        try:
+            check_endpoint(endpoint)
+        except ValueError as error:
+            raise self._no_endpoint(error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._line is not None:
+            self._line.close()
+
+    def exchange(self, message: str) -> bytes:
+        """Sends a message and waits for the reply, at first for the scheduler as well.
+
+        Raises:
+            BackendError: No reply came in time, or none will come, or it is not one frame.
+            ConfigError: The endpoint cannot be reached.
+        """
+        begin = time.perf_counter()
+        try:
+            if self._line is None:
+                self._line = connect(self._endpoint, self._timeout, self._look_after)
+            self._line.send(message.encode("utf-8", "replace"))
+            reply = self._line.receive()
+        except TimeoutError:
+            raise self._fault(
+                f"has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer --timeout; "
+                f"the last message to it was {message[:120]}"
+            ) from None
+        except ConnectionError:
+            dead = self.process.last_fault() if self.process else None
+            raise HungUp(
+                f"{SCHEDULER} {dead or 'has hung up'}; the last message to it was {message[:120]}",
+                where=self._endpoint,
+            ) from None
+        except OSError as error:
+            raise self._no_endpoint(error) from None
+        if len(reply) != 1:
+            raise self._fault(f"has sent a reply of {len(reply)} frames, expected one")
+        self.waited += time.perf_counter() - begin
+        return reply[0]
+
+    def _look_after(self) -> None:
+        dead = self.process.fault() if self.process else None
+        if dead:
+            raise self._fault(dead)
+
+    def _fault(self, what: str) -> BackendError:
+        return BackendError(f"{SCHEDULER} {what}", where=self._endpoint)
+
+    def _no_endpoint(self, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{self._endpoint}': {error}", where="-s"
+        )

@@ -1,0 +1,404 @@
+"""The scheduler's side of Batsim's protocol: messages to events of a cluster, an agent's decisions to messages.
+
+What Batsim says is put into a :class:`hdsim.cluster.state.Cluster`, the same object agents see on every backend; what
+an agent has decided there becomes the reply. No socket and no clock, so that recorded conversations can be replayed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hdsim.backends.batsim.protocol import (
+    FROM_BATSIM,
+    SEPARATOR,
+    format_event,
+    format_hosts,
+    join_message,
+    parse_hosts,
+    parse_message,
+    quote,
+)
+from hdsim.cluster.state import FinalState
+from hdsim.errors import BackendError, nearest
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+
+log = logging.getLogger(__name__)
+
+# Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
+_NOT_SUBMITTED, _RUNNING = int(FinalState.NOT_SUBMITTED), int(FinalState.RUNNING)
+#: Whom errors are about.
+SENDER = "Batsim"
+#: How a job can end in Batsim.
+_ENDS = {
+    state.name: int(state)
+    for state in (
+        FinalState.COMPLETED_SUCCESSFULLY,
+        FinalState.COMPLETED_FAILED,
+        FinalState.COMPLETED_WALLTIME_REACHED,
+        FinalState.COMPLETED_KILLED,
+    )
+}
+_NOTIFICATIONS = (
+    "no_more_static_job_to_submit",
+    "no_more_external_event_to_occur",
+    "event_machine_unavailable",
+    "event_machine_available",
+)
+_DIGITS = re.compile(r"(\d+)")
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+class StateKeeper(Protocol):
+    """Decides on the P-states of cores; see :class:`hdsim.backends.batsim.pstates.PStates`."""
+
+    def start(self, job: int, cores: Sequence[int]) -> None:
+        """A job has started on some cores."""
+
+    def end(self, job: int, cores: Sequence[int]) -> None:
+        """A job has left its cores."""
+
+    def changes(self) -> Iterable[tuple[int, Sequence[int]]]:
+        """P-states to set now, each with the ascending ids of its cores."""
+
+
+class Translation:
+    """One conversation with Batsim, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
+
+    Attributes:
+        cluster: The state that the events change.
+        rows: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
+        allocations: Hosts of every job that was ever executed, as Batsim was told.
+        abandoned: Jobs that the agent left in the queue for good and that Batsim was told to reject, so that it ends.
+        answer: Data of the last ``ANSWER``.
+        ended: The simulation has ended; the reply still owed is the last one.
+
+    Args:
+        cluster: State before the first event.
+        impossible: Jobs to turn away at their submission.
+        pstates: Decides on P-states; None leaves them alone.
+    """
+
+    def __init__(self, cluster: Cluster, *, impossible: Iterable[int] = (), pstates: StateKeeper | None = None) -> None:
+        self.cluster = cluster
+        self.rows: dict[str, int] = {}
+        self.allocations: dict[int, str] = {}
+        self.abandoned: list[int] = []
+        self.answer: Mapping[str, Any] = {}
+        self.ended = False
+        self._impossible = frozenset(impossible)
+        self._pstates = pstates
+        # Batsim's id of each job as JSON.
+        self._quoted: dict[int, str] = {}
+        # Hosts whose change of state Batsim has yet to confirm.
+        self._switching: dict[str, None] = {}
+        self._clock = -math.inf
+        self._begun = False
+        self._called = False
+        self._pending_calls = 0
+        self._no_more_jobs = False
+        self._dynamic = False
+        self._host_of_core: list[int] | None = None
+        self._unavailable: set[int] = set()
+        self._cores: dict[int, list[int]] = {}
+        self._requests: list[tuple[str, Mapping[str, Any]]] = []
+        self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "SIMULATION_BEGINS": self._on_begin,
+            "JOB_SUBMITTED": self._on_submission,
+            "JOB_COMPLETED": self._on_completion,
+            "JOB_KILLED": self._on_kill,
+            "RESOURCE_STATE_CHANGED": self._on_state_change,
+            "REQUESTED_CALL": self._on_call,
+            "ANSWER": self._on_answer,
+            "NOTIFY": self._on_notification,
+            "SIMULATION_ENDS": self._on_end,
+        }
+
+    def request(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Puts an event of Batsim's protocol that hdsim's agents have no word for at the end of the next reply.
+
+        Args:
+            kind: Such as ``QUERY`` or ``SET_JOB_METADATA``.
+            data: Its data.
+        """
+        self._requests.append((kind, data))
+
+    def read(self, text: bytes | str) -> bool:
+        """Puts what a message says into the cluster.
+
+        Returns:
+            Whether there is news for the agent. Either way a reply is owed.
+
+        Raises:
+            BackendError: The message is malformed, or contradicts what was said before.
+        """
+        cluster = self.cluster
+        cluster.submitted.clear()
+        cluster.ended.clear()
+        cluster.rejected.clear()
+        self._called = False
+        message = parse_message(text, FROM_BATSIM, sender=SENDER, clock=self._clock)
+        for index, (timestamp, kind, data) in enumerate(message.events):
+            cluster.now = timestamp
+            try:
+                if self.ended or self._begun == (kind == "SIMULATION_BEGINS"):
+                    raise self._misplaced()
+                self._handlers[kind](data)
+            except BackendError as error:
+                raise BackendError(str(error), where=f"{SENDER}: events[{index}] {kind}") from None
+        self._clock = cluster.now = message.now
+        return bool(cluster.submitted or cluster.ended or self._called)
+
+    def write(self) -> str:
+        """The reply: what was decided in the cluster since the last one."""
+        # A repr tells a time exactly, so that Batsim's own rounding is the only one.
+        now = repr(float(self.cluster.now))
+        return join_message(now, [format_event(now, kind, data) for kind, data in self._decisions()])
+
+    # Decisions to messages
+
+    def _decisions(self) -> Iterator[tuple[str, str]]:
+        """Types of the events of a reply, each with its data as text."""
+        cluster, names = self.cluster, self._quoted
+        for job in cluster.rejected:
+            yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
+        if cluster.started:
+            for job in cluster.started:
+                yield "EXECUTE_JOB", f'{{"job_id":{names[job]},"alloc":"{self._execute(job)}"}}'
+            cluster.started.clear()
+        if cluster.killed:
+            yield "KILL_JOB", f'{{"job_ids":[{",".join([names[job] for job in cluster.killed])}]}}'
+            cluster.killed.clear()
+        if cluster.calls:
+            for date in cluster.calls:
+                yield "CALL_ME_LATER", f'{{"timestamp":{float(date)!r}}}'
+            self._pending_calls += len(cluster.calls)
+            cluster.calls.clear()
+        if self._pstates is not None:
+            for state, cores in self._pstates.changes():
+                hosts = format_hosts(self._hosts_of(cores))
+                self._switching[hosts] = None
+                yield "SET_RESOURCE_STATE", f'{{"resources":"{hosts}","state":"{state}"}}'
+        if self._requests:
+            yield from [(kind, _encode(data)) for kind, data in self._requests]
+            self._requests.clear()
+        if self._no_more_jobs and cluster.queue and self._nothing_will_happen():
+            self.abandoned = list(cluster.queue)
+            for job in self.abandoned:
+                yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
+
+    def _nothing_will_happen(self) -> bool:
+        """Whether Batsim would wait for ever for the jobs in the queue."""
+        return not (self.cluster.running or self._pending_calls or self._dynamic or self.abandoned)
+
+    def _execute(self, job: int) -> str:
+        cores = self.cluster.core_ids(job)
+        hosts = self._hosts_of(cores)
+        if self._unavailable and not self._unavailable.isdisjoint(hosts):
+            raise BackendError(
+                f"job {self._name(job)} was started on host {min(self._unavailable.intersection(hosts))}, which "
+                "Batsim's external events have made unavailable; agents do not know of unavailable cores"
+            )
+        text = self.allocations[job] = format_hosts(hosts)
+        if self._pstates is not None:
+            self._cores[job] = cores
+            self._pstates.start(job, cores)
+        return text
+
+    def _hosts_of(self, cores: Sequence[int]) -> Sequence[int]:
+        """Ascending host ids of ascending core ids."""
+        numbers = self._host_of_core
+        return cores if numbers is None else sorted([numbers[core] for core in cores])
+
+    # Messages to events
+
+    def _misplaced(self) -> BackendError:
+        if self.ended:
+            return BackendError("expected nothing after SIMULATION_ENDS")
+        return BackendError("the simulation began before" if self._begun else "expected SIMULATION_BEGINS first")
+
+    def _on_begin(self, data: Mapping[str, Any]) -> None:
+        self._begun = True
+        self._dynamic = bool(data["config"].get("dynamic-jobs-enabled"))
+        workloads = list(data["workloads"])
+        if len(workloads) != 1:
+            raise BackendError(f"data.workloads: expected one workload, got {', '.join(workloads) or 'none'}")
+        cores = self.cluster.platform.n_cores
+        names = _host_names(data["compute_resources"])
+        if len(names) != cores or data["nb_compute_resources"] != cores:
+            raise BackendError(
+                f"data.compute_resources: expected a host for each of the {cores} cores of platform "
+                f"{self.cluster.platform.name}, got {len(names)}"
+            )
+        order = host_order(names)
+        if order != list(range(cores)):
+            log.warning("Batsim numbers the hosts in another order than the platform its cores; ids are translated")
+            self._host_of_core = order
+        for row, own in enumerate(self.cluster.workload.job_id.tolist()):
+            self.rows[f"{workloads[0]}{SEPARATOR}{own}"] = row
+        self._quoted = {row: quote(name) for name, row in self.rows.items()}
+
+    def add_job(self, job_id: str, row: int) -> None:
+        """Tells which row of the workload a job is that was registered while the simulation runs."""
+        self.rows[job_id] = row
+        self._quoted[row] = quote(job_id)
+
+    def _on_submission(self, data: Mapping[str, Any]) -> None:
+        job = self._row(data["job_id"])
+        if self.cluster.state[job] != _NOT_SUBMITTED:
+            raise self._unexpected(job, FinalState.NOT_SUBMITTED)
+        cores = data["job"].get("res")
+        if cores != self.cluster.size[job]:
+            raise BackendError(
+                f"job {data['job_id']}: data.job.res: expected {self.cluster.size[job]}, which the workload says, "
+                f"got {cores}"
+            )
+        if job in self._impossible:
+            self.cluster.refuse(job)
+        else:
+            self.cluster.submit(job)
+
+    def _on_completion(self, data: Mapping[str, Any]) -> None:
+        job = self._row(data["job_id"])
+        if self.cluster.state[job] != _RUNNING:
+            raise self._unexpected(job, FinalState.RUNNING)
+        state = _ENDS.get(data["job_state"])
+        if state is None:
+            raise BackendError(
+                f"data.job_state: unknown state '{data['job_state']}'{nearest(data['job_state'], _ENDS)}; "
+                f"allowed: {', '.join(_ENDS)}"
+            )
+        self.check_allocation(job, data["alloc"], f"job {data['job_id']}: data.alloc")
+        if self._pstates is not None:
+            self._pstates.end(job, self._cores.pop(job))
+        self.cluster.end(job, state)
+
+    def check_allocation(self, job: int, found: str, where: str) -> None:
+        """Compares the hosts of an executed job with those that Batsim was told.
+
+        Raises:
+            BackendError: They differ.
+        """
+        given, count = self.allocations[job], self.cluster.platform.n_cores
+        if found != given and parse_hosts(found, count) != parse_hosts(given, count):
+            raise BackendError(f"expected '{given}', got '{found}'", where=where)
+
+    def _on_kill(self, data: Mapping[str, Any]) -> None:
+        for job_id in data["job_ids"]:
+            if self._row(job_id) in self.cluster.running:
+                raise BackendError(f"job {job_id}: expected its JOB_COMPLETED before")
+
+    def _on_state_change(self, data: Mapping[str, Any]) -> None:
+        if data["resources"] in self._switching:
+            del self._switching[data["resources"]]
+        else:
+            parse_hosts(data["resources"], self.cluster.platform.n_cores)
+
+    def _on_call(self, data: Mapping[str, Any]) -> None:
+        if not self._pending_calls:
+            raise BackendError("nobody has asked to be called")
+        self._pending_calls -= 1
+        self._called = True
+
+    def _on_answer(self, data: Mapping[str, Any]) -> None:
+        self.answer = data
+
+    def _on_notification(self, data: Mapping[str, Any]) -> None:
+        kind = data["type"]
+        if kind == "no_more_static_job_to_submit":
+            self._no_more_jobs = True
+        elif kind in ("event_machine_unavailable", "event_machine_available"):
+            resources = data.get("resources")
+            if not isinstance(resources, str):
+                raise BackendError(f"data.resources: expected hosts as in '0-3 8', got {resources!r}")
+            hosts = parse_hosts(resources, self.cluster.platform.n_cores)
+            if kind == "event_machine_unavailable":
+                self._unavailable.update(hosts)
+            else:
+                self._unavailable.difference_update(hosts)
+        elif kind not in _NOTIFICATIONS:
+            raise BackendError(
+                f"data.type: unknown notification '{kind}'{nearest(kind, _NOTIFICATIONS)}; "
+                f"allowed: {', '.join(_NOTIFICATIONS)}"
+            )
+
+    def _on_end(self, data: Mapping[str, Any]) -> None:
+        running = len(self.cluster.running)
+        missing = self.cluster.state.count(FinalState.NOT_SUBMITTED)
+        if running or missing:
+            raise BackendError(
+                f"expected all {len(self.cluster.state)} jobs to be over, but {running} still run and {missing} were "
+                "never submitted"
+            )
+        self.ended = True
+
+    def _row(self, job_id: Any) -> int:
+        row = self.rows.get(job_id) if isinstance(job_id, str) else None
+        if row is None:
+            raise BackendError(
+                f"unknown job {job_id!r}: expected one of the {len(self.rows)} of the workload given to hdsim, such as "
+                f"'{next(iter(self.rows))}'"
+            )
+        return row
+
+    def _name(self, job: int) -> str:
+        """Batsim's id of a job."""
+        return str(json.loads(self._quoted[job]))
+
+    def _unexpected(self, job: int, state: FinalState) -> BackendError:
+        found = FinalState(self.cluster.state[job])
+        return BackendError(f"job {self._name(job)}: expected a job that is {state.name}, it is {found.name}")
+
+
+def _host_names(resources: Sequence[Any]) -> list[str]:
+    """Names of the hosts by host id."""
+    names: dict[int, str] = {}
+    for index, resource in enumerate(resources):
+        where = f"data.compute_resources[{index}]"
+        number = resource.get("id") if isinstance(resource, dict) else None
+        name = resource.get("name") if isinstance(resource, dict) else None
+        if type(number) is not int or not isinstance(name, str):
+            raise BackendError(f"{where}: expected an object with a number 'id' and a text 'name'")
+        if number in names or not 0 <= number < len(resources):
+            raise BackendError(f"{where}.id: expected ids 0 to {len(resources) - 1}, each once, got {number}")
+        names[number] = name
+    return [names[number] for number in range(len(names))]
+
+
+def host_order(names: Sequence[str]) -> list[int]:
+    """Finds the host that is each core, from the numbers in the hosts' names.
+
+    Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
+    ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
+
+    Args:
+        names: Name of each host, by host id.
+
+    Returns:
+        Host id of each core.
+
+    Raises:
+        BackendError: The names tell no order, and are not sorted either.
+    """
+    parts = [_DIGITS.split(name) for name in names]
+    if len({tuple(part[::2]) for part in parts}) == 1:
+        columns = list(zip(*([int(digits) for digits in part[1::2]] for part in parts), strict=True))
+        varying = [column for column in columns if len(set(column)) > 1] or columns[-1:]
+        if len(varying) == 1:
+            first = min(varying[0])
+            cores = [number - first for number in varying[0]]
+            if first in (0, 1) and sorted(cores) == list(range(len(names))):
+                return sorted(range(len(names)), key=cores.__getitem__)
+    natural = [[int(text) if text.isdigit() else text for text in part] for part in parts]
+    if natural != sorted(natural):
+        raise BackendError(
+            f"data.compute_resources: expected host names that tell the core ids, such as 'cor_0' to "
+            f"'cor_{len(names) - 1}', got {', '.join(names[:3])}, ..."
+        )
+    return list(range(len(names)))

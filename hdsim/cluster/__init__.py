@@ -1,0 +1,1 @@
+"""The state of a cluster at one instant: queue, running jobs, idle cores."""

@@ -1,0 +1,1 @@
+"""Learning agents and their training."""

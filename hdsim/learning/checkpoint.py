@@ -1,0 +1,107 @@
+"""Checkpoints: trees of arrays and plain values in one safetensors file, which cannot hold code to execute.
+
+The arrays are tensors of the file, named by their place in the tree; everything else, and the shape of the tree, is one
+JSON text in its header. `torch.load` would have done too (``weights_only=True`` refuses all but a list of harmless
+classes), but a format that has no code in it needs no such list, and any language can read it without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError
+from hdsim.util.files import replacing
+from hdsim.util.resources import bundled
+
+#: Marks, in the JSON text, an array kept outside it and a mapping whose keys are not all texts.
+_ARRAY, _PAIRS = "$array", "$pairs"
+_HEADER = "hdsim"
+
+
+def save(path: Path, tree: Mapping[str, Any]) -> None:
+    """Writes a checkpoint, whole or not at all; equal trees give equal bytes.
+
+    Args:
+        path: The file.
+        tree: Mappings, lists and tuples (read back as lists) of arrays, tensors, numbers, texts, flags and None.
+    """
+    from safetensors.numpy import save as pack
+
+    arrays: dict[str, np.ndarray] = {}
+    text = json.dumps(_encode(tree, "", arrays), separators=(",", ":"))
+    with replacing(path, binary=True) as file:
+        file.write(pack(arrays, {_HEADER: text}))
+        # On the disk before it takes the name, or a power cut could leave nothing of either checkpoint.
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
+    """Reads a checkpoint; arrays come back as NumPy arrays.
+
+    Args:
+        path: A file that `save` wrote, or the name of a bundled one.
+        where: Configuration key the path comes from, for the error message.
+
+    Raises:
+        ConfigError: There is no such file, it is damaged, or it is not a checkpoint of hdsim.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        path = bundled("checkpoints").get(str(path), path)
+    if not path.is_file():
+        raise ConfigError(
+            f"expected a checkpoint, found no file '{path}'; bundled: {', '.join(sorted(bundled('checkpoints')))}",
+            where=where,
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = json.loads((file.metadata() or {}).get(_HEADER, "null"))
+            arrays = {name: np.require(file.get_tensor(name), None, "W") for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, ValueError, OSError) as error:
+        raise ConfigError(f"expected a checkpoint of hdsim, '{path}' cannot be read: {error}", where=where) from None
+    if not isinstance(header, dict):
+        raise ConfigError(
+            f"expected a checkpoint of hdsim, '{path}' is a safetensors file of other origin", where=where
+        )
+    tree = _decode(header, arrays)
+    assert isinstance(tree, dict)
+    return tree
+
+
+def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if hasattr(value, "detach"):  # a tensor, without importing torch to ask
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        arrays[path] = np.asarray(value, order="C")
+        return {_ARRAY: path}
+    if isinstance(value, Mapping):
+        encoded = {
+            str(key): _encode(child, f"{path}.{key}" if path else str(key), arrays) for key, child in value.items()
+        }
+        if all(isinstance(key, str) for key in value):
+            return encoded
+        return {_PAIRS: [[key, child] for key, child in zip(value, encoded.values(), strict=True)]}
+    if isinstance(value, list | tuple):
+        return [_encode(child, f"{path}.{index}", arrays) for index, child in enumerate(value)]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_decode(child, arrays) for child in value]
+    if not isinstance(value, dict):
+        return value
+    if _ARRAY in value:
+        return arrays[value[_ARRAY]]
+    if _PAIRS in value:
+        return {key: _decode(child, arrays) for key, child in value[_PAIRS]}
+    return {key: _decode(child, arrays) for key, child in value.items()}

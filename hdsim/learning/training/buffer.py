@@ -1,0 +1,127 @@
+"""A replay buffer: the one thing that off-policy agents share besides the training loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.learning.agent import Observations, Transitions, mapped, row
+
+
+class Batch(NamedTuple):
+    """Transitions over n steps, drawn from a buffer; B of them.
+
+    Attributes:
+        observations: (B, ...) where a transition begins.
+        masks: (B, A) actions that were legal there.
+        actions: (B,) action taken there.
+        rewards: (B,) discounted sum of the rewards on the way.
+        next_observations: (B, ...) where it ends.
+        next_masks: (B, A) actions that are legal there.
+        discounts: (B,) what a value there is worth at its begin: gamma^n, 0 if the episode is over.
+    """
+
+    observations: Observations
+    masks: NDArray[np.bool_]
+    actions: NDArray[np.int64]
+    rewards: NDArray[np.float32]
+    next_observations: Observations
+    next_masks: NDArray[np.bool_]
+    discounts: NDArray[np.float32]
+
+
+class ReplayBuffer:
+    """The latest transitions of one or several environments, drawn uniformly (Lin 1992, Mnih et al. 2015).
+
+    Args:
+        capacity: How many transitions are kept.
+        gamma: Discount factor.
+        n_step: Rewards summed up before the value of what follows is asked for (Sutton 1988); an episode's last
+            transitions are shorter.
+    """
+
+    def __init__(self, capacity: int, gamma: float, n_step: int = 1) -> None:
+        self._capacity, self._gamma, self._n_step = capacity, gamma, n_step
+        self._columns: dict[str, Any] = {}
+        self._next = 0
+        self._size = 0
+        # Transitions of each environment that wait for the rewards of their n steps.
+        self._open: list[deque[dict[str, Any]]] = []
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, step: Transitions) -> None:
+        """Adds one step of every environment."""
+        if not self._open:
+            self._open = [deque() for _ in step.actions]
+        for env, waiting in enumerate(self._open):
+            ends = {
+                "next_observations": row(step.next_observations, env),
+                "next_masks": step.next_masks[env],
+            }
+            terminated = bool(step.terminated[env])
+            waiting.append(
+                {
+                    "observations": row(step.observations, env),
+                    "masks": step.masks[env],
+                    "actions": step.actions[env],
+                    "rewards": 0.0,
+                    "discounts": 1.0,
+                }
+            )
+            for begun in waiting:
+                begun["rewards"] += begun["discounts"] * float(step.rewards[env])
+                begun["discounts"] *= self._gamma
+            over = terminated or bool(step.truncated[env])
+            while waiting and (over or len(waiting) == self._n_step):
+                begun = waiting.popleft()
+                self._put(begun | ends | ({"discounts": 0.0} if terminated else {}))
+
+    def sample(self, size: int, rng: np.random.Generator) -> Batch:
+        """Draws transitions, with replacement."""
+        rows = rng.integers(self._size, size=size)
+        return Batch(**{name: mapped(lambda array: array[rows], column) for name, column in self._columns.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything it holds, for a checkpoint."""
+        kept = {name: mapped(lambda array: array[: self._size], column) for name, column in self._columns.items()}
+        return {"columns": kept, "next": self._next, "open": [list(waiting) for waiting in self._open]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes what another buffer of this capacity held."""
+        self._columns = {name: mapped(self._grown, column) for name, column in state["columns"].items()}
+        self._next = state["next"]
+        self._size = len(state["columns"]["actions"]) if state["columns"] else 0
+        self._open = [deque(dict(begun) for begun in waiting) for waiting in state["open"]]
+
+    def _put(self, transition: Mapping[str, Any]) -> None:
+        if not self._columns:
+            self._columns = {name: mapped(self._column, value) for name, value in transition.items()}
+        for name, value in transition.items():
+            _assign(self._columns[name], self._next, value)
+        self._next = (self._next + 1) % self._capacity
+        self._size = min(self._size + 1, self._capacity)
+
+    def _column(self, value: Any) -> NDArray[Any]:
+        """Room for values like this one: floats in single precision."""
+        value = np.asarray(value)
+        dtype = np.float32 if value.dtype.kind == "f" else value.dtype
+        return np.zeros((self._capacity, *value.shape), dtype)
+
+    def _grown(self, array: NDArray[Any]) -> NDArray[Any]:
+        grown = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
+        grown[: len(array)] = array
+        return grown
+
+
+def _assign(column: Any, row: int, value: Any) -> None:
+    if isinstance(column, Mapping):
+        for name in column:
+            column[name][row] = value[name]
+    else:
+        column[row] = value

@@ -1,0 +1,157 @@
+"""The model card: what a trained agent is, what it learned from, and how good it is, beside its checkpoint.
+
+After Mitchell et al., Model Cards for Model Reporting (FAT* 2019), as far as an agent has such facts.
+"""
+
+from __future__ import annotations
+
+import json
+import platform as host
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.learning.training.evaluation import HIGHER_IS_BETTER
+from hdsim.results.metrics import unit
+from hdsim.results.rundir import digest
+from hdsim.util.files import replacing
+from hdsim.util.version import __version__
+
+if TYPE_CHECKING:
+    from hdsim.learning.training.course import Course
+    from hdsim.learning.training.loop import Training
+    from hdsim.results.result import Result
+    from hdsim.workload.model import Workload
+
+_PACKAGES = ("numpy", "torch", "gymnasium")
+
+
+def facts(course: Course, training: Training, replays: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
+    """Gathers the card.
+
+    Args:
+        course: What the training was made of.
+        training: The training, at its end.
+        replays: Replays of the test windows by agent.
+    """
+    clock, evaluation = training.clock, course.evaluation
+    judged = f"validation_{evaluation.metric}"
+    scores = {name: evaluation.read(results).tolist() for name, results in replays.items()}
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    return {
+        "agent": type(course.agent).__name__,
+        "shipped": "final.safetensors" if clock.best_score is None else "best.safetensors",
+        "settings": course.agent.settings(),
+        "task": course.environments[0].task.settings,
+        "config": dict(course.config),
+        "seed": course.config["seed"],
+        "steps": clock.step,
+        "episodes": clock.episodes,
+        "parameters": course.agent.n_parameters(),
+        "platform": {"name": course.platform.name, "sha256": course.platform.sha256, "cores": course.platform.n_cores},
+        "traces": [_described(trace) for trace in course.traces],
+        "validation_windows": [_described(window) for window in course.validation],
+        "test_windows": [_described(window) for window in course.test],
+        "metric": evaluation.metric,
+        "higher_is_better": evaluation.metric in HIGHER_IS_BETTER,
+        "scores": scores,
+        "means": means,
+        "best_classic": evaluation.best({name: means[name] for name in course.baselines}) if course.baselines else None,
+        "best_step": clock.best_step,
+        "curve": [{"step": row["step"], "score": row[judged]} for row in training.records.rows if judged in row],
+        "versions": {"hdsim": __version__, "python": host.python_version()}
+        | {name: version(name) for name in _PACKAGES},
+    }
+
+
+def write(directory: Path, card: Mapping[str, Any]) -> None:
+    """Writes model_card.json and model_card.md."""
+    with replacing(directory / "model_card.json") as file:
+        json.dump(card, file, indent=2, default=list)
+        file.write("\n")
+    with replacing(directory / "model_card.md") as file:
+        file.write(_text(card))
+
+
+def table(card: Mapping[str, Any]) -> str:
+    """The mean scores of the trained agent and of the classic policies, best first, one a line."""
+    means, metric = card["means"], card["metric"]
+    windows = card["test_windows"]
+    quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
+    width = max(map(len, means))
+    lines = [f"{name:{width}}  {means[name]:>16,.6g}" for name in _best_first(card)]
+    return "\n".join([f"mean {quantity} of {len(windows)} test windows of {windows[0]['jobs']} jobs\n", *lines])
+
+
+def _best_first(card: Mapping[str, Any]) -> list[str]:
+    means = card["means"]
+    return sorted(means, key=means.__getitem__, reverse=card["higher_is_better"])
+
+
+def _described(trace: Workload) -> dict[str, Any]:
+    """A trace or a part of one; the digest of its jobs is that of manifest.json."""
+    return {
+        "path": trace.source,
+        "sha256": trace.sha256,
+        "jobs": len(trace),
+        "first_job": str(trace.job_id[0]),
+        "jobs_sha256": digest(trace),
+    }
+
+
+def _text(card: Mapping[str, Any]) -> str:
+    means, metric = card["means"], card["metric"]
+    quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
+    scores = [f"| {name} | {means[name]:.6g} |" for name in _best_first(card)]
+    traces = [
+        f"| {Path(trace['path']).name} | {trace['jobs']} | `{trace['sha256'] or trace['jobs_sha256']}` |"
+        for trace in card["traces"]
+    ]
+    curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
+    settings = [f"| {name} | {value} |" for name, value in card["settings"].items()]
+    task = ", ".join(f"{name} {value}" for name, value in card["task"].items())
+    kind = "higher" if card["higher_is_better"] else "lower"
+    return f"""# {card["agent"]}
+
+{card["parameters"]:,} parameters, trained for {card["steps"]:,} steps ({card["episodes"]:,} episodes) with seed
+{card["seed"]} on {card["platform"]["name"]} ({card["platform"]["cores"]:,} cores). Task: {task}. Objective:
+{card["config"]["env"]["objective"]}.
+
+`best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
+windows; `final.safetensors` the one at the end. Neither has learned from a job of the validation or test windows.
+
+## Scores
+
+Mean {quantity} of {len(card["test_windows"])} test windows of {card["test_windows"][0]["jobs"]} jobs; {kind} is better.
+
+| agent | {metric} |
+|---|---|
+{_lines(scores)}
+
+## Traces
+
+| trace | jobs | sha256 |
+|---|---|---|
+{_lines(traces)}
+
+## Learning curve
+
+Mean {quantity} of the validation windows.
+
+| step | {metric} |
+|---|---|
+{_lines(curve)}
+
+## Settings
+
+| setting | value |
+|---|---|
+{_lines(settings)}
+"""
+
+
+def _lines(rows: Sequence[str]) -> str:
+    return "\n".join(rows)

@@ -1,0 +1,114 @@
+"""Several environments stepped together, which can be brought back to where they were after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.envs.scheduling import SchedulingEnv
+from hdsim.learning.agent import Masks, Observations, Transitions, stacked
+
+
+class Environments:
+    """Environments of one kind; one whose episode is over begins the next at once.
+
+    An environment draws an episode from its generator when the episode begins, and is deterministic from then on. So
+    its state is that of the generator before that and the actions since: replaying them brings it back, whatever it is
+    made of.
+
+    Args:
+        environments: The environments.
+        seed: Seed of what the episodes are.
+
+    Attributes:
+        observations: (E, ...) what is to be decided on.
+        masks: (E, A) what is legal.
+        finished: Return, number of steps and metrics of the episodes that ended in the latest step.
+    """
+
+    def __init__(self, environments: Sequence[SchedulingEnv], seed: int) -> None:
+        self._environments = list(environments)
+        for environment, child in zip(
+            self._environments, np.random.SeedSequence(seed).spawn(len(environments)), strict=True
+        ):
+            environment.np_random = np.random.default_rng(child)
+        self._episodes = [self._begin(environment) for environment in self._environments]
+        self.finished: list[tuple[float, int, Mapping[str, float]]] = []
+        self._look()
+
+    def __len__(self) -> int:
+        return len(self._environments)
+
+    def step(self, actions: NDArray[np.int64]) -> Transitions:
+        """Carries out one action in every environment."""
+        before, legal = self.observations, self.masks
+        rewards = np.zeros(len(self))
+        terminated, truncated = np.zeros(len(self), bool), np.zeros(len(self), bool)
+        after: list[tuple[Any, NDArray[np.bool_]]] = []
+        self.finished = []
+        for index, (environment, action) in enumerate(zip(self._environments, actions.tolist(), strict=True)):
+            episode = self._episodes[index]
+            seen, reward, terminated[index], truncated[index], info = environment.step(action)
+            rewards[index] = reward
+            episode.actions.append(action)
+            episode.total += float(reward)
+            episode.seen, episode.mask = seen, info["action_mask"]
+            after.append((seen, episode.mask))
+            if terminated[index] or truncated[index]:
+                self.finished.append((episode.total, len(episode.actions), info.get("metrics", {})))
+                self._episodes[index] = self._begin(environment)
+        self._look()
+        return Transitions(
+            observations=before,
+            masks=legal,
+            actions=actions,
+            rewards=rewards,
+            next_observations=stacked([seen for seen, _ in after]) if self.finished else self.observations,
+            next_masks=np.stack([mask for _, mask in after]) if self.finished else self.masks,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def state(self) -> list[dict[str, Any]]:
+        """Where every environment is."""
+        return [
+            {"drawn": episode.drawn, "source": episode.source, "actions": np.array(episode.actions, np.int64)}
+            for episode in self._episodes
+        ]
+
+    def load_state(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Brings every environment to where it was."""
+        for index, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
+            environment.np_random.bit_generator.state = kept["source"]
+            environment.episodes.drawn = kept["drawn"]
+            episode = self._episodes[index] = self._begin(environment)
+            for action in kept["actions"].tolist():
+                episode.seen, reward, _, _, info = environment.step(action)
+                episode.mask = info["action_mask"]
+                episode.total += float(reward)
+                episode.actions.append(action)
+        self._look()
+
+    def _begin(self, environment: SchedulingEnv) -> _Episode:
+        drawn, source = environment.episodes.drawn, environment.np_random.bit_generator.state
+        seen, info = environment.reset()
+        return _Episode(drawn, source, seen, info["action_mask"])
+
+    def _look(self) -> None:
+        self.observations: Observations = stacked([episode.seen for episode in self._episodes])
+        self.masks: Masks = np.stack([episode.mask for episode in self._episodes])
+
+
+class _Episode:
+    """An episode under way."""
+
+    def __init__(self, drawn: int, source: Mapping[str, Any], seen: Any, mask: NDArray[np.bool_]) -> None:
+        self.drawn = drawn  # episodes before it
+        self.source = source  # state of the generator before it
+        self.seen = seen
+        self.mask = mask
+        self.actions: list[int] = []
+        self.total = 0.0

@@ -1,0 +1,108 @@
+"""How good an agent is: a metric of its replays of held-out windows, beside those of classic policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.decisions.policy_pair import VOID, PolicyPair
+from hdsim.errors import ConfigError, nearest
+from hdsim.results.result import Result
+from hdsim.simulation.replay import simulate
+
+if TYPE_CHECKING:
+    from hdsim.decisions import Task
+    from hdsim.platform.model import Platform
+    from hdsim.scheduling.agent import Agent
+    from hdsim.workload.model import Workload
+
+#: What an objective's rewards are about, as a metric of a replay.
+METRICS = {
+    "avg_job_slowdown": "mean_slowdown",
+    "avg_job_completion": "mean_turnaround_time",
+    "avg_utilization": "utilization",
+    "makespan": "makespan",
+    "energy_consumption": "energy_joules",
+    "edp": "edp",
+    "bounded_slowdown": "mean_bounded_slowdown",
+    "avg_bounded_slowdown": "mean_bounded_slowdown",
+    "cluster_balance": "mean_turnaround_time",  # no metric tells of balance; crowded nodes slow their jobs down
+}
+#: Orders of the queue that an agent which picks jobs is compared with.
+_ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
+#: Metrics of which more is better; of all others less is.
+HIGHER_IS_BETTER = frozenset({"utilization"})
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Replays windows and reads off a metric.
+
+    Attributes:
+        platform: The platform.
+        metric: Name of a metric of every replay (see :func:`hdsim.results.metrics.summary`).
+        options: Further arguments of :func:`hdsim.simulate`, those that training has, too.
+    """
+
+    platform: Platform
+    metric: str
+    options: Mapping[str, Any]
+
+    def replays(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> list[Result]:
+        """Replays every window under an agent."""
+        return [simulate(self.platform, window, agent, **self.options) for window in windows]
+
+    def scores(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> NDArray[np.float64]:
+        """(W,) the metric of every window under an agent."""
+        return self.read(self.replays(agent, windows))
+
+    def read(self, replays: Sequence[Result]) -> NDArray[np.float64]:
+        """(W,) the metric of every replay.
+
+        Raises:
+            ConfigError: No replay has such a metric.
+        """
+        for result in replays:
+            if self.metric not in result.metrics:
+                raise ConfigError(
+                    f"expected one of {', '.join(result.metrics)}, got '{self.metric}'"
+                    f"{nearest(self.metric, result.metrics)}",
+                    where="train.metric",
+                )
+        return np.array([result.metrics[self.metric] for result in replays])
+
+    def better(self, score: float, other: float) -> bool:
+        """Whether one score is better than another; a score that is not a number never is."""
+        return score > other if self.metric in HIGHER_IS_BETTER else score < other
+
+    def best(self, scores: Mapping[str, float]) -> str:
+        """Name of the best of some scores, the first of equals."""
+        best, *others = scores
+        for name in others:
+            if self.better(scores[name], scores[best]):
+                best = name
+        return best
+
+
+def rivals(task: Task) -> dict[str, Any]:
+    """Classic policies that could do what the agent of a task may do, by name.
+
+    The policy pairs among its actions; for an agent that picks jobs, orders of the queue with its core policy,
+    commitment and backfilling; for one that picks nodes, core policies with its order.
+    """
+    settings = task.settings
+    if isinstance(task.action, PolicyPair):
+        return {name: name for name in task.action.names if name != VOID}
+    if settings["action"] == "job":
+        fixed = {
+            "core_policy": task.core_policy,
+            "commit_head": settings.get("commit", False),
+            "backfill": settings.get("backfill", "none"),
+        }
+        return {order: {"job_policy": order, **fixed} for order in _ORDERS}
+    return {f"first-{core}": {"core_policy": core} for core in CORE_POLICIES if core != "random"}

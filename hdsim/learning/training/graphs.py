@@ -1,0 +1,163 @@
+"""Networks for observations that are graphs: convolutions, then a number for every vertex or for the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from hdsim.decisions.graph import JOB, NODE, VERTEX_TYPES
+from hdsim.errors import ConfigError
+from hdsim.learning.agent import LearningAgent, Observations, Shapes, Transitions
+from hdsim.learning.training.networks import mlp
+
+if TYPE_CHECKING:
+    from hdsim.decisions import Task
+
+#: Kinds of actions that choose a vertex of the graph, and its type; all others look at the graph as a whole.
+_CHOSEN = {"job": JOB, "node": NODE}
+#: Arrays that are the same in every graph of a platform.
+_SAME = ("node_type", "edge_index", "edge_type")
+
+
+class GraphNetwork(nn.Module):
+    """Graph convolutions (Kipf and Welling, ICLR 2017), then numbers for vertices and for the graph.
+
+    Each vertex begins as its features and its type. What it was and what every convolution made of it stand side by
+    side in its embedding (Xu et al., Jumping Knowledge Networks, ICML 2018), since convolutions alone make vertices
+    that share a neighbour look alike: all nodes of a cluster share its link. Vertices and edges that are not there take
+    no part. Nothing depends on the numbers of vertices and edges, so the weights fit every platform and queue.
+
+    Args:
+        features: Numbers of a vertex.
+        convolutions: Widths of the graph convolutions.
+        kernel: Widths of the hidden layers of the perceptron that every vertex of the type `chosen` goes through.
+        hidden: Widths of the hidden layers of the perceptron that the mean of all vertices goes through.
+        chosen: Type of the vertices that get a number each, None where none do.
+        pooled: Numbers for the whole graph.
+        gain: See :func:`hdsim.learning.training.networks.mlp`.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        convolutions: Sequence[int],
+        kernel: Sequence[int],
+        hidden: Sequence[int],
+        *,
+        chosen: int | None,
+        pooled: int,
+        gain: float,
+    ) -> None:
+        super().__init__()
+        steps = [features + len(VERTEX_TYPES), *convolutions]
+        self.convolutions = nn.ModuleList(GCNConv(inputs, outputs) for inputs, outputs in pairwise(steps))
+        self.chosen = chosen
+        self.score = None if chosen is None else mlp([sum(steps), *kernel, 1], nn.ReLU, gain)
+        self.pooled = mlp([sum(steps), *hidden, pooled], nn.ReLU, gain) if pooled else None
+
+    def forward(self, graphs: Mapping[str, Tensor]) -> Tensor:
+        """B graphs as :class:`hdsim.decisions.graph.Graph` observes them -> (B, number of chosen vertices + pooled)."""
+        x, node_type = graphs["x"], graphs["node_type"].long()
+        batch, vertices = node_type.shape
+        there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
+        # One graph of B parts.
+        first = vertices * torch.arange(batch, device=x.device)
+        source, target = (graphs["edge_index"] + first[:, None, None]).unbind(dim=1)
+        edges = graphs["edge_mask"] > 0
+        edge_index = torch.stack([source[edges], target[edges]])
+        step = torch.cat([x, nn.functional.one_hot(node_type, len(VERTEX_TYPES)).to(x.dtype)], dim=-1).flatten(0, 1)
+        seen = [step]
+        for convolution in self.convolutions:
+            step = convolution(step, edge_index).relu()
+            seen.append(step)
+        embedded = torch.cat(seen, dim=-1).unflatten(0, (batch, vertices)) * there
+        outputs = []
+        if self.score is not None:
+            # Vertices are in the same places in every graph of a platform.
+            outputs.append(self.score(embedded[:, node_type[0] == self.chosen]).squeeze(-1))
+        if self.pooled is not None:
+            outputs.append(self.pooled(embedded.sum(dim=1) / there.sum(dim=1)))
+        return torch.cat(outputs, dim=-1)
+
+
+def graph_scorer(
+    shapes: Shapes,
+    task: Task,
+    convolutions: Sequence[int],
+    kernel: Sequence[int],
+    hidden: Sequence[int],
+    gain: float = 0.01,
+) -> GraphNetwork:
+    """A network from graphs to one number for every action: of each job or node to choose, or of the whole graph.
+
+    Args:
+        shapes: What it is for.
+        task: What is decided.
+        convolutions: See :class:`GraphNetwork`, like the next two.
+        kernel: See there.
+        hidden: See there.
+        gain: See :func:`hdsim.learning.training.networks.mlp`.
+
+    Raises:
+        ConfigError: The observation is no graph.
+    """
+    chosen = _CHOSEN.get(task.settings["action"])
+    pooled = shapes.actions if chosen is None else int(task.settings.get("void", False))
+    return GraphNetwork(_features(shapes), convolutions, kernel, hidden, chosen=chosen, pooled=pooled, gain=gain)
+
+
+def graph_valuer(shapes: Shapes, convolutions: Sequence[int], hidden: Sequence[int]) -> GraphNetwork:
+    """A network from graphs to the value of the state, (B, 1); see :func:`graph_scorer`."""
+    return GraphNetwork(_features(shapes), convolutions, (), hidden, chosen=None, pooled=1, gain=1.0)
+
+
+class OnGraphs(LearningAgent):
+    """What an agent that learns from graphs adds to its algorithm; stands before it among the base classes.
+
+    Vertices and edges are in the same places in every observation of a platform: the algorithm stores what changes, and
+    gets the rest back when it asks for tensors. A replay buffer would hold every edge once a transition otherwise.
+    """
+
+    def build(self, shapes: Shapes) -> None:
+        """See :class:`LearningAgent`."""
+        super().build(shapes)  # type: ignore[safe-super]  # the algorithm's, as below
+        self.any_size = True
+
+    def learn(self, step: Transitions) -> dict[str, float]:
+        """See :class:`LearningAgent`."""
+        assert isinstance(step.observations, dict)
+        self._same = {name: step.observations[name][:1] for name in _SAME}
+        step = replace(
+            step, observations=_changing(step.observations), next_observations=_changing(step.next_observations)
+        )
+        return super().learn(step)  # type: ignore[safe-super]
+
+    def tensors(self, arrays: Any) -> Any:
+        """See :class:`LearningAgent`; graphs are whole again."""
+        if isinstance(arrays, dict) and "x" in arrays and "edge_index" not in arrays:
+            batch = len(arrays["x"])
+            arrays = arrays | {
+                name: np.broadcast_to(array, (batch, *array.shape[1:])) for name, array in self._same.items()
+            }
+        return super().tensors(arrays)
+
+
+def _changing(graphs: Observations) -> Observations:
+    assert isinstance(graphs, dict)
+    return {name: array for name, array in graphs.items() if name not in _SAME}
+
+
+def _features(shapes: Shapes) -> int:
+    if not isinstance(shapes.observation, dict) or "edge_index" not in shapes.observation:
+        raise ConfigError(
+            f"expected graph for an agent with a graph network, got arrays of {shapes.observation}",
+            where="env.observation",
+        )
+    return shapes.observation["x"][1]

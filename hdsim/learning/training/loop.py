@@ -1,0 +1,259 @@
+"""The training loop of every learning agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tqdm import tqdm
+
+from hdsim.learning.agent import LearningAgent, checkpoint
+from hdsim.learning.training.environments import Environments
+from hdsim.learning.training.evaluation import Evaluation
+from hdsim.learning.training.records import Records
+from hdsim.learning.training.rewards import RewardScale
+from hdsim.simulation.replay import Interrupted, signals_received
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+#: Metrics of finished episodes that are recorded beside the one that agents are judged by.
+_EPISODE_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train and what happens on the way; all numbers count steps of all environments together.
+
+    Attributes:
+        steps: Length of the training.
+        log_every: Steps between two rows of progress.csv.
+        evaluate_every: Steps between two evaluations.
+        checkpoint_every: Steps between two checkpoints to resume from.
+    """
+
+    steps: int
+    log_every: int
+    evaluate_every: int
+    checkpoint_every: int
+
+
+@dataclass
+class Clock:
+    """Where a training is; all of it is in the checkpoint.
+
+    Attributes:
+        step: Steps of all environments so far.
+        episodes: Episodes that are over.
+        seconds: Wall-clock time so far.
+        next_log: Step of the next row of progress.csv.
+        next_evaluation: Step of the next evaluation.
+        best_score: The best score of an evaluation, None before the first.
+        best_step: Its step.
+        baselines: Mean scores of the classic policies on the validation windows by name.
+    """
+
+    step: int = 0
+    episodes: int = 0
+    seconds: float = 0.0
+    next_log: int = 0
+    next_evaluation: int = 0
+    best_score: float | None = None
+    best_step: int = 0
+    baselines: dict[str, float] = field(default_factory=dict)
+
+
+class Training:
+    """Trains an agent.
+
+    Args:
+        agent: The agent, after `begin_training`.
+        environments: What it acts in.
+        evaluation: How it is judged.
+        windows: Validation windows.
+        baselines: Classic policies to judge it against, by name.
+        schedule: How long.
+        directory: The run directory; checkpoints go to its folder ``checkpoints``.
+        actions: Names of the actions.
+        scale_rewards: Divide rewards by the size of their discounted sums.
+        tensorboard: Write TensorBoard events.
+        progress: Show a progress bar.
+    """
+
+    def __init__(
+        self,
+        agent: LearningAgent,
+        environments: Environments,
+        evaluation: Evaluation,
+        windows: Sequence[Workload],
+        baselines: Mapping[str, Any],
+        schedule: Schedule,
+        directory: Path,
+        *,
+        actions: Sequence[str],
+        scale_rewards: bool = True,
+        tensorboard: bool = True,
+        progress: bool = False,
+    ) -> None:
+        self.agent = agent
+        self.clock = Clock()
+        self.checkpoints = directory / "checkpoints"
+        self.records = Records(directory, actions, tensorboard=tensorboard)
+        self._environments = environments
+        self._evaluation = evaluation
+        self._windows = windows
+        self._baselines = baselines
+        self._schedule = schedule
+        self._scale = RewardScale(len(environments), getattr(agent, "gamma", 1.0)) if scale_rewards else None
+        self._progress = progress
+        self._episode_metrics = tuple(dict.fromkeys((*_EPISODE_METRICS, evaluation.metric)))
+
+    @property
+    def state_file(self) -> Path:
+        """The checkpoint that `resume` goes on from."""
+        return self.checkpoints / "state.safetensors"
+
+    def resume(self) -> bool:
+        """Takes up an interrupted training; False if it left no checkpoint, so that it begins anew."""
+        if not self.state_file.is_file():
+            return False
+        state = checkpoint.load(self.state_file, "resume")
+        self.clock = Clock(**state["clock"])
+        self.agent.load_state(state["agent"])
+        self.records.load_state_dict(state["records"])
+        self._environments.load_state(state["environments"])
+        if self._scale is not None:
+            self._scale.load_state_dict(state["scale"])
+        torch.set_rng_state(torch.from_numpy(state["torch"]))
+        return True
+
+    def run(self) -> None:
+        """Trains to the end, or until SIGINT or SIGTERM comes.
+
+        Raises:
+            KeyboardInterrupt: A signal came; `resume` goes on from the step it came at.
+        """
+        clock, steps = self.clock, self._schedule.steps
+        next_checkpoint = self._next(self._schedule.checkpoint_every)
+        begin = time.perf_counter() - clock.seconds
+        with signals_received() as stop, reproducible(), self._bar() as bar:
+            while True:
+                clock.seconds = time.perf_counter() - begin
+                if clock.step >= min(clock.next_log, clock.next_evaluation):
+                    self._log(bar)
+                if clock.step >= clock.next_evaluation:
+                    try:
+                        self._evaluate()
+                    except Interrupted as interrupted:
+                        stop.append(interrupted.signal)
+                if stop or clock.step >= next_checkpoint or clock.step >= steps:
+                    self._save()
+                    next_checkpoint = self._next(self._schedule.checkpoint_every)
+                if stop or clock.step >= steps:
+                    break
+                self._step()
+                bar.update(min(clock.step, steps) - bar.n)
+        self.records.close()
+        if stop:
+            raise KeyboardInterrupt
+        self._keep("final")
+
+    def _step(self) -> None:
+        """One action in every environment, and what the agent learns from it."""
+        environments, clock = self._environments, self.clock
+        step = environments.step(self.agent.explore(environments.observations, environments.masks))
+        rewards = step.rewards
+        if self._scale is not None:
+            scaled = self._scale(rewards, step.terminated | step.truncated)
+            step = dataclasses.replace(step, rewards=scaled)
+        losses = self.agent.learn(step)
+        clock.step += len(environments)
+        self.records.step(step.actions, rewards, losses)
+        for total, length, metrics in environments.finished:
+            clock.episodes += 1
+            self.records.episode(total, length, {name: metrics[name] for name in self._episode_metrics})
+
+    def _log(self, bar: tqdm) -> None:
+        clock = self.clock
+        numbers = {"episodes": clock.episodes, "seconds": clock.seconds}
+        if clock.seconds > 0:
+            numbers["steps_per_second"] = clock.step / clock.seconds
+        row = self.records.row(clock.step, **numbers)
+        shown = {"episode": clock.episodes, "reward": row.get("episode_return"), "loss": row.get("loss")}
+        bar.set_postfix({name: value for name, value in shown.items() if value is not None}, refresh=False)
+        if clock.step >= clock.next_log:
+            clock.next_log = self._next(self._schedule.log_every)
+
+    def _evaluate(self) -> None:
+        """Replays the validation windows, if there are any; keeps the agent if it has never been better."""
+        clock, evaluation = self.clock, self._evaluation
+        if not self._windows:
+            clock.next_evaluation = self._schedule.steps + 1
+            return
+        if not clock.baselines:
+            clock.baselines = {
+                name: float(evaluation.scores(agent, self._windows).mean()) for name, agent in self._baselines.items()
+            }
+        score = float(evaluation.scores(self.agent, self._windows).mean())
+        if clock.best_score is None or evaluation.better(score, clock.best_score):
+            clock.best_score, clock.best_step = score, clock.step
+            self._keep("best")
+        numbers = {evaluation.metric: score}
+        if clock.baselines:
+            numbers["best_classic"] = clock.baselines[evaluation.best(clock.baselines)]
+        self.records.add(clock.step, **{f"validation_{name}": number for name, number in numbers.items()})
+        clock.next_evaluation = self._next(self._schedule.evaluate_every)
+
+    def _keep(self, name: str) -> None:
+        """Writes what a replay needs of the present agent into the folder ``checkpoints``."""
+        checkpoint.save(self.checkpoints / f"{name}.safetensors", self.agent.trained())
+
+    def _save(self) -> None:
+        """Writes everything that going on from here needs."""
+        state = {
+            "clock": dataclasses.asdict(self.clock),
+            "agent": self.agent.state(),
+            "records": self.records.state_dict(),
+            "environments": self._environments.state(),
+            "scale": self._scale and self._scale.state_dict(),
+            "torch": torch.get_rng_state(),
+        }
+        checkpoint.save(self.state_file, state)
+
+    def _next(self, every: int) -> int:
+        """The next step at which something is due that happens every so many steps and at the end."""
+        step, steps = self.clock.step, self._schedule.steps
+        return min(step - step % every + every, steps) if step < steps else step + 1
+
+    @contextmanager
+    def _bar(self) -> Iterator[tqdm]:
+        with tqdm(
+            total=self._schedule.steps,
+            initial=min(self.clock.step, self._schedule.steps),
+            unit="step",
+            desc="training",
+            disable=not self._progress,
+        ) as bar:
+            yield bar
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """Makes PyTorch give the same bits every time: deterministic algorithms, one thread."""
+    deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    # What CUDA asks for; it is read when CUDA is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_num_threads(threads)

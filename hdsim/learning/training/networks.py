@@ -1,0 +1,176 @@
+"""Parts of networks that several algorithms use: perceptrons, and small networks applied to every job or node alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hdsim.errors import ConfigError
+from hdsim.learning.agent import Shapes
+
+#: Score of an action that must not be taken; its probability is exactly 0 in single precision.
+_NEVER = -1e8
+#: What counts as 0 where logarithms are taken: their range is then -1 to 0.
+_TINY = 1e-3
+_LOG_TINY = math.log(_TINY)
+
+
+def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
+    """A perceptron with orthogonal weights and zero biases (Saxe et al. 2014; PPO's usual start).
+
+    Args:
+        widths: Numbers of inputs, hidden units and outputs.
+        activation: After every layer but the last.
+        gain: Scale of the last layer's weights: small ones make a policy that begins close to uniform.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        last = len(layers) == 2 * (len(widths) - 2)
+        linear = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(linear.weight, gain if last else math.sqrt(2))
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, activation()]
+    return nn.Sequential(*layers)
+
+
+def by_rows(shapes: Shapes) -> bool:
+    """Whether an observation has a row for each action, but for one that takes none of them: jobs or nodes."""
+    observation = shapes.observation
+    return isinstance(observation, tuple) and len(observation) == 2 and shapes.actions - observation[0] in (0, 1)
+
+
+class Rows(nn.Module):
+    """Embeds every row with one small network, RLScheduler's kernel, so that it fits any number of rows.
+
+    RLScheduler (Zhang et al., SC 2020) scores each queued job this way but values the state with a network of the whole
+    padded queue; here the value, and the score of the action for no row, come from the mean over the rows in use and
+    the logarithm of their number. Beside the numbers of a row the kernel gets their logarithms: what orders queues well
+    are products such as cores x time, and most jobs ask for a small share of a platform.
+
+    Args:
+        features: Numbers in a row.
+        hidden: Widths of the kernel's layers.
+        actions: Outputs beside one for every row: 0 or 1.
+        scores: Whether there is an output for every row.
+        gain: See :func:`mlp`.
+    """
+
+    def __init__(self, features: int, hidden: Sequence[int], actions: int, *, scores: bool, gain: float) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(mlp([2 * features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
+        self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
+        self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B, R, F) -> (B, R + actions)."""
+        used = (rows != 0).any(dim=-1)
+        # Most rows are empty most of the time: only the others go through the network.
+        packed = rows[used]
+        embedded = self.embed(torch.cat([packed, (packed + _TINY).log() / -_LOG_TINY], dim=-1))
+        outputs = []
+        if self.score is not None:
+            scores = embedded.new_zeros(used.shape)
+            outputs.append(scores.masked_scatter(used, self.score(embedded).squeeze(-1)))
+        if self.pooled is not None:
+            where = used[..., None].expand(*used.shape, embedded.shape[-1])
+            total = embedded.new_zeros(where.shape).masked_scatter(where, embedded).sum(dim=1)
+            number = used.sum(dim=1, keepdim=True)
+            outputs.append(self.pooled(torch.cat([total / number.clamp(min=1), number.float().log1p()], dim=-1)))
+        return torch.cat(outputs, dim=-1)
+
+
+def scorer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int], gain: float = 0.01) -> nn.Module:
+    """A network from observations to one number for every action: logits of a policy or values Q.
+
+    Args:
+        shapes: What it is for: rows to choose from get a kernel, anything else a perceptron.
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+        gain: See :func:`mlp`.
+
+    Raises:
+        ConfigError: The observation is not one array.
+    """
+    if by_rows(shapes):
+        rows, features = _array(shapes)
+        return Rows(features, kernel, shapes.actions - rows, scores=True, gain=gain)
+    return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
+
+
+def without_torch(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[np.bool_]], int]:
+    """What a network of `scorer` finds the best action for an observation, (R, F) or (F,), among those of a mask, (A,).
+
+    PyTorch's calls cost several times the sums themselves, and only the rows that may be chosen need be looked at. It
+    shares the memory of the weights, so it changes with them.
+    """
+    if isinstance(network, Rows):
+        embed, score, pooled = (_layers(part) for part in (network.embed, network.score, network.pooled))
+
+        def embedded(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+            return _through(embed, np.concatenate([rows, np.log(rows + np.float32(_TINY)) / -_LOG_TINY], axis=1))
+
+        def best(observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> int:
+            legal = mask.nonzero()[0]
+            if len(legal) == 1:
+                return int(legal[0])
+            rows = len(observation)
+            if legal[-1] < rows:
+                return int(legal[_through(score, embedded(observation[legal])).argmax()])
+            used = embedded(observation[observation.any(axis=1)])
+            mean = used.sum(axis=0) / max(len(used), 1)
+            other = _through(pooled, np.append(mean, np.float32(np.log1p(len(used)))))
+            scores = np.append(_through(score, embedded(observation[legal[:-1]])), other)
+            return int(legal[scores.argmax()])
+
+        return best
+    layers = _layers(network)
+    return lambda observation, mask: int(np.where(mask, _through(layers, observation.ravel()), -np.inf).argmax())
+
+
+def _layers(network: nn.Module | None) -> list[tuple[NDArray[np.float32], NDArray[np.float32], Any]]:
+    """Weights (inputs, outputs), biases (outputs,) and what follows them, of every layer."""
+    after = {nn.ReLU: lambda sums: np.maximum(sums, 0.0, out=sums), nn.Tanh: np.tanh}
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32], Any]] = []
+    for part in network.modules() if network is not None else ():
+        if isinstance(part, nn.Linear):
+            layers.append((part.weight.detach().numpy().T, part.bias.detach().numpy(), None))
+        elif type(part) in after:
+            layers[-1] = (*layers[-1][:2], after[type(part)])
+    return layers
+
+
+def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    for weights, biases, activation in layers:
+        values = values @ weights
+        values += biases
+        if activation is not None:
+            values = activation(values)
+    return values
+
+
+def valuer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:
+    """A network from observations to the value of the state, (B, 1); see :func:`scorer`."""
+    if by_rows(shapes):
+        return Rows(_array(shapes)[1], kernel, 1, scores=False, gain=1.0)
+    return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1]))
+
+
+def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
+    """Logarithms of the probabilities (B, A) of a policy that never does what its masks (B, A) forbid."""
+    return logits.masked_fill(~masks, _NEVER).log_softmax(dim=-1)
+
+
+def _array(shapes: Shapes) -> tuple[int, ...]:
+    if isinstance(shapes.observation, dict):
+        raise ConfigError(
+            "expected an observation of one array such as minimal or jobs for this agent, got several",
+            where="env.observation",
+        )
+    return shapes.observation

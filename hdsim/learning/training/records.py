@@ -1,0 +1,163 @@
+"""What training leaves behind on its way: progress.csv, actions.csv, TensorBoard events, a progress bar."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.util.files import replacing
+
+
+class Records:
+    """Collects what happens between two rows of progress.csv, and writes the rows.
+
+    The rows live in memory and in the checkpoint, and the files are written whole: after a crash they go on from the
+    checkpoint without a row twice.
+
+    Args:
+        directory: The run directory.
+        actions: Names of the actions.
+        tensorboard: Write TensorBoard events, too, into its folder ``tensorboard``.
+    """
+
+    def __init__(self, directory: Path, actions: Sequence[str], *, tensorboard: bool) -> None:
+        self._directory = directory
+        self._actions = list(actions)
+        self._tensorboard = tensorboard
+        self._writer: Any = None
+        self.rows: list[dict[str, float]] = []
+        self._shares: list[list[float]] = []
+        # Since the latest row: how often each action was taken, what it brought, losses by name, finished episodes.
+        self._counts: NDArray[np.int64]
+        self._reward: float
+        self._losses: dict[str, list[float]]
+        self._episodes: list[dict[str, float]]
+        self._reset()
+
+    def step(self, actions: NDArray[np.int64], rewards: NDArray[np.float64], losses: Mapping[str, float]) -> None:
+        """Takes in one step of E environments: actions (E,), rewards (E,) and losses, if there was an update."""
+        self._counts += np.bincount(actions, minlength=len(self._actions))
+        self._reward += float(rewards.sum())
+        for name, value in losses.items():
+            self._losses[name].append(value)
+
+    def episode(self, total: float, length: int, metrics: Mapping[str, float]) -> None:
+        """Takes in an episode that is over."""
+        self._episodes.append({"return": total, "length": float(length), **metrics})
+
+    def row(self, step: int, **numbers: float) -> dict[str, float]:
+        """Ends a row at a step, with further numbers in it, and writes everything.
+
+        A step whose evaluation was interrupted already has its row.
+        """
+        if self.rows and self.rows[-1]["step"] == step:
+            return self.rows[-1]
+        counts = self._counts
+        episodes = {name: [episode[name] for episode in self._episodes] for name in (self._episodes or [{}])[0]}
+        row = {
+            "step": step,
+            **numbers,
+            "mean_reward": self._reward / max(counts.sum(), 1),
+            **{f"episode_{name}": float(np.mean(values)) for name, values in episodes.items()},
+            **{name: float(np.mean(values)) for name, values in self._losses.items()},
+        }
+        self.rows.append(row)
+        self._shares.append((counts / max(counts.sum(), 1)).tolist())
+        if self._tensorboard:
+            self._events(step, row)
+        self._reset()
+        self.write()
+        return row
+
+    def add(self, step: int, **numbers: float) -> None:
+        """Adds numbers to the latest row, which must be of this step."""
+        self.rows[-1] |= numbers
+        if self._tensorboard:
+            for name, value in numbers.items():
+                self._writer_from(step).add_scalar(f"evaluation/{name}", value, step)
+        self.write()
+
+    def write(self) -> None:
+        """Writes progress.csv and actions.csv."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        _write(self._directory / "progress.csv", names, [[row.get(name) for name in names] for row in self.rows])
+        steps = [row["step"] for row in self.rows]
+        shares = [[step, *shares] for step, shares in zip(steps, self._shares, strict=True)]
+        _write(self._directory / "actions.csv", ["step", *self._actions], shares)
+
+    def close(self) -> None:
+        """Writes what TensorBoard's writer still holds."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything it holds, for a checkpoint."""
+        return {
+            "rows": self.rows,
+            "shares": self._shares,
+            "counts": self._counts,
+            "reward": self._reward,
+            "losses": dict(self._losses),
+            "episodes": self._episodes,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes what another one held; events after the last row are hidden from TensorBoard."""
+        self.rows, self._shares = state["rows"], state["shares"]
+        self._counts, self._reward = state["counts"], state["reward"]
+        self._losses = defaultdict(list, state["losses"])
+        self._episodes = state["episodes"]
+
+    def _reset(self) -> None:
+        self._counts = np.zeros(len(self._actions), np.int64)
+        self._reward = 0.0
+        self._losses = defaultdict(list)
+        self._episodes = []
+
+    def _events(self, step: int, row: Mapping[str, float]) -> None:
+        writer = self._writer_from(step)
+        for name, value in row.items():
+            if name in self._losses:
+                writer.add_scalar(f"losses/{name}", value, step)
+            elif name.startswith("episode_"):
+                writer.add_scalar(f"episodes/{name.removeprefix('episode_')}", value, step)
+            elif name != "step":
+                writer.add_scalar(f"training/{name}", value, step)
+        counts = self._counts.astype(float)
+        # Each action is a bin of its own.
+        writer.add_histogram_raw(
+            "actions",
+            min=-0.5,
+            max=len(counts) - 0.5,
+            num=counts.sum(),
+            sum=float(counts @ np.arange(len(counts))),
+            sum_squares=float(counts @ np.arange(len(counts)) ** 2),
+            bucket_limits=(np.arange(len(counts)) + 0.5).tolist(),
+            bucket_counts=counts.tolist(),
+            global_step=step,
+        )
+
+    def _writer_from(self, step: int) -> Any:
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # Events that a crashed run wrote after its last checkpoint are hidden.
+            self._writer = SummaryWriter(str(self._directory / "tensorboard"), purge_step=step)
+        return self._writer
+
+
+def _write(path: Path, names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.9g}"

@@ -1,0 +1,1 @@
+"""The hierarchy of clusters, nodes, processors and cores, and its files."""

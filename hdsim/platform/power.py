@@ -1,0 +1,170 @@
+"""What a core draws in each P-state, and the exact energy of a schedule.
+
+The table below is the only place that knows the P-states: the energy of a replay, the power shown in a report and
+the platform file written for SimGrid and Batsim are all made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+
+
+@dataclass(frozen=True)
+class PState:
+    """One P-state of a core.
+
+    Attributes:
+        name: When a core is in it.
+        speed: Share of the core's peak speed, 0..1.
+        power: Share of the core's power, 0..1.
+    """
+
+    name: str
+    speed: float
+    power: float
+
+
+#: P-states of HDeepRM as executed by Batsim, by number.
+PSTATES: tuple[PState, ...] = (
+    PState("computing", 1.0, 1.0),
+    PState("computing, bandwidth oversubscribed", 0.75, 1.0),
+    PState("idle beside a computing core", 0.0, 0.25),
+    PState("idle in an idle processor", 0.0, 0.05),
+)
+COMPUTING, OVERSUBSCRIBED, IDLE, ASLEEP = range(4)
+
+_STARTS_PER_SLICE = 8192
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Which processors every start of a job occupied, one row a (start, processor) pair, in order of the starts.
+
+    Attributes:
+        attempt: (R,) index of the start, see :class:`hdsim.results.attempts.Attempts`.
+        processor: (R,) processor index.
+        cores: (R,) cores of the processor that are held.
+    """
+
+    attempt: NDArray[np.int64]
+    processor: NDArray[np.int32]
+    cores: NDArray[np.int64]
+
+
+def usage(platform: Platform, sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
+    """Counts the cores of each processor that each start of a job holds.
+
+    Args:
+        platform: The platform the cores belong to.
+        sizes: (A,) cores of each start, in order of the starts.
+        cores: (sum of sizes,) core ids, ascending within a start.
+    """
+    if not len(cores):
+        none = np.zeros(0, np.int64)
+        return Usage(none, none.astype(np.int32), none)
+    processor = platform.core_processor[cores]
+    row_starts = np.empty(len(cores), bool)
+    row_starts[0] = True
+    np.not_equal(processor[1:], processor[:-1], out=row_starts[1:])
+    job_ends = np.cumsum(sizes)
+    row_starts[(job_ends - sizes)[sizes > 0]] = True
+    first = np.flatnonzero(row_starts)
+    counts = np.diff(first, append=len(cores))
+    rows_per_job = np.diff(np.searchsorted(first, job_ends), prepend=0)
+    return Usage(np.repeat(np.arange(len(sizes)), rows_per_job), processor[first], counts)
+
+
+def busy_seconds(
+    platform: Platform,
+    sizes: NDArray[np.int64],
+    cores: NDArray[np.int32],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
+
+    Args:
+        platform: The platform.
+        sizes: (A,) cores of each start of a job.
+        cores: (sum of sizes,) core ids, ascending within a start.
+        start: (A,) s, ascending.
+        end: (A,) s.
+
+    Returns:
+        Two (P,) arrays in s.
+    """
+    n = platform.n_processors
+    core_seconds, active_seconds = np.zeros(n), np.zeros(n)
+    covered = np.full(n, -np.inf)  # until when each processor is known to be busy
+    order = np.argsort(end, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    last = np.concatenate([[0], np.cumsum(sizes)])
+    # In slices that stay in the processor's cache.
+    for i in range(0, len(sizes), _STARTS_PER_SLICE):
+        j = min(i + _STARTS_PER_SLICE, len(sizes))
+        held = usage(platform, sizes[i:j], cores[last[i] : last[j]])
+        attempts = i + held.attempt
+        seconds = end[attempts] - start[attempts]
+        core_seconds += np.bincount(held.processor, seconds * held.cores, n)
+        if platform.n_cores == n:
+            continue
+        # The union of a processor's jobs: in order of starts, a job adds what lies after the latest end before it.
+        # Ends are compared by rank, so that one running maximum serves all processors without losing digits.
+        by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
+        processor = held.processor[by_processor].astype(np.int64)
+        attempt = attempts[by_processor]
+        latest = np.maximum.accumulate(rank[attempt] + processor * len(order)) - processor * len(order)
+        latest_end = np.maximum(end[order[latest]], covered[processor])
+        until = covered[processor]
+        same = np.flatnonzero(processor[1:] == processor[:-1])
+        until[same + 1] = latest_end[same]
+        added = np.maximum(latest_end - np.maximum(start[attempt], until), 0.0)
+        active_seconds += np.bincount(processor, added, n)
+        ends = np.append(np.flatnonzero(processor[1:] != processor[:-1]), len(processor) - 1)
+        covered[processor[ends]] = latest_end[ends]
+    return core_seconds, core_seconds if platform.n_cores == n else active_seconds
+
+
+def total_energy(
+    platform: Platform,
+    core_seconds: NDArray[np.float64],
+    active_seconds: NDArray[np.float64],
+    duration: float,
+    down_seconds: NDArray[np.float64] | float = 0.0,
+) -> float:
+    """Energy in J of the whole platform over `duration` seconds, by the P-state rule of :data:`PSTATES`.
+
+    Args:
+        platform: The platform.
+        core_seconds: (P,) busy core-seconds of each processor.
+        active_seconds: (P,) seconds in which at least one core of the processor was busy.
+        duration: Length of the run in s.
+        down_seconds: (P,) seconds in which the node of the processor was down, and drew nothing.
+    """
+    cores = platform.cores_per_processor
+    computing = PSTATES[COMPUTING].power * core_seconds
+    idle = PSTATES[IDLE].power * (cores * active_seconds - core_seconds)
+    asleep = PSTATES[ASLEEP].power * cores * (duration - active_seconds - down_seconds)
+    return float(np.sum(platform.power * (computing + idle + asleep)))
+
+
+def batsim_artefact(platform: Platform, first_change: NDArray[np.float64], first_query: float) -> float:
+    """Energy in J that Batsim reports beyond the true figure.
+
+    SimGrid's energy plugin counts a host at the power of P-state 0 until the host's first update after time 0.
+
+    Args:
+        platform: The platform.
+        first_change: (C,) s, first P-state change or execution of a core (inf = never).
+        first_query: s, first time after 0 the energy of all hosts was read (the end of the run if it never was before).
+    """
+    gap = (PSTATES[COMPUTING].power - PSTATES[ASLEEP].power) * platform.power[platform.core_processor]
+    return float(np.sum(gap * np.minimum(first_change, first_query)))

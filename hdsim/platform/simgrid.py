@@ -1,0 +1,120 @@
+"""A platform as SimGrid XML, the form in which Batsim reads it.
+
+SimGrid knows hosts and no processors, so every core and every GPU becomes a host with the P-states of
+:data:`hdsim.platform.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides.
+Batsim up to 4.2.1 numbers hosts by the lexicographic order of their names; zero padding makes that the core ids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import permutations
+
+from lxml import etree
+
+from hdsim.platform.model import GPU, Platform
+from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+
+#: The host that runs the scheduler and never a job.
+MASTER_HOST = "master_host"
+
+_DOCTYPE = '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">'
+# SimGrid needs a number for each link and a speed above 0 for each P-state.
+_UNLIMITED_BANDWIDTH = 1e18
+_SPEED_OF_IDLE = "0.001f"
+
+
+def to_xml(platform: Platform, *, pstates: bool = True) -> bytes:
+    """Returns the platform file of a platform for SimGrid 3.26 and later.
+
+    Hosts are named ``cor_NNNN`` by core id. Each node has one full-duplex link that its cores share, each cluster a
+    router and one full-duplex link to all other clusters and to the zone of the master host (1 GFLOP/s, 0 W).
+
+    Args:
+        platform: The platform.
+        pstates: Give hosts P-states, and start them asleep; without, they always run at full speed, and draw the
+            power of an idle processor's core or that of a computing one.
+    """
+    clusters = range(platform.n_clusters)
+    # SimGrid 3.32 and later refuse routes to a zone of routing "None".
+    master = _element("zone", [_host(MASTER_HOST, "1Gf", "0.0:0.0")], id="master", routing="Full")
+    links = [_link(f"glob_{k}", platform.global_bandwidth[k], platform.global_latency[k]) for k in clusters]
+    ends: list[tuple[str, str, str | None]] = [("master", MASTER_HOST, None)]
+    ends += [(f"clu_{k}", f"rou_{k}", f"glob_{k}") for k in clusters]
+    routes = [_zone_route(source, target) for source, target in permutations(ends, 2)]
+    zones = [master, *(_cluster(platform, k, pstates) for k in clusters)]
+    document = _element(
+        "platform", [_element("zone", [*zones, *links, *routes], id="main", routing="Full")], version="4.1"
+    )
+    return etree.tostring(document, xml_declaration=True, encoding="utf-8", doctype=_DOCTYPE, pretty_print=True)
+
+
+def _cluster(platform: Platform, cluster: int, pstates: bool) -> etree._Element:
+    nodes = range(*platform.cluster_first_node[cluster : cluster + 2].tolist())
+    bandwidth, latency = platform.local_bandwidth[cluster], platform.local_latency[cluster]
+    width = len(str(platform.n_cores - 1))
+    hosts, host_links = [], []
+    for node in nodes:
+        for processor in range(*platform.node_first_processor[node : node + 2].tolist()):
+            power = float(platform.power[processor])
+            speeds, watts = _states(float(platform.gflops[processor]), power)
+            for core in range(*platform.processor_first_core[processor : processor + 2].tolist()):
+                name = f"cor_{core:0{width}}"
+                if pstates:
+                    host = _host(name, speeds, watts, pstate=str(ASLEEP))
+                else:
+                    # Figures from two P-states: of an idle host and of a busy one.
+                    host = _host(name, speeds.split(",")[0], f"{_watts(power, ASLEEP)}:{_watts(power, COMPUTING)}")
+                if platform.is_gpu[processor]:
+                    host.append(_element("prop", id="device", value=GPU))
+                hosts.append(host)
+                host_links.append(_element("host_link", id=name, up=f"nod_{node}_UP", down=f"nod_{node}_DOWN"))
+    links = [_link(f"nod_{node}", bandwidth, latency) for node in nodes]
+    router = _element("router", id=f"rou_{cluster}")
+    # A zone of routing "Cluster" joins its hosts in memory proportional to their number; "Full" keeps all pairs.
+    return _element("zone", [router, *links, *hosts, *host_links], id=f"clu_{cluster}", routing="Cluster")
+
+
+def _states(gflops: float, watts: float) -> tuple[str, str]:
+    """Returns the speeds and the powers of a core's P-states."""
+    speeds = (f"{_decimals(gflops * state.speed)}Gf" if state.speed else _SPEED_OF_IDLE for state in PSTATES)
+    # One figure for an idle host and one for a loaded host: here the P-state alone decides.
+    powers = (_watts(watts, state) for state in range(len(PSTATES)))
+    return ", ".join(speeds), ", ".join(f"{power}:{power}" for power in powers)
+
+
+def _watts(peak: float, state: int) -> str:
+    return _decimals(peak * PSTATES[state].power)
+
+
+def _host(name: str, speeds: str, watts: str, **attributes: str) -> etree._Element:
+    return _element(
+        "host", [_element("prop", id="wattage_per_state", value=watts)], id=name, speed=speeds, **attributes
+    )
+
+
+def _link(name: str, bandwidth: float, latency: float) -> etree._Element:
+    rate = f"{min(float(bandwidth), _UNLIMITED_BANDWIDTH)!r}Bps"
+    return _element("link", id=name, sharing_policy="SPLITDUPLEX", bandwidth=rate, latency=f"{float(latency)!r}s")
+
+
+def _zone_route(source: tuple[str, str, str | None], target: tuple[str, str, str | None]) -> etree._Element:
+    """Returns the one-way route between two zones, each given by its name, its gateway and its link if it has one."""
+    (src, gw_src, up), (dst, gw_dst, down) = source, target
+    passed = [
+        _element("link_ctn", id=link, direction=direction) for link, direction in ((up, "UP"), (down, "DOWN")) if link
+    ]
+    return _element("zoneRoute", passed, src=src, dst=dst, gw_src=gw_src, gw_dst=gw_dst, symmetrical="NO")
+
+
+def _element(tag: str, children: Iterable[etree._Element] = (), **attributes: str) -> etree._Element:
+    element = etree.Element(tag, attributes)
+    element.extend(children)
+    return element
+
+
+def _decimals(value: float) -> str:
+    """Returns a number with three decimals, or with as many as its value needs."""
+    text = f"{value:.3f}"
+    return text if math.isclose(float(text), value, rel_tol=1e-12) else f"{value:.12g}"

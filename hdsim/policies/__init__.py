@@ -1,1 +1,0 @@
-"""Classic scheduling policies: the order of the queue, and backfilling. Core policies are in :mod:`hdsim.cores`."""

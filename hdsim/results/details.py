@@ -1,0 +1,113 @@
+"""How jobs ran: computing, sending messages or waiting at barriers, slowed down or not, on few nodes or on many.
+
+Jobs without a program compute all the time. Of a job that failures have cut short, the last start counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.results.result import Result
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Columns that count something; all others are times and ratios, NaN for a job that has not ended.
+COUNTS = ("supersteps", "nodes")
+
+
+def columns(result: Result) -> dict[str, Callable[[], NDArray[Any]]]:
+    """Makers of the columns by name, each of (J,).
+
+    ``supersteps`` done; ``computation_time`` (s of wall clock from the begin of each computation to the end of its last
+    task), ``communication_time`` (s in exchanges of messages and at the latency of barriers), ``barrier_waiting_time``
+    (s of the computation that a task has waited on average for slower ones), ``communication_share`` of the execution
+    time; ``slowdown_factor``, see :func:`slowdown_factor`; ``nodes`` (0 for a job that never started) and
+    ``node_spread``, the nodes over the fewest that have so many cores.
+    """
+    accounts = result.accounts
+    jobs = len(result.workload)
+    execution = result.finish_time - result.starting_time
+
+    def spent(seconds: list[float]) -> Floats:
+        return np.where(np.isnan(execution), np.nan, np.array(seconds))
+
+    def communication() -> Floats:
+        return spent([0.0] * jobs if accounts is None else accounts.communication)
+
+    def spread() -> Floats:
+        used = nodes(result).astype(np.float64)
+        used[used == 0] = np.nan
+        return used / fewest_nodes(result.platform, result.workload.requested_cores)
+
+    return {
+        "supersteps": lambda: np.array([0] * jobs if accounts is None else accounts.supersteps, np.int64),
+        "computation_time": lambda: execution.copy() if accounts is None else spent(accounts.computation),
+        "communication_time": communication,
+        "barrier_waiting_time": lambda: spent([0.0] * jobs if accounts is None else accounts.waiting),
+        "communication_share": lambda: communication() / np.where(execution == 0, 1.0, execution),
+        "slowdown_factor": lambda: slowdown_factor(result),
+        "nodes": lambda: nodes(result),
+        "node_spread": spread,
+    }
+
+
+def slowdown_factor(result: Result) -> Floats:
+    """Execution time over the time that the same takes on the same cores undisturbed, at least 1.
+
+    Undisturbed means cores at peak speed and links without messages of other jobs. Of a job that was killed, what it
+    has done counts; the step it was in counts as undisturbed for as long as it would have taken.
+
+    Returns:
+        (J,) ratios, NaN for a job that has not ended.
+    """
+    workload = result.workload
+    execution = result.finish_time - result.starting_time
+    if result.accounts is not None:
+        alone = np.array(result.accounts.uncontended)
+    else:
+        alone = np.where(workload.fixed_duration, workload.runtime, workload.runtime / _slowest(result))
+    alone = np.minimum(alone, execution)
+    return np.asarray(np.divide(execution, alone, out=np.where(np.isnan(execution), np.nan, 1.0), where=alone > 0))
+
+
+def nodes(result: Result) -> Ints:
+    """Returns the (J,) number of nodes on which each job has cores or GPUs, 0 for a job that never started."""
+    platform = result.platform
+    counts = np.zeros(len(result.workload), np.int64)
+    if len(result.started):
+        # Core ids of a node follow each other.
+        node = platform.processor_node[platform.core_processor[result.cores]]
+        first = np.cumsum(result.sizes) - result.sizes
+        new = np.append(True, node[1:] != node[:-1])
+        new[first] = True
+        counts[result.started] = np.add.reduceat(new.astype(np.int64), first)
+    return counts
+
+
+def fewest_nodes(platform: Platform, cores: Ints) -> Ints:
+    """Returns the (J,) least number of nodes that have so many cores between them.
+
+    Args:
+        platform: The platform.
+        cores: (J,) cores of each job.
+    """
+    largest_first = np.sort(platform.node_cpu_cores)[::-1]
+    return np.searchsorted(np.cumsum(largest_first), cores) + 1
+
+
+def _slowest(result: Result) -> Floats:
+    """(J,) speed of the slowest core of each job in reference speeds, 1 for a job that never started."""
+    platform = result.platform
+    slowest = np.ones(len(result.workload))
+    if len(result.started) and not platform.homogeneous_speed:
+        speed = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
+        first = np.cumsum(result.sizes) - result.sizes
+        slowest[result.started] = np.minimum.reduceat(speed[platform.core_processor[result.cores]], first)
+    return slowest

@@ -1,0 +1,276 @@
+"""Metrics of a replay, one function an idea. Times are seconds; only jobs that ended count unless said otherwise.
+
+`summary` holds what every replay tells at once; `full` adds what takes a pass over the whole schedule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.state import FinalState
+
+if TYPE_CHECKING:
+    from hdsim.results.attempts import Attempts
+    from hdsim.results.result import Result
+
+Floats = NDArray[np.float64]
+
+#: Threshold of the bounded slowdown, s (Feitelson et al. 1997; RLScheduler and IRMaSim use 10).
+TAU = 10.0
+#: A job starves that waits longer than this many times its requested time.
+STARVATION_FACTOR = 10.0
+#: Share of the makespan cut off at each end for `steady_utilization`.
+STEADY_CUT = 0.1
+
+UNITS: dict[str, str] = {
+    "makespan": "s",
+    "waiting_time": "s",
+    "turnaround_time": "s",
+    "execution_time": "s",
+    "contention_loss": "core s",
+    "energy_joules": "J",
+    "edp": "J s",
+    "ed2p": "J s^2",
+    "peak_power_watts": "W",
+    "throughput": "jobs/h",
+    "lost_work": "core s",
+    "jobs_per_second": "jobs/s of wall time",
+}
+_STATISTICS = ("mean", "median", "p95", "p99", "max")
+
+
+def unit(name: str) -> str:
+    """Unit of a metric by its key, empty for a pure number."""
+    return UNITS.get(name) or UNITS.get(name.split("_", 1)[-1], "")
+
+
+def slowdown(turnaround: Floats, execution: Floats) -> Floats:
+    """Turnaround over execution time, at least 1; an execution of 0 s (a coarse clock's) counts as 1 s.
+
+    Args:
+        turnaround: (J,) s.
+        execution: (J,) s.
+    """
+    return np.maximum(turnaround / np.where(execution == 0, 1.0, execution), 1.0)
+
+
+def bounded_slowdown(turnaround: Floats, execution: Floats, tau: float = TAU) -> Floats:
+    """max(1, turnaround / max(execution, tau)), Feitelson et al. (JSSPP 1997)."""
+    return np.maximum(turnaround / np.maximum(execution, tau), 1.0)
+
+
+def per_processor_slowdown(turnaround: Floats, execution: Floats, cores: Floats, tau: float = TAU) -> Floats:
+    """max(1, turnaround / (cores max(execution, tau))), Zotkin and Keleher (HPDC 1999)."""
+    return np.maximum(turnaround / (cores * np.maximum(execution, tau)), 1.0)
+
+
+def statistics(name: str, values: Floats) -> dict[str, float]:
+    """Mean, median, 95th and 99th percentile and maximum, as ``mean_NAME`` and so on; NaN of no value."""
+    if not len(values):
+        return {f"{kind}_{name}": float("nan") for kind in _STATISTICS}
+    median, p95, p99 = np.percentile(values, (50, 95, 99))
+    numbers = (values.mean(), median, p95, p99, values.max())
+    return {f"{kind}_{name}": float(number) for kind, number in zip(_STATISTICS, numbers, strict=True)}
+
+
+def summary(result: Result) -> dict[str, float]:
+    """The metrics of every replay.
+
+    Args:
+        result: A replay.
+
+    Returns:
+        By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
+        slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
+        what :func:`accelerators` adds where there are GPUs and :func:`reliability` where nodes fail, and
+        ``jobs_per_second`` of wall time.
+    """
+    ended = ~np.isnan(result.finish_time)
+    start, finish = result.starting_time[ended], result.finish_time[ended]
+    submission = result.workload.submission_time[ended]
+    turnaround, execution = finish - submission, finish - start
+    makespan = float(finish.max(initial=0.0))
+    earlier = result.interrupted_attempts
+    again = _held(earlier, earlier.cpu_cores(result.platform), 0.0, makespan)
+    core_seconds = float(result.workload.requested_cores[ended] @ execution) + again
+    energy = result.energy_joules
+    counts = np.bincount(result.state, minlength=len(FinalState))
+    killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
+    return {
+        "makespan": makespan,
+        **statistics("waiting_time", start - submission),
+        **statistics("turnaround_time", turnaround),
+        **statistics("slowdown", slowdown(turnaround, execution)),
+        **statistics("bounded_slowdown", bounded_slowdown(turnaround, execution)),
+        "utilization": core_seconds / (result.platform.n_cpu_cores * makespan) if makespan > 0 else 0.0,
+        "energy_joules": energy,
+        "edp": energy * makespan,
+        "ed2p": energy * makespan**2,
+        "jobs_completed": float(counts[FinalState.COMPLETED_SUCCESSFULLY]),
+        "jobs_failed": float(counts[FinalState.COMPLETED_FAILED]),
+        "jobs_killed": float(killed),
+        "jobs_rejected": float(counts[FinalState.REJECTED]),
+        "jobs_unfinished": float(counts[[FinalState.NOT_SUBMITTED, FinalState.QUEUED, FinalState.RUNNING]].sum()),
+        **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
+        **({} if result.outages is None else reliability(result)),
+        "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
+    }
+
+
+def accelerators(result: Result, makespan: float) -> dict[str, float]:
+    """How GPUs were used.
+
+    Returns:
+        ``gpu_hours`` (hours x GPUs that jobs held until the last finish), ``gpu_utilization`` (the share of the GPUs'
+        time until then).
+    """
+    ran, platform = result.attempts, result.platform
+    seconds = _held(ran, ran.gpus(platform), 0.0, makespan)
+    return {
+        "gpu_hours": seconds / 3600.0,
+        "gpu_utilization": seconds / (platform.n_gpus * makespan) if makespan > 0 else 0.0,
+    }
+
+
+def reliability(result: Result) -> dict[str, float]:
+    """What failures did.
+
+    Returns:
+        ``availability`` (node-seconds up over all, until the last finish), ``failures`` of nodes, ``restarts`` of jobs,
+        ``lost_work`` (s x cores of running that failures have undone), ``goodput`` (share of the s x cores that jobs
+        held that was not lost).
+    """
+    outages, ran = result.outages, result.attempts
+    assert outages is not None
+    nodes, end = result.platform.n_nodes, result.end_time
+    used, lost = float(ran.core_seconds.sum()), float(ran.lost_core_seconds.sum())
+    return {
+        "availability": 1 - float(outages.seconds(nodes, end).sum()) / (nodes * end) if end > 0 else 1.0,
+        "failures": float(len(outages)),
+        "restarts": float(ran.restarts(len(result.workload)).sum()),
+        "lost_work": lost,
+        "goodput": 1 - lost / used if used > 0 else 1.0,
+    }
+
+
+def full(result: Result) -> dict[str, float]:
+    """All metrics: those of :func:`summary` and those that need another pass over the schedule."""
+    from hdsim.results import series
+
+    workload = result.workload
+    ended = ~np.isnan(result.finish_time)
+    start, finish = result.starting_time[ended], result.finish_time[ended]
+    cores, requested = workload.requested_cores[ended], workload.requested_time[ended]
+    turnaround = finish - workload.submission_time[ended]
+    bounded = bounded_slowdown(turnaround, finish - start)
+    makespan = result.metrics["makespan"]
+    return {
+        **result.metrics,
+        **statistics("per_processor_slowdown", per_processor_slowdown(turnaround, finish - start, cores.astype(float))),
+        **statistics("user_slowdown", turnaround / np.where(requested > 0, requested, 1.0)),
+        "steady_utilization": steady_utilization(result),
+        "exploitation": exploitation(result),
+        "loss_of_capacity": loss_of_capacity(result),
+        "throughput": 3600.0 * len(finish) / makespan if makespan > 0 else 0.0,
+        **fairness(workload.user[ended], bounded),
+        "starved_jobs": float(
+            (start - workload.submission_time[ended] > STARVATION_FACTOR * np.maximum(requested, TAU)).sum()
+        ),
+        "peak_power_watts": float(series.power(result).values.max(initial=0.0)),
+        **statistics("execution_time", finish - start),
+        **course(result),
+    }
+
+
+def course(result: Result) -> dict[str, float]:
+    """How jobs ran.
+
+    Returns:
+        The statistics of the slow-down factor (:func:`hdsim.results.details.slowdown_factor`), ``mean_nodes`` and
+        ``mean_node_spread``; where jobs have programs, also ``communication_share`` and ``barrier_waiting_share``, the
+        shares of the s x cores that jobs held in which they exchanged messages or waited for slower tasks, and
+        ``contention_loss``, the s x cores' worth of speed that contention for memory bandwidth has taken.
+    """
+    from hdsim.results import series
+
+    jobs, cores = result.jobs, result.workload.requested_cores
+    ended = ~np.isnan(result.finish_time)
+
+    def mean(values: Floats) -> float:
+        return float(values.mean()) if len(values) else float("nan")
+
+    def share(seconds: Floats) -> float:
+        held = float(cores[ended] @ jobs["execution_time"][ended])
+        return float(cores[ended] @ seconds[ended]) / held if held > 0 else 0.0
+
+    metrics = statistics("slowdown_factor", jobs["slowdown_factor"][ended])
+    metrics |= {f"mean_{name}": mean(jobs[name][ended]) for name in ("nodes", "node_spread")}
+    if result.accounts is not None:
+        metrics["communication_share"] = share(jobs["communication_time"])
+        metrics["barrier_waiting_share"] = share(jobs["barrier_waiting_time"])
+        metrics["contention_loss"] = series.lost_cores(result).integral()
+    return metrics
+
+
+def steady_utilization(result: Result, cut: float = STEADY_CUT) -> float:
+    """Utilisation without the first and the last `cut` of the makespan, where the machine fills and drains."""
+    makespan = result.metrics["makespan"]
+    low, high = cut * makespan, (1 - cut) * makespan
+    ended = ~np.isnan(result.finish_time)
+    inside = np.clip(result.finish_time[ended], low, high) - np.clip(result.starting_time[ended], low, high)
+    platform, earlier = result.platform, result.interrupted_attempts
+    span = platform.n_cpu_cores * (high - low)
+    held = float(result.workload.requested_cores[ended] @ inside)
+    held += _held(earlier, earlier.cpu_cores(platform), low, high)
+    return held / span if span > 0 else 0.0
+
+
+def _held(attempts: Attempts, amounts: NDArray[np.int64], low: float, high: float) -> float:
+    """Integral between two times of what attempts held, (A,) each."""
+    return float(amounts @ (np.clip(attempts.end, low, high) - np.clip(attempts.start, low, high)))
+
+
+def exploitation(result: Result) -> float:
+    """Operations executed by completed jobs over the operations the platform could have executed (IRMaSim)."""
+    platform, workload = result.platform, result.workload
+    done = (result.state == FinalState.COMPLETED_SUCCESSFULLY) & ~workload.fixed_duration
+    executed = float(workload.requested_cores[done] @ workload.runtime[done]) * platform.reference_gflops
+    peak = platform.n_cpu_cores * platform.reference_gflops * result.metrics["makespan"]
+    return executed / peak if peak > 0 else 0.0
+
+
+def loss_of_capacity(result: Result) -> float:
+    """Share of the capacity that idles while queued jobs ask for it, after Leung, Sabin and Sadayappan (2010).
+
+    The integral over time of min(idle cores, cores asked for by queued jobs), over cores x period.
+    """
+    from hdsim.results import series
+
+    busy, queued, down = series.busy_cores(result), series.queued_cores(result), series.down_cores(result)
+    times = np.union1d(np.union1d(busy.times, queued.times), down.times)
+    lost = np.minimum(result.platform.n_cpu_cores - busy.at(times) - down.at(times), queued.at(times))
+    capacity = result.platform.n_cpu_cores * result.end_time
+    return float(lost @ np.diff(times, append=result.end_time) / capacity) if capacity > 0 else 0.0
+
+
+def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
+    """How evenly a cost is spread over users: Jain's index, the worst user's share, Gini's coefficient.
+
+    Args:
+        user: (J,) user of each job.
+        values: (J,) cost of each job, such as its bounded slowdown; users are compared by their means.
+    """
+    if not len(values):
+        return {"jain_fairness": 1.0, "worst_user_ratio": 1.0, "gini": 0.0}
+    _, owner = np.unique(user, return_inverse=True)
+    means = np.sort(np.bincount(owner, values) / np.bincount(owner))
+    n, total = len(means), float(means.sum())
+    ranks = np.arange(1, n + 1)
+    return {
+        "jain_fairness": total**2 / (n * float((means**2).sum())),
+        "worst_user_ratio": float(means[-1]) * n / total,
+        "gini": float(2 * (ranks @ means) / (n * total) - (n + 1) / n),
+    }

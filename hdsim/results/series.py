@@ -1,0 +1,321 @@
+"""What went on over time, as step functions made from the starts and ends of a replay: exact, not sampled.
+
+Every function takes a :class:`hdsim.results.result.Result`, or a :class:`hdsim.results.rundir.Run` read back from a
+run directory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.state import FinalState
+from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, PSTATES
+
+if TYPE_CHECKING:
+    from hdsim.results.result import Result
+    from hdsim.results.rundir import Run
+
+    Replay: TypeAlias = Result | Run
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A step function from `times[0]` to `end`.
+
+    Attributes:
+        times: (T,) s, strictly ascending.
+        values: (T,) what holds from the time beside it until the next one, the last until `end`.
+        end: s.
+    """
+
+    times: Floats
+    values: Floats
+    end: float
+
+    @property
+    def seconds(self) -> Floats:
+        """(T,) s, how long each value holds."""
+        return np.diff(self.times, append=max(self.end, float(self.times[-1])))
+
+    def integral(self) -> float:
+        """Integral over the whole period, in units of the values times s."""
+        return float(np.dot(self.values, self.seconds))
+
+    def mean(self) -> float:
+        """Mean over time; the only value of an empty period."""
+        seconds = self.seconds
+        span = float(seconds.sum())
+        return float(np.dot(self.values, seconds)) / span if span > 0 else float(self.values[-1])
+
+    def at(self, times: Floats) -> Floats:
+        """Values at the given times, those before the first step taken as the first.
+
+        Args:
+            times: (N,) s.
+        """
+        return self.values[np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)]
+
+    def thinned(self, points: int) -> Steps:
+        """Fewer steps that look the same at a width of `points` / 4 pixels.
+
+        Of each stretch of that width the first, the lowest, the highest and the last step are kept (M4, Jugel et al.,
+        VLDB 2014), so that no peak is lost.
+
+        Args:
+            points: Most steps to keep, at least 4.
+        """
+        if len(self.times) <= points:
+            return self
+        stretches = points // 4
+        begin, span = self.times[0], self.times[-1] - self.times[0]
+        stretch = np.minimum(((self.times - begin) * (stretches / span)).astype(np.int64), stretches - 1)
+        first = np.flatnonzero(np.diff(stretch, prepend=-1))
+        last = np.append(first[1:], len(stretch)) - 1
+        by_value = np.lexsort((self.values, stretch))
+        kept = np.unique(np.concatenate([first, by_value[first], by_value[last], last]))
+        return Steps(self.times[kept], self.values[kept], self.end)
+
+
+def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0.0) -> Steps:
+    """The step function that starts with `initial` at 0 and changes at given times, in any order, up to `end`.
+
+    Args:
+        times: (E,) s, at least 0.
+        changes: (E,).
+        end: s.
+        initial: Value before the first change.
+    """
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], initial + np.cumsum(changes[order])
+    last_of_instant = np.append(times[1:] != times[:-1], True) & (times <= end) if len(times) else np.zeros(0, bool)
+    times, values = times[last_of_instant], values[last_of_instant]
+    if not len(times) or times[0] > 0:
+        times, values = np.append(0.0, times), np.append(initial, values)
+    # Without the steps that change nothing, such as one job taking the cores of another.
+    changed = np.append(True, values[1:] != values[:-1])
+    return Steps(times[changed], values[changed], end)
+
+
+def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) -> Steps:
+    """Sum of what each span contributes while it lasts."""
+    amounts = np.broadcast_to(amounts, begins.shape)
+    return accumulate(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts]), end)
+
+
+def busy_cores(result: Replay) -> Steps:
+    """Cores that serve a job."""
+    return _busy(result, result.attempts.cpu_cores(result.platform))
+
+
+def busy_gpus(result: Replay) -> Steps:
+    """GPUs that serve a job."""
+    return _busy(result, result.attempts.gpus(result.platform))
+
+
+def busy_resources(result: Replay) -> Steps:
+    """Cores and GPUs that serve a job."""
+    return _busy(result, result.attempts.sizes)
+
+
+def _busy(result: Replay, amounts: NDArray[np.int64]) -> Steps:
+    ran = result.attempts
+    return _between(ran.start, ran.end, amounts.astype(np.float64), result.end_time)
+
+
+def utilization(result: Replay) -> Steps:
+    """Share of the cores that serve a job, 0..1."""
+    busy = busy_cores(result)
+    return Steps(busy.times, busy.values / result.platform.n_cpu_cores, busy.end)
+
+
+def gpu_utilization(result: Replay) -> Steps:
+    """Share of the GPUs that serve a job, 0..1; of a platform that has some."""
+    busy = busy_gpus(result)
+    return Steps(busy.times, busy.values / result.platform.n_gpus, busy.end)
+
+
+def running_jobs(result: Replay) -> Steps:
+    """Jobs that run."""
+    return _between(result.attempts.start, result.attempts.end, 1.0, result.end_time)
+
+
+def down_nodes(result: Replay) -> Steps:
+    """Nodes that are down."""
+    return _down(result, np.ones(result.platform.n_nodes))
+
+
+def down_cores(result: Replay) -> Steps:
+    """Cores of nodes that are down."""
+    return _down(result, result.platform.node_cpu_cores.astype(np.float64))
+
+
+def down_resources(result: Replay) -> Steps:
+    """Cores and GPUs of nodes that are down."""
+    return _down(result, np.diff(result.platform.node_first_core).astype(np.float64))
+
+
+def _down(result: Replay, amounts: Floats) -> Steps:
+    """Sum of an amount a node over the nodes that are down."""
+    outages = result.outages
+    if outages is None:
+        return accumulate(np.zeros(0), np.zeros(0), result.end_time)
+    return _between(outages.down, outages.up, amounts[outages.node], result.end_time)
+
+
+def queue_length(result: Replay) -> Steps:
+    """Jobs that wait. Rejected jobs never count: when they were refused is not recorded."""
+    return _waiting(result, np.ones(len(result.state)))
+
+
+def queued_cores(result: Replay) -> Steps:
+    """Cores that the waiting jobs ask for."""
+    cores = result.jobs["requested_number_of_resources"] - result.jobs["requested_gpus"]
+    return _waiting(result, cores.astype(np.float64))
+
+
+def _waiting(result: Replay, amounts: Floats) -> Steps:
+    queued = result.state != FinalState.REJECTED
+    ran = result.attempts
+    amounts = np.where(queued, amounts, 0.0)
+    back = ran.requeued
+    times = np.concatenate([result.jobs["submission_time"], ran.end[back], ran.start])
+    changes = np.concatenate([amounts, amounts[ran.job[back]], -amounts[ran.job]])
+    return accumulate(times, changes, result.end_time)
+
+
+def submitted_jobs(result: Replay) -> Steps:
+    """Jobs submitted so far."""
+    return accumulate(result.jobs["submission_time"], np.ones(len(result.state)), result.end_time)
+
+
+def ended_jobs(result: Replay) -> Steps:
+    """Jobs that ended so far."""
+    finish = result.finish_time[~np.isnan(result.finish_time)]
+    return accumulate(finish, np.ones(len(finish)), result.end_time)
+
+
+def oversubscribed_processors(result: Replay) -> Steps:
+    """Processors whose memory bandwidth is oversubscribed."""
+    _, begins, ends = result.oversubscribed
+    return _between(begins, ends, 1.0, result.end_time)
+
+
+def lost_cores(result: Replay) -> Steps:
+    """Cores' worth of speed that contention for memory bandwidth takes from jobs; 0 where they have no programs."""
+    return _contention(result, 1)
+
+
+def exchanging_tasks(result: Replay) -> Steps:
+    """Tasks that exchange messages over the network at the end of a superstep."""
+    return _contention(result, 2)
+
+
+def _contention(result: Replay, column: int) -> Steps:
+    changes = result.contention[result.contention[:, column] != 0]
+    steps = accumulate(changes[:, 0], changes[:, column], result.end_time)
+    # What is left of sums of fractions that cancel out.
+    return Steps(steps.times, np.round(steps.values, 9) + 0.0, steps.end)
+
+
+def power(result: Replay) -> Steps:
+    """Power of all cores together in W, processor by processor: an idle core draws more beside a busy one.
+
+    Its integral is the energy of the replay.
+    """
+    platform, held, ran = result.platform, result.usage, result.attempts
+    time = np.concatenate([ran.start[held.attempt], ran.end[held.attempt]])
+    processor = np.concatenate([held.processor, held.processor])
+    change = np.concatenate([held.cores, -held.cores])
+    order = np.argsort(time, kind="stable")
+    # Small integers are sorted by radix.
+    narrow = processor.astype(np.uint16) if platform.n_processors < 2**16 else processor
+    order = order[np.argsort(narrow[order], kind="stable")]
+    processor, time = processor[order], time[order]
+    # One running sum serves all processors: each processor's changes add up to nothing.
+    busy = np.cumsum(change[order])
+    same = processor[1:] == processor[:-1]
+    last_of_instant = np.append(~same | (time[1:] != time[:-1]), True) if len(time) else np.zeros(0, bool)
+    processor, time, busy = processor[last_of_instant], time[last_of_instant], busy[last_of_instant]
+
+    cores, watts = platform.cores_per_processor, platform.power
+    asleep = PSTATES[ASLEEP].power * cores * watts
+    idle = np.where(busy > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
+    after = watts[processor] * (PSTATES[COMPUTING].power * busy + idle * (cores[processor] - busy))
+    before = np.append(0.0, after[:-1])[: len(after)]
+    first_of_processor = np.append(True, processor[1:] != processor[:-1])[: len(after)]
+    before[first_of_processor] = asleep[processor[first_of_processor]]
+    change = after - before
+    if result.outages is not None:
+        # A node that is down, and idle, draws nothing.
+        out = np.add.reduceat(asleep, platform.node_first_processor[:-1])[result.outages.node]
+        time = np.concatenate([time, result.outages.down, result.outages.up])
+        change = np.concatenate([change, -out, out])
+    return accumulate(time, change, result.end_time, initial=float(asleep.sum()))
+
+
+def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Share of busy cores, GPUs included, by groups of neighbouring nodes and stretches of time.
+
+    Args:
+        result: A replay.
+        bins: Stretches of time, at least 1.
+        rows: Most groups of nodes.
+
+    Returns:
+        First node of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
+    """
+    platform, held, ran = result.platform, result.usage, result.attempts
+    first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
+    group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
+    group = group_of_node[platform.processor_node[held.processor]]
+    begins, ends = ran.start[held.attempt], ran.end[held.attempt]
+    used = _binned(group, begins, ends, held.cores, len(first_node), bounds)
+    cores = np.add.reduceat(np.diff(platform.node_first_core), first_node)
+    return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)
+
+
+def oversubscription(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Share of time with oversubscribed memory bandwidth, by groups of processors and stretches of time.
+
+    Args:
+        result: A replay.
+        bins: Stretches of time, at least 1.
+        rows: Most groups of processors.
+
+    Returns:
+        First processor of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
+    """
+    processors = result.platform.n_processors
+    first, bounds = _grid(result, processors, bins, rows)
+    processor, begins, ends = result.oversubscribed
+    group = np.searchsorted(first, processor, side="right") - 1
+    used = _binned(group, begins, ends, np.ones(len(group)), len(first), bounds)
+    members = np.diff(first, append=processors)
+    return first, bounds, np.clip(used / (members[:, None] * np.diff(bounds)), 0.0, 1.0)
+
+
+def _grid(result: Replay, lanes: int, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats]:
+    """First lane of each of at most `rows` groups of neighbours, and the bounds of `bins` stretches of time."""
+    groups = min(rows, lanes)
+    end = result.end_time if result.end_time > 0 else 1.0
+    return np.arange(groups) * lanes // groups, np.linspace(0.0, end, bins + 1)
+
+
+def _binned(
+    row: NDArray[np.int64], begins: Floats, ends: Floats, amounts: NDArray, rows: int, bounds: Floats
+) -> Floats:
+    """Integral of what the spans contribute, by row and stretch of time (rows, bins), without a loop over the spans."""
+    bins = len(bounds) - 1
+    time = np.concatenate([begins, ends])
+    change = np.concatenate([amounts, -amounts]).astype(np.float64)
+    # Each change adds change x (T - time) to the integral up to every later bound T.
+    cell = np.concatenate([row, row]) * bins + np.clip(np.searchsorted(bounds, time, side="left") - 1, 0, bins - 1)
+    level = np.cumsum(np.bincount(cell, change, rows * bins).reshape(rows, bins), axis=1)
+    moment = np.cumsum(np.bincount(cell, change * time, rows * bins).reshape(rows, bins), axis=1)
+    return np.diff(level * bounds[1:] - moment, axis=1, prepend=0.0)

@@ -1,0 +1,1 @@
+"""What decides: agents, orders of the queue, backfilling."""

@@ -1,0 +1,257 @@
+"""Orders of the queue: which job is served first. Each policy is one small function; the lowest score goes first.
+
+A function marked `@order` sees the columns of the workload and gives one score a job, once and for all. One marked
+`@moving_order` sees the queued jobs and the cluster, and is asked again at every pass (and, where `after_start` is set,
+after every job started). Equal scores are served in order of submission.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.workload.model import Workload
+
+Scores = NDArray[np.float64]
+Jobs = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """A named order of the queue.
+
+    Attributes:
+        name: The name it is configured by.
+        score: For a fixed order a function of the workload giving (J,) scores; for a moving one a function of the
+            workload, the (Q,) queued jobs and the cluster giving (Q,) scores.
+        moving: The score changes with time or state.
+        after_start: The score changes with every job started.
+    """
+
+    name: str
+    score: Callable[..., Scores]
+    moving: bool = False
+    after_start: bool = False
+
+
+ORDERS: dict[str, JobOrder] = {}
+
+
+def order(*names: str) -> Callable[[Callable[[Workload], Scores]], Callable[[Workload], Scores]]:
+    """Registers a fixed order under its names."""
+
+    def register(score: Callable[[Workload], Scores]) -> Callable[[Workload], Scores]:
+        ORDERS.update({name: JobOrder(name, score) for name in names})
+        return score
+
+    return register
+
+
+MovingScore = Callable[["Workload", Jobs, "Cluster"], Scores]
+
+
+def moving_order(*names: str, after_start: bool = False) -> Callable[[MovingScore], MovingScore]:
+    """Registers an order that depends on the clock or on the state."""
+
+    def register(score: MovingScore) -> MovingScore:
+        ORDERS.update({name: JobOrder(name, score, moving=True, after_start=after_start) for name in names})
+        return score
+
+    return register
+
+
+def job_order(name: str) -> JobOrder:
+    """Looks an order up by name.
+
+    Raises:
+        ConfigError: There is no such order.
+    """
+    if name not in ORDERS:
+        raise ConfigError(
+            f"expected one of {', '.join(ORDERS)}, got '{name}'{nearest(name, ORDERS)}", where="agent.job_policy"
+        )
+    return ORDERS[name]
+
+
+@order("first", "fcfs")
+def first(jobs: Workload) -> Scores:
+    """First come, first served."""
+    return jobs.submission_time
+
+
+@order("last", "lcfs")
+def last(jobs: Workload) -> Scores:
+    """Last come, first served."""
+    return -jobs.submission_time
+
+
+@order("shortest", "sjf", "spt")
+def shortest(jobs: Workload) -> Scores:
+    """Shortest requested time first."""
+    return jobs.requested_time
+
+
+@order("longest", "ljf", "lpt")
+def longest(jobs: Workload) -> Scores:
+    """Longest requested time first."""
+    return -jobs.requested_time
+
+
+@order("smallest", "sqf")
+def smallest(jobs: Workload) -> Scores:
+    """Fewest requested cores first."""
+    return jobs.requested_cores.astype(float)
+
+
+@order("largest", "lqf")
+def largest(jobs: Workload) -> Scores:
+    """Most requested cores first."""
+    return -jobs.requested_cores.astype(float)
+
+
+@order("saf")
+def smallest_area(jobs: Workload) -> Scores:
+    """Smallest area (requested cores x requested time) first."""
+    return jobs.requested_cores * jobs.requested_time
+
+
+@order("laf")
+def largest_area(jobs: Workload) -> Scores:
+    """Largest area first."""
+    return -jobs.requested_cores * jobs.requested_time
+
+
+@order("low_mem")
+def low_memory(jobs: Workload) -> Scores:
+    """Least requested memory a core first (HDeepRM)."""
+    return jobs.memory
+
+
+@order("low_mem_bw")
+def low_memory_bandwidth(jobs: Workload) -> Scores:
+    """Least requested memory bandwidth a core first (HDeepRM)."""
+    return jobs.memory_bandwidth
+
+
+def _log_submission(jobs: Workload) -> Scores:
+    # Seconds since the origin of the whole trace, on which F1-F4 depend; their authors put 0.1 for a date of 0.
+    since = jobs.original_submission_time
+    return np.log10(np.where(since > 0, since, 0.1))
+
+
+@order("f1")
+def f1(jobs: Workload) -> Scores:
+    """F1 of Carastan-Santos and de Camargo (SC'17): log10(r) n + 870 log10(s)."""
+    requested = np.maximum(jobs.requested_time, 1e-9)
+    return np.log10(requested) * jobs.requested_cores + 870 * _log_submission(jobs)
+
+
+@order("f2")
+def f2(jobs: Workload) -> Scores:
+    """F2 of the same: sqrt(r) n + 25600 log10(s)."""
+    return np.sqrt(jobs.requested_time) * jobs.requested_cores + 25_600 * _log_submission(jobs)
+
+
+@order("f3")
+def f3(jobs: Workload) -> Scores:
+    """F3 of the same: r n + 6860000 log10(s)."""
+    return jobs.requested_time * jobs.requested_cores + 6_860_000 * _log_submission(jobs)
+
+
+@order("f4")
+def f4(jobs: Workload) -> Scores:
+    """F4 of the same: r sqrt(n) + 530000 log10(s)."""
+    return jobs.requested_time * np.sqrt(jobs.requested_cores) + 530_000 * _log_submission(jobs)
+
+
+def _relative_wait(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    waited = cluster.now - jobs.submission_time[queued]
+    return waited / np.maximum(jobs.requested_time[queued], 1e-9)
+
+
+@moving_order("wfp3")
+def wfp3(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    """WFP3 of Tang et al. (Cluster'09): -(w / r)^3 n."""
+    return -(_relative_wait(jobs, queued, cluster) ** 3) * jobs.requested_cores[queued]
+
+
+@moving_order("unicef", "unicep")
+def unicef(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    """UNICEF of the same: -w / (log2(n) r), with n of at least 2 so that serial jobs do not always win."""
+    return -_relative_wait(jobs, queued, cluster) / np.log2(np.maximum(jobs.requested_cores[queued], 2))
+
+
+@moving_order("unicef_serial_first")
+def unicef_serial_first(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    """UNICEF with log2(n) + 1e-15, as in published code: serial jobs always win."""
+    return -_relative_wait(jobs, queued, cluster) / (np.log2(jobs.requested_cores[queued]) + 1e-15)
+
+
+@moving_order("tetris", after_start=True)
+def tetris(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    """Tetris of Grandl et al. (SIGCOMM'14): alignment of demand with free resources, less remaining work.
+
+    Each resource d counts as free_d demand_d, both as shares of the platform's capacity; the remaining work of a job is
+    its requested time times its summed demand, weighted so that both terms have the same mean over the queue. Jobs with
+    more cores or GPUs than are idle come after those that may fit.
+    """
+    demand, free = _demand_and_free(jobs, queued, cluster)
+    alignment = demand @ free
+    work = jobs.requested_time[queued] * demand.sum(axis=1)
+    mean_work = float(work.mean())
+    weight = float(alignment.mean()) / mean_work if mean_work > 0 else 0.0
+    fits = jobs.requested_cores[queued] <= cluster.n_idle
+    if jobs.asks_for_gpus:
+        fits &= jobs.requested_gpus[queued] <= cluster.n_idle_gpus
+    return np.where(fits, weight * work - alignment, np.inf)
+
+
+@moving_order("drf", after_start=True)
+def drf(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    """Dominant resource fairness of Ghodsi et al. (NSDI'11): the user with the smallest dominant share first."""
+    running = np.fromiter(cluster.running, np.int64, len(cluster.running))
+    users, owner = np.unique(np.concatenate([jobs.user[running], jobs.user[queued]]), return_inverse=True)
+    capacity = _capacity(cluster)
+    used = np.zeros((len(users), len(capacity)))
+    np.add.at(used, owner[: len(running)], _demand(jobs, running) / capacity)
+    return used.max(axis=1)[owner[len(running) :]]
+
+
+@moving_order("random")
+def random(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
+    """A uniformly random job first (HDeepRM), drawn anew at every pass."""
+    return cluster.rng.random(len(queued))
+
+
+def _demand(jobs: Workload, which: Jobs) -> Scores:
+    """(Q, 3) total cores, memory in MB and bandwidth in GB/s that jobs ask for; where any asks for GPUs, also these."""
+    cores = jobs.requested_cores[which].astype(float)
+    demand = [cores, cores * jobs.memory[which], cores * jobs.memory_bandwidth[which]]
+    if jobs.asks_for_gpus:
+        demand.append(jobs.requested_gpus[which].astype(float))
+    return np.stack(demand, axis=1)
+
+
+def _capacity(cluster: Cluster) -> Scores:
+    """Capacity of the platform in each column of `_demand`; an unlimited resource has infinite capacity."""
+    platform = cluster.platform
+    capacity = [platform.n_cpu_cores, platform.memory.sum(), platform.mem_bw[~platform.is_gpu].sum()]
+    if cluster.workload.asks_for_gpus:
+        capacity.append(platform.n_gpus or math.inf)
+    return np.array(capacity)
+
+
+def _demand_and_free(jobs: Workload, queued: Jobs, cluster: Cluster) -> tuple[Scores, Scores]:
+    capacity = _capacity(cluster)
+    running = np.fromiter(cluster.running, np.int64, len(cluster.running))
+    used = _demand(jobs, running).sum(axis=0)
+    return _demand(jobs, queued) / capacity, 1 - used / capacity

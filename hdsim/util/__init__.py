@@ -1,0 +1,1 @@
+"""Helpers without a model of their own: units, interval sets, files, plug-ins, resources."""

@@ -1,0 +1,70 @@
+"""Where the files that come with hdsim are: beside the package in a checkout, inside it when installed from a wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from hdsim.errors import ConfigError, nearest
+
+Kind = Literal["agents", "checkpoints", "conf", "platforms", "workloads"]
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# `hdsim/conf` exists in a wheel only.
+_ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
+
+_EXTENSIONS = {
+    "checkpoints": (".safetensors",),
+    "platforms": (".json", ".json.gz"),
+    "workloads": (".swf", ".swf.gz", ".json", ".json.gz"),
+}
+
+
+def folder(kind: Kind) -> Path:
+    """Returns the folder of the bundled agents, trained ones, configuration, platforms or workloads."""
+    return _ROOT / "agents" / kind if kind == "checkpoints" else _ROOT / kind
+
+
+def bundled(kind: Literal["checkpoints", "platforms", "workloads"]) -> dict[str, Path]:
+    """Returns the bundled files of a kind by name without extension, in alphabetical order."""
+    found = {}
+    for path in sorted(folder(kind).iterdir()):
+        # Longest extension first: "x.swf.gz" is named "x".
+        extension = next(
+            (end for end in sorted(_EXTENSIONS[kind], key=len, reverse=True) if path.name.endswith(end)), None
+        )
+        if extension and path.is_file():
+            found[path.name.removesuffix(extension)] = path
+    return found
+
+
+def resolve(kind: Literal["platforms", "workloads"], name_or_path: str | Path, *, where: str | None = None) -> Path:
+    """Finds a platform or workload file.
+
+    Args:
+        kind: What the file is.
+        name_or_path: Path of an existing file, or the name of a bundled one with or without extension or folder
+            (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file in any working directory).
+        where: Configuration key or argument the name comes from, for the error message.
+
+    Returns:
+        Path of a file that exists.
+
+    Raises:
+        ConfigError: No such file and no bundled one of that name.
+    """
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return path
+    files = bundled(kind)
+    if path.parent in (Path(), Path(kind)):
+        for name, file in files.items():
+            if path.name in (name, file.name):
+                return file
+    if path.is_dir():
+        raise ConfigError(f"expected a file, got the directory '{path}'", where=where)
+    raise ConfigError(
+        f"expected a file or a bundled name, got '{name_or_path}'{nearest(path.name, files)}, which does not exist; "
+        f"bundled: {', '.join(files)}",
+        where=where,
+    )

@@ -1,0 +1,3 @@
+"""Version of hdsim."""
+
+__version__ = "0.1.0"

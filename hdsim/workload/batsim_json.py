@@ -1,0 +1,439 @@
+"""Batsim's JSON workloads, with the fields that HDeepRM adds to profiles: ``req_time, req_ops, mem, mem_bw``.
+
+Format: https://batsim.readthedocs.io/en/latest/input-workload.html
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from hdsim.errors import WorkloadError
+from hdsim.workload.programs import Compiler, Program
+from hdsim.workload.raw import RawJobs, plain, read_bytes, unused, write_bytes
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+
+#: Job fields with a meaning of their own; all others are kept verbatim.
+_JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "gpus", "nvidia.com/gpu")
+#: Where the GPUs of a whole job may stand: hdsim's name, and that of the resource in Kubernetes.
+_GPU_FIELDS = _JOB_FIELDS[-2:]
+#: Of the file's object; all other fields are its header.
+_PARTS = ("jobs", "profiles")
+_IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
+#: Columns that, with the requested time, make two jobs share a profile.
+_DEMAND = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
+_GIGA = 1e9
+#: JSON has whole numbers that no float can hold.
+_HUGE = 1e300
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What a profile asks for, in the units of the workload's columns; NaN where it does not say."""
+
+    runtime: float
+    fixed_duration: bool
+    requested_time: float
+    memory: float
+    memory_bandwidth: float
+    return_code: int
+    program: Program | None = None
+
+
+def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
+    """Reads a workload.
+
+    Args:
+        path: ``.json`` or ``.json.gz``.
+        reference_gflops: GFLOP/s of a core that turn a profile's operations into the seconds of `runtime`.
+
+    Returns:
+        The jobs in file order with the unreadable ones as errors, and the sha256 of the file.
+
+    Raises:
+        WorkloadError: The file is no JSON object with jobs and profiles, or has no job.
+    """
+    data, digest = read_document(path)
+    return jobs_of(data, str(path), reference_gflops), digest
+
+
+def read_document(path: str | Path) -> tuple[Any, str]:
+    """Reads the JSON of a workload file, and the sha256 of the file.
+
+    Raises:
+        WorkloadError: The file cannot be read or is not JSON.
+    """
+    content, digest = read_bytes(path)
+    try:
+        return json.loads(content), digest
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"expected JSON: {error.msg}", where=f"{path}:{error.lineno}:{error.colno}") from error
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"expected JSON in UTF-8: {error.reason}", where=str(path)) from error
+
+
+def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
+    """Reads the jobs of a workload that is JSON no more.
+
+    Args:
+        data: The object with jobs and profiles.
+        path: Its origin, for error messages.
+        reference_gflops: As for :func:`read_batsim`.
+
+    Returns:
+        The jobs in the order of the list, with the unreadable ones as errors.
+
+    Raises:
+        WorkloadError: It is no object with jobs and profiles, or has no job.
+    """
+    jobs, profiles = _parts(data, path)
+    errors: list[WorkloadError] = []
+    compiler = Compiler(profiles, reference_gflops, path)
+    demands: dict[tuple[str, int], _Demand | None] = {}
+    rows: list[tuple[Any, ...]] = []
+    places: list[int] = []
+    seen: set[str] = set()
+    for index, job in enumerate(jobs):
+        where = f"{path}: jobs[{index}]"
+        found = len(errors)
+        if not isinstance(job, dict):
+            errors.append(WorkloadError(f"expected an object, got {_show(job)}", where=where))
+            continue
+        identity = job.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, int | str):
+            errors.append(WorkloadError(f"expected a number or a text, got {_show(identity)}", where=f"{where}.id"))
+        elif str(identity) in seen:
+            errors.append(WorkloadError(f"expected ids to differ, got {_show(identity)} again", where=f"{where}.id"))
+        seen.add(str(identity))
+        submitted = _number(job, "subtime", where, errors)
+        cores = _whole(job, "res", where, errors)
+        gpus = _gpus(job, where, errors)
+        walltime = _walltime(job, where, errors)
+        name = job.get("profile")
+        demand = None
+        if not isinstance(name, str) or name not in profiles:
+            errors.append(
+                WorkloadError(
+                    f"expected the name of a profile in 'profiles', got {_show(name)}", where=f"{where}.profile"
+                )
+            )
+        elif len(errors) == found:
+            if (name, cores) not in demands:
+                demands[name, cores] = _demand(name, profiles[name], cores, compiler, path, errors)
+            demand = demands[name, cores]
+        if len(errors) > found or demand is None:
+            continue
+        extra = {key: value for key, value in job.items() if key not in _JOB_FIELDS}
+        if "walltime" in job and walltime == math.inf:
+            extra["walltime"] = job["walltime"]
+        requested = demand.requested_time
+        if math.isnan(requested):
+            requested = walltime if walltime < math.inf else demand.runtime
+        rows.append((identity, submitted, cores, walltime, name, extra or None, requested, gpus, demand))
+        places.append(index)
+    return RawJobs(
+        _columns(rows),
+        lambda row, column: f"{path}: jobs[{places[row]}].{_place_of(column)}",
+        header={key: value for key, value in data.items() if key not in _PARTS},
+        profiles=profiles,
+        errors=tuple(errors),
+    )
+
+
+def _parts(data: Any, path: str | Path) -> tuple[list[Any], dict[str, Any]]:
+    if not isinstance(data, dict):
+        raise WorkloadError(f"expected an object with 'jobs' and 'profiles', got {_show(data)}", where=str(path))
+    jobs, profiles = data.get("jobs"), data.get("profiles")
+    if not isinstance(jobs, list):
+        raise WorkloadError(f"expected a list, got {_show(jobs)}", where=f"{path}: jobs")
+    if not isinstance(profiles, dict):
+        raise WorkloadError(f"expected an object, got {_show(profiles)}", where=f"{path}: profiles")
+    if not jobs:
+        raise WorkloadError("expected at least one job, got an empty list", where=f"{path}: jobs")
+    return jobs, profiles
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
+    demands = [row[-1] for row in rows]
+    columns: dict[str, np.ndarray] = {
+        "job_id": _objects([row[0] for row in rows]),
+        "submission_time": np.array([row[1] for row in rows], np.float64),
+        "requested_cores": np.array([row[2] for row in rows], np.int64),
+        "walltime": np.array([row[3] for row in rows], np.float64),
+        "profile": _objects([row[4] for row in rows]),
+        "extra": _objects([row[5] for row in rows]),
+        "requested_time": np.array([row[6] for row in rows], np.float64),
+        "requested_gpus": np.array([row[7] for row in rows], np.int64),
+    }
+    if all(isinstance(row[0], int) for row in rows):
+        columns["job_id"] = np.array([row[0] for row in rows], np.int64)
+    for key in ("runtime", "memory", "memory_bandwidth"):
+        columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
+    columns["fixed_duration"] = np.array([demand.fixed_duration for demand in demands], np.bool_)
+    columns["program"] = _objects([demand.program for demand in demands])
+    columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
+    for key in _IDENTITIES:
+        values = [(row[5] or {}).get(key, -1) for row in rows]
+        columns[key] = np.array([value if type(value) is int else -1 for value in values], np.int64)
+    return columns
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _place_of(column: str) -> str:
+    own = {"submission_time": "subtime", "requested_cores": "res", "requested_gpus": "gpus"}
+    return own.get(column, f"profile ({column})")
+
+
+def _demand(
+    name: str, profile: Any, cores: int, compiler: Compiler, path: str | Path, errors: list[WorkloadError]
+) -> _Demand | None:
+    """Reads a profile for a job of some cores; None when it has faults, which are appended to `errors`."""
+    where = f"{path}: profiles.{name}"
+    if not isinstance(profile, dict):
+        errors.append(WorkloadError(f"expected an object, got {_show(profile)}", where=where))
+        return None
+    found = len(errors)
+    program = None
+    if profile.get("type") == "delay":
+        runtime = _number(profile, "delay", where, errors)
+    else:
+        try:
+            program = compiler.program(name, cores)
+        except WorkloadError as error:
+            errors.append(error)
+            return None
+        runtime = program.runtime
+    demand = _Demand(
+        runtime=runtime,
+        fixed_duration=profile.get("type") == "delay",
+        requested_time=_number(profile, "req_time", where, errors, default=math.nan, least=0),
+        memory=_number(profile, "mem", where, errors, default=0.0, least=0),
+        memory_bandwidth=_number(profile, "mem_bw", where, errors, default=0.0, least=0),
+        return_code=_whole(profile, "ret", where, errors, default=0),
+        program=None if program is None or program.is_rigid else program,
+    )
+    return demand if len(errors) == found else None
+
+
+def _number(
+    values: dict[str, Any],
+    key: str,
+    where: str,
+    errors: list[WorkloadError],
+    *,
+    default: float | None = None,
+    least: float = -math.inf,
+) -> float:
+    """A finite number of a job or profile; faults are appended to `errors` and give NaN."""
+    if default is not None and key not in values:
+        return default
+    value = values.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE or value < least:
+        limit = "" if least == -math.inf else f" of at least {least:g}"
+        errors.append(WorkloadError(f"expected a finite number{limit}, got {_show(value)}", where=f"{where}.{key}"))
+        return math.nan
+    return float(value)
+
+
+def _whole(
+    values: dict[str, Any], key: str, where: str, errors: list[WorkloadError], default: int | None = None
+) -> int:
+    value = values.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
+        errors.append(WorkloadError(f"expected a whole number, got {_show(value)}", where=f"{where}.{key}"))
+        return 0
+    return value
+
+
+def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
+    """GPUs of the whole job; Kubernetes' name may come with Kubernetes' quantities, which are texts."""
+    counts = {}
+    for key in _GPU_FIELDS:
+        if key not in job:
+            continue
+        value = job[key]
+        found = len(errors)
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        counts[key] = _whole({key: number}, key, where, errors)
+        if counts[key] < 0 and len(errors) == found:
+            errors.append(WorkloadError(f"expected at least 0 GPUs, got {_show(value)}", where=f"{where}.{key}"))
+    if len(set(counts.values())) > 1:
+        errors.append(
+            WorkloadError(
+                f"expected the GPUs of the job under one name, got {' and '.join(map(str, counts.values()))} under "
+                f"{' and '.join(counts)}",
+                where=where,
+            )
+        )
+    return max(counts.values(), default=0)
+
+
+def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> float:
+    """Kill limit in s; absent and -1 mean none."""
+    if job.get("walltime", -1) == -1:
+        return math.inf
+    walltime = _number(job, "walltime", where, errors)
+    if walltime <= 0:
+        errors.append(
+            WorkloadError(
+                f"expected more than 0 s, or -1 for none, got {_show(job['walltime'])}", where=f"{where}.walltime"
+            )
+        )
+    return walltime
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value) if value is not None else "nothing"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def write_batsim(workload: Workload, path: str | Path, platform: Platform | None = None) -> None:
+    """Writes a workload; the same jobs give the same bytes.
+
+    Args:
+        workload: The jobs.
+        path: ``.json`` or ``.json.gz``.
+        platform: See :func:`to_batsim`.
+
+    Raises:
+        WorkloadError: Ids repeat, or the place cannot be written.
+    """
+    write_bytes(path, _text(to_batsim(workload, platform)).encode())
+
+
+def _text(content: dict[str, Any]) -> str:
+    """The JSON object with one line for each job and each profile."""
+    jobs = ",\n".join(map(_json, content["jobs"]))
+    profiles = ",\n".join([f"{_json(name)}:{_json(value)}" for name, value in content["profiles"].items()])
+    parts = [f"{_json(key)}:{_json(value)}" for key, value in content.items() if key not in _PARTS]
+    parts += [f'"jobs":[\n{jobs}]', f'"profiles":{{\n{profiles}}}']
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # JSON has whole numbers of any length.
+        return json.dumps(value)
+
+
+def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str, Any]:
+    """The workload as Batsim's JSON object.
+
+    Profiles of the file that the jobs came from are kept where they still say what the columns say; all other jobs get
+    one profile for each distinct demand: ``parallel_homogeneous`` when the reference speed is known, else ``delay``.
+
+    Args:
+        workload: The jobs.
+        platform: Gives ``nb_res`` and the reference speed that turns seconds into operations; without one they are what
+            the workload itself says.
+
+    Raises:
+        WorkloadError: Ids repeat.
+    """
+    reference = platform.reference_gflops if platform else workload.reference_gflops
+    ids = workload.job_id.tolist()
+    if len(set(map(str, ids))) < len(ids):
+        repeated = next(identity for n, identity in enumerate(ids) if identity in ids[:n])
+        raise WorkloadError(f"expected ids to differ, got {repeated} again", where=workload.source)
+    profiles = dict(workload.profiles)
+    compiler = Compiler(profiles, reference, workload.source)
+    kept = {
+        (name, cores): _demand(name, profiles[name], cores, compiler, workload.source, [])
+        for name, cores in set(zip(workload.profile.tolist(), workload.requested_cores.tolist(), strict=True))
+        if name in profiles
+    }
+    made: dict[tuple[Any, ...], str] = {}
+    jobs = []
+    demands = [getattr(workload, key).tolist() for key in _DEMAND]
+    others = (
+        workload.trace_time,
+        workload.requested_cores,
+        workload.requested_gpus,
+        workload.walltime,
+        workload.requested_time,
+    )
+    rows = zip(zip(*demands, strict=True), *(column.tolist() for column in others), strict=True)
+    identities = list(zip(*(getattr(workload, key).tolist() for key in _IDENTITIES), strict=True))
+    for row, (demand, submitted, cores, gpus, walltime, requested) in enumerate(rows):
+        extra = workload.extra[row]
+        job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
+        if gpus:
+            job["gpus"] = gpus
+        if walltime < math.inf:
+            job["walltime"] = plain(walltime)
+        if extra is not None:
+            job |= {key: value for key, value in extra.items() if key not in job}
+        else:
+            job |= {key: value for key, value in zip(_IDENTITIES, identities[row], strict=True) if value != -1}
+        name = workload.profile[row]
+        said = kept.get((name, cores))
+        if workload.program[row] is not None:
+            if said is None:
+                raise WorkloadError(f"job {ids[row]}: expected the profile of its program", where=workload.source)
+            _, _, memory, bandwidth, code = demand
+            says = {"req_time": requested, "mem": memory, "mem_bw": bandwidth, "ret": code}
+            if not _says(said, (said.runtime, *demand[1:]), requested, walltime):
+                key = (name, *says.values())
+                if key not in made:
+                    made[key] = unused(name, profiles)
+                    profiles[made[key]] = profiles[name] | {word: plain(value) for word, value in says.items()}
+                name = made[key]
+        elif said is None or not _says(said, demand, requested, walltime):
+            name = made.get((*demand, requested))
+            if name is None:
+                name, profiles_entry = _profile(demand, requested, reference)
+                name = unused(name, profiles)
+                profiles[name] = profiles_entry
+                made[(*demand, requested)] = name
+        job["profile"] = name
+        jobs.append(job)
+    # Only the header of a Batsim file belongs into one; jobs without profiles come from elsewhere.
+    header = dict(workload.header) if workload.profiles else {}
+    header["nb_res"] = platform.n_cores if platform else header.get("nb_res", workload.cluster_cores)
+    return {**header, "jobs": jobs, "profiles": profiles}
+
+
+def _says(kept: _Demand, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:
+    """Whether a profile still states the demand of a job."""
+    states = tuple(getattr(kept, key) for key in _DEMAND)
+    fallback = walltime if walltime < math.inf else kept.runtime
+    return states == demand and requested == (fallback if math.isnan(kept.requested_time) else kept.requested_time)
+
+
+def _profile(demand: tuple[Any, ...], requested: float, reference: float | None) -> tuple[str, dict[str, Any]]:
+    """A profile for a demand, and a name that tells it from those of all other demands."""
+    runtime, fixed, memory, bandwidth, code = demand
+    seconds, asked, megabytes, rate = words = [plain(runtime), plain(requested), plain(memory), plain(bandwidth)]
+    profile: dict[str, Any]
+    if fixed or reference is None:
+        profile = {"type": "delay", "delay": seconds, "req_time": asked}
+    else:
+        operations = reference * _GIGA
+        profile = {
+            "type": "parallel_homogeneous",
+            "com": 0,
+            "cpu": runtime * operations,
+            "req_time": asked,
+            "req_ops": requested * operations,
+        }
+    profile |= {"mem": megabytes, "mem_bw": rate}
+    if code:
+        profile["ret"] = code
+        words.append(code)
+    return "_".join(["delay" if fixed else "job", *map(str, words)]), profile

@@ -1,0 +1,267 @@
+"""Lublin-Feitelson model of rigid jobs: sizes, run times and a daily cycle of arrivals.
+
+U. Lublin, D. G. Feitelson, "The workload on parallel supercomputers: modeling the characteristics of rigid jobs",
+J. Parallel Distrib. Comput. 63 (2003); parameters as in the authors' program. Unlike that program the clock is a float
+that is rounded down only in the result, and no state is shared between generators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import WorkloadError
+from hdsim.workload.model import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Natural logarithms of seconds: longer run times and inter-arrival times are drawn again.
+LONGEST_RUNTIME = 12.0
+LONGEST_GAP = 13.0
+#: Buckets of the daily cycle, their length in s, and the one at which the gamma distribution of the cycle begins.
+BUCKETS = 48
+BUCKET_SECONDS = 1800.0
+CYCLE_START = 11
+#: Machine size that the parameters below are for.
+FITTED_CORES = 128
+
+
+@dataclass(frozen=True)
+class JobClass:
+    """Parameters of one class of jobs. A gamma distribution (a, b) has shape a and scale b.
+
+    Attributes:
+        queue: SWF queue number, -1 for none.
+        serial: Probability of one core.
+        power2: Probability, among all jobs, of more than one core and a power of two.
+        low, medium, high, below_medium: log2 of cores is uniform in [low, medium] with probability `below_medium`, else
+            uniform in [medium, high].
+        runtime: ((a1, b1), (a2, b2)) of log run time.
+        mixture: (pa, pb): the first of these is drawn with probability pa x cores + pb.
+        gap: (a, b) of log inter-arrival time at the mean hour.
+        gap_factor: Multiplies the a of `gap`.
+        cycle: (a, b) of the hour of the day, in buckets from `CYCLE_START`.
+    """
+
+    queue: int
+    serial: float
+    power2: float
+    low: float
+    medium: float
+    high: float
+    below_medium: float
+    runtime: tuple[tuple[float, float], tuple[float, float]]
+    mixture: tuple[float, float]
+    gap: tuple[float, float]
+    gap_factor: float
+    cycle: tuple[float, float]
+
+    def fitted(self, cores: int) -> JobClass:
+        """The class on a machine of another size: `high` and `medium` move with the logarithm of the size."""
+        shift = math.log2(cores / FITTED_CORES)
+        high, medium = max(self.high + shift, 0.0), max(self.medium + shift, 0.0)
+        return replace(self, low=min(self.low, medium), medium=medium, high=high)
+
+
+INTERACTIVE = JobClass(
+    queue=0,
+    serial=0.1541,
+    power2=0.625,
+    low=1.0,
+    medium=3.0,
+    high=5.5,
+    below_medium=0.705,
+    runtime=((3.8351, 0.6605), (7.073, 0.6856)),
+    mixture=(-0.0118, 0.9156),
+    gap=(6.5510, 0.6621),
+    gap_factor=0.9797,
+    cycle=(8.9186, 3.6680),
+)
+BATCH = JobClass(
+    queue=1,
+    serial=0.2927,
+    power2=0.6686,
+    low=1.2,
+    medium=5.0,
+    high=7.0,
+    below_medium=0.875,
+    runtime=((6.57, 0.823), (639.1, 0.0156)),
+    mixture=(-0.003, 0.6986),
+    gap=(6.0415, 0.8531),
+    gap_factor=1.0519,
+    cycle=(6.1271, 5.2740),
+)
+ALL = JobClass(
+    queue=-1,
+    serial=0.244,
+    power2=0.576,
+    low=0.8,
+    medium=4.5,
+    high=7.0,
+    below_medium=0.86,
+    runtime=((4.2, 0.94), (312.0, 0.03)),
+    mixture=(-0.0054, 0.78),
+    gap=(10.2303, 0.4871),
+    gap_factor=1.0225,
+    cycle=(8.1737, 3.9631),
+)
+#: Of two simultaneous arrivals the class named first comes first.
+TYPED = (INTERACTIVE, BATCH)
+TYPELESS = (ALL,)
+
+
+def generate(
+    jobs: int,
+    seed: int = 0,
+    cores: int = 256,
+    *,
+    typed: bool = True,
+    estimates: str | None = None,
+    max_estimate: float | None = None,
+    arrival_factor: float = 1.0,
+    memory: Sequence[float] | None = None,
+    classes: Sequence[JobClass] | None = None,
+) -> Workload:
+    """Makes a workload; the same arguments make the same one.
+
+    Args:
+        jobs: Number of jobs.
+        seed: Of all draws.
+        cores: Size of the machine; the size distributions are fitted to it.
+        typed: Interactive (queue 0) and batch jobs (queue 1), or one class of jobs.
+        estimates: "tsafrir": requested times by :mod:`hdsim.workload.generators.tsafrir`; None: the run times.
+        max_estimate: s, longest requested time under "tsafrir", by default that of the longest job.
+        arrival_factor: Multiplies all inter-arrival times: below 1 the load rises.
+        memory: MB a core; each job gets one of these amounts with equal probability. None: no memory.
+        classes: Other job classes, already fitted to the machine; `typed` and the fit are then not used.
+
+    Raises:
+        WorkloadError: An argument is out of range.
+    """
+    where = "workload.generate"
+    if jobs < 1:
+        raise WorkloadError(f"expected at least 1 job, got {jobs}", where=where)
+    if cores < 1:
+        raise WorkloadError(f"expected at least 1 core, got {cores}", where=where)
+    if estimates not in (None, "none", "tsafrir"):
+        raise WorkloadError(f"estimates: expected none or tsafrir, got '{estimates}'", where=where)
+    if memory is not None and not (len(memory) and all(0 <= amount < math.inf for amount in memory)):
+        raise WorkloadError(f"memory: expected finite MB >= 0, got {list(memory)}", where=where)
+    if not 0 <= arrival_factor < math.inf:
+        raise WorkloadError(f"arrival_factor: expected a finite number >= 0, got {arrival_factor}", where=where)
+    if classes is None:
+        classes = [job_class.fitted(cores) for job_class in (TYPED if typed else TYPELESS)]
+    arrivals_seed, jobs_seed, memory_seed, estimates_seed = np.random.SeedSequence(seed).spawn(4)
+    arrival, kind = _merged(jobs, classes, arrivals_seed)
+    size = np.empty(jobs, np.int64)
+    runtime = np.empty(jobs)
+    for number, (job_class, child) in enumerate(zip(classes, jobs_seed.spawn(len(classes)), strict=True)):
+        rng = np.random.default_rng(child)
+        rows = np.flatnonzero(kind == number)
+        size[rows] = sizes(job_class, len(rows), cores, rng)
+        runtime[rows] = runtimes(job_class, size[rows], rng)
+    workload = Workload.from_columns(
+        job_id=np.arange(1, jobs + 1),
+        submission_time=np.floor(arrival * arrival_factor),
+        runtime=runtime,
+        requested_cores=size,
+        memory=0.0 if memory is None else np.random.default_rng(memory_seed).choice(np.asarray(memory, float), jobs),
+        queue=np.array([job_class.queue for job_class in classes])[kind],
+        status=1,
+        source=f"<lublin seed {seed}>",
+        header={"Version": "2.2", "Information": "Lublin-Feitelson model", "MaxProcs": str(cores)},
+    )
+    if estimates == "tsafrir":
+        from hdsim.workload.generators.tsafrir import with_estimates
+
+        workload = with_estimates(workload, estimates_seed, max_estimate)
+    return workload
+
+
+def sizes(job_class: JobClass, jobs: int, cores: int, rng: np.random.Generator) -> Ints:
+    """(jobs,) requested cores.
+
+    A size that is to be a power of two is rounded in its logarithm; where that would exceed the machine the next lower
+    power is taken.
+    """
+    u = rng.random(jobs)
+    below = rng.random(jobs) < job_class.below_medium
+    logarithm = np.where(
+        below,
+        rng.uniform(job_class.low, job_class.medium, jobs),
+        rng.uniform(job_class.medium, job_class.high, jobs),
+    )
+    power = u <= job_class.serial + job_class.power2
+    logarithm[power] = np.minimum(np.floor(logarithm[power] + 0.5), math.floor(math.log2(cores)))
+    size = np.minimum(np.floor(2.0**logarithm + 0.5), cores).astype(np.int64)
+    size[u <= job_class.serial] = 1
+    return size
+
+
+def runtimes(job_class: JobClass, size: Ints, rng: np.random.Generator) -> Floats:
+    """Whole seconds, same shape as `size`; a draw longer than e^12 s is made again, the choice of mixture included."""
+    share, offset = job_class.mixture
+    first_share = np.clip(share * size + offset, 0.0, 1.0)
+    (a1, b1), (a2, b2) = job_class.runtime
+    logarithm = np.empty(len(size))
+    left = np.arange(len(size))
+    while len(left):
+        first = rng.random(len(left)) <= first_share[left]
+        logarithm[left] = rng.standard_gamma(np.where(first, a1, a2)) * np.where(first, b1, b2)
+        left = left[logarithm[left] > LONGEST_RUNTIME]
+    return np.floor(np.exp(logarithm))
+
+
+def daily_weights(job_class: JobClass) -> Floats:
+    """(48,) relative arrival rate in each half hour of the day, from midnight, of mean 1."""
+    from scipy.special import gammainc
+
+    a, b = job_class.cycle
+    place = np.arange(CYCLE_START, CYCLE_START + BUCKETS)
+    share = gammainc(a, (place + 0.5) / b) - gammainc(a, (place - 0.5) / b)
+    weights = np.empty(BUCKETS)
+    weights[(place - 1) % BUCKETS] = share
+    return weights / weights.mean()
+
+
+def gap_points(job_class: JobClass, jobs: int, rng: np.random.Generator) -> Floats:
+    """(jobs,) gaps between arrivals in buckets of mean weight; a gap longer than e^13 s is drawn again."""
+    a, b = job_class.gap
+    logarithm = rng.standard_gamma(a * job_class.gap_factor, jobs) * b
+    left = np.flatnonzero(logarithm > LONGEST_GAP)
+    while len(left):
+        logarithm[left] = rng.standard_gamma(a * job_class.gap_factor, len(left)) * b
+        left = left[logarithm[left] > LONGEST_GAP]
+    return np.exp(logarithm) / BUCKET_SECONDS
+
+
+def arrival_times(points: Floats, weights: Floats) -> Floats:
+    """Arrival times in s from midnight.
+
+    A bucket of weight w uses up w points, so the time at which a job arrives is the inverse of the cumulative weight at
+    the sum of the gaps so far.
+
+    Args:
+        points: (J,) gaps, see :func:`gap_points`.
+        weights: (48,) see :func:`daily_weights`.
+    """
+    edges = np.concatenate([[0.0], np.cumsum(weights)])
+    day, rest = np.divmod(np.cumsum(points), edges[-1])
+    bucket = np.minimum(np.searchsorted(edges, rest, side="right") - 1, BUCKETS - 1)
+    return BUCKET_SECONDS * (day * BUCKETS + bucket + (rest - edges[bucket]) / weights[bucket])
+
+
+def _merged(jobs: int, classes: Sequence[JobClass], seed: np.random.SeedSequence) -> tuple[Floats, Ints]:
+    """(jobs,) arrival times of all classes together, and the index of each job's class."""
+    streams = [
+        arrival_times(gap_points(job_class, jobs, np.random.default_rng(child)), daily_weights(job_class))
+        for job_class, child in zip(classes, seed.spawn(len(classes)), strict=True)
+    ]
+    times = np.concatenate(streams)
+    first = np.argsort(times, kind="stable")[:jobs]
+    return times[first], first // jobs

@@ -1,0 +1,247 @@
+"""Standard Workload Format: 18 numbers a line, ``;`` comments, -1 for unknown.
+
+Format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import WorkloadError
+from hdsim.workload.raw import RawJobs, plain, read_bytes, write_bytes
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+FIELDS = (
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "allocated processors",
+    "average CPU time",
+    "used memory",
+    "requested processors",
+    "requested time",
+    "requested memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+)
+JOB, SUBMIT, WAIT, RUN, ALLOCATED, _, USED_MEMORY, REQUESTED, REQUESTED_TIME, REQUESTED_MEMORY = range(10)
+STATUS, USER, GROUP, EXECUTABLE, QUEUE, PARTITION = range(10, 16)
+
+#: Columns taken over as they are: workload column -> field.
+_IDENTITIES = {
+    "job_id": JOB,
+    "status": STATUS,
+    "user": USER,
+    "group": GROUP,
+    "executable": EXECUTABLE,
+    "queue": QUEUE,
+    "partition": PARTITION,
+}
+_WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
+#: Whole numbers beyond this do not survive as float64.
+_EXACT = 2.0**53
+
+#: Header keys begin with a capital letter; a continued line may hold a colon as well.
+_KEY = re.compile(r"[A-Z][A-Za-z0-9_]*")
+
+#: SWF gives memory in KB, hdsim in MB of 10^6 B.
+KB_PER_MB = 1000.0
+
+
+def read_swf(path: str | Path) -> tuple[RawJobs, str]:
+    """Reads a trace.
+
+    Processors are field 8, else 5; requested time is field 9, else the run time; memory is field 10, else 7, else 0.
+    Fields after the 18th are ignored.
+
+    Args:
+        path: ``.swf`` or ``.swf.gz``.
+
+    Returns:
+        The jobs in file order with the malformed lines as errors, and the sha256 of the file.
+
+    Raises:
+        WorkloadError: The file cannot be read or has no line with a job.
+    """
+    content, digest = read_bytes(path)
+    lines: NDArray[np.int64] | None = None
+    errors: tuple[WorkloadError, ...] = ()
+    table = _parse_quickly(content)
+    if table is None:
+        table, lines, errors = _parse_line_by_line(content, path)
+    if not len(table) and not errors:
+        raise WorkloadError("expected at least one job, got an empty trace", where=str(path))
+
+    @functools.cache
+    def line_numbers() -> NDArray[np.int64]:
+        return _line_numbers(content) if lines is None else lines
+
+    requested = table[:, REQUESTED] > 0
+    own_memory = table[:, REQUESTED_MEMORY] > 0
+
+    def where(row: int, column: str) -> str:
+        number = {
+            "submission_time": SUBMIT,
+            "runtime": RUN,
+            "requested_cores": REQUESTED if requested[row] or table[row, ALLOCATED] == -1 else ALLOCATED,
+            "memory": REQUESTED_MEMORY if own_memory[row] else USED_MEMORY,
+        }[column]
+        return f"{path}:{line_numbers()[row]}: field {number + 1} ({FIELDS[number]})"
+
+    memory = np.where(own_memory, table[:, REQUESTED_MEMORY], table[:, USED_MEMORY])
+    columns: dict[str, np.ndarray] = {
+        **{name: table[:, number].astype(np.int64) for name, number in _IDENTITIES.items()},
+        "submission_time": table[:, SUBMIT].copy(),
+        "runtime": table[:, RUN].copy(),
+        "requested_cores": np.where(requested, table[:, REQUESTED], table[:, ALLOCATED]).astype(np.int64),
+        "requested_time": np.where(table[:, REQUESTED_TIME] > 0, table[:, REQUESTED_TIME], table[:, RUN]),
+        "memory": np.maximum(memory, 0.0) / KB_PER_MB,
+    }
+    return RawJobs(columns, where, header=_header(content), errors=errors), digest
+
+
+def _parse_quickly(content: bytes) -> NDArray[np.float64] | None:
+    """(J, 18) fields, or None when some line is not as it should be."""
+    if not re.search(rb"^[^;\S]*[^;\s]", content, re.MULTILINE):
+        return np.empty((0, 18))
+    try:
+        table = np.loadtxt(io.BytesIO(content), comments=";", usecols=range(18), ndmin=2, encoding="latin-1")
+    except ValueError:
+        return None
+    whole = table[:, _WHOLE]
+    if np.isfinite(table).all() and (whole == np.floor(whole)).all() and (np.abs(whole) < _EXACT).all():
+        return table
+    return None
+
+
+def _parse_line_by_line(
+    content: bytes, path: str | Path
+) -> tuple[NDArray[np.float64], NDArray[np.int64], tuple[WorkloadError, ...]]:
+    """(J, 18) fields and (J,) line numbers of the good lines, and every fault of the others."""
+    rows: list[list[float]] = []
+    lines: list[int] = []
+    errors: list[WorkloadError] = []
+    for line, text in _data_lines(content):
+        row, faults = _parse_line(text, f"{path}:{line}")
+        if faults:
+            errors += faults
+        else:
+            rows.append(row)
+            lines.append(line)
+    return np.array(rows, np.float64).reshape(-1, 18), np.array(lines, np.int64), tuple(errors)
+
+
+def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]]:
+    words = text.split()
+    if len(words) < 18:
+        return [], [WorkloadError(f"expected 18 fields, got {len(words)}", where=where)]
+    row, faults = [], []
+    for number, word in enumerate(words[:18]):
+        try:
+            value = np.nan if "_" in word else float(word)  # Python would read 1_000
+        except ValueError:
+            value = np.nan
+        row.append(value)
+        whole = number in _WHOLE
+        if not np.isfinite(value) or (whole and not (value.is_integer() and abs(value) < _EXACT)):
+            expected = "a whole number" if whole else "a finite number"
+            faults.append(
+                WorkloadError(
+                    f"expected {expected} (-1 = unknown), got '{word}'",
+                    where=f"{where}: field {number + 1} ({FIELDS[number]})",
+                )
+            )
+    return row, faults
+
+
+def _data_lines(content: bytes) -> list[tuple[int, str]]:
+    """Line numbers, from 1, and text of the lines that hold a job; comments may be in any encoding."""
+    numbered = ((n, raw.partition(b";")[0].decode("latin-1")) for n, raw in enumerate(content.splitlines(), 1))
+    return [(number, text) for number, text in numbered if text.strip()]
+
+
+def _line_numbers(content: bytes) -> NDArray[np.int64]:
+    return np.array([number for number, _ in _data_lines(content)], np.int64)
+
+
+def _header(content: bytes) -> dict[str, str]:
+    """Header comments ``; Key: value``; keys that repeat and lines that continue are joined by line breaks."""
+    header: dict[str, str] = {}
+    last = None
+    for raw in content.splitlines():
+        if not raw.startswith(b";"):
+            if raw.strip():
+                break
+            continue
+        text = raw[1:].decode("utf-8", errors="replace").strip()
+        key, colon, value = text.partition(":")
+        if colon and _KEY.fullmatch(key) and value[:1] in ("", " ", "\t"):
+            last, value = key, value.strip()
+            header[last] = f"{header[last]}\n{value}" if last in header else value
+        elif text and last is not None:
+            header[last] += f"\n{text}"
+    return header
+
+
+def write_swf(workload: Workload, path: str | Path) -> None:
+    """Writes a trace; the same workload gives the same bytes.
+
+    Bandwidth, kill limits and profiles have no place in the format and are left out; fields 3, 6, 7, 17 and 18 are -1.
+
+    Args:
+        workload: The jobs; their submission times in the clock of the trace they came from are written.
+        path: ``.swf`` or ``.swf.gz``.
+
+    Raises:
+        WorkloadError: The place cannot be written.
+    """
+    write_bytes(path, format_swf(workload).encode())
+
+
+def format_swf(workload: Workload) -> str:
+    """Text of the workload as SWF."""
+    header = {
+        "Version": "2.2",
+        **{key: value for key, value in workload.header.items() if isinstance(value, str) and _KEY.fullmatch(key)},
+        "MaxJobs": str(len(workload)),
+        "MaxRecords": str(len(workload)),
+        "MaxProcs": str(workload.cluster_cores),
+    }
+    lines = [f"; {key}: {line}".rstrip() for key, value in header.items() for line in value.splitlines() or [""]]
+    numbers = (
+        workload.job_id if workload.job_id.dtype.kind == "i" else np.arange(1, len(workload) + 1),
+        workload.trace_time,
+        workload.runtime,
+        workload.requested_cores,
+        workload.requested_time,
+        workload.memory,
+        *(getattr(workload, name) for name in ("status", "user", "group", "executable", "queue", "partition")),
+    )
+    for job, submit, run, cores, requested, memory, *rest in zip(*(column.tolist() for column in numbers), strict=True):
+        kilobytes = _kilobytes(memory) if memory > 0 else -1
+        done = f"{job} {plain(submit)} -1 {plain(run)} {cores} -1 -1"
+        asked = f"{cores} {plain(requested)} {kilobytes}"
+        lines.append(f"{done} {asked} {' '.join(map(str, rest))} -1 -1")
+    return "\n".join(lines) + "\n"
+
+
+def _kilobytes(memory: float) -> int | float:
+    """KB that read back as exactly this many MB, where there are such."""
+    nearest = round(memory * KB_PER_MB)
+    return nearest if nearest / KB_PER_MB == memory else memory * KB_PER_MB
