@@ -128,7 +128,7 @@ def test_three_tasks_on_one_processor_and_the_others_speed_up_when_one_has_done(
     assert jobs["barrier_waiting_time"][0] == pytest.approx((3 + 2 + 0) / 3)
     assert jobs["slowdown_factor"][0] == pytest.approx(6.0 / (4 + 1.5))
     # Three tasks lose 1/3 of a core each until 1.5.
-    dates = np.array(result.accounts.changes).reshape(-1, 3)
+    dates = np.array(result.time_breakdown.changes).reshape(-1, 3)
     assert -(dates[:, 0] @ dates[:, 1]) == pytest.approx(1.5)
 
 
@@ -137,7 +137,7 @@ def test_a_neighbour_speeds_up_while_a_gang_waits_and_slows_down_when_it_goes_on
     gang = {"type": "bsp", "supersteps": 2, "cpu": gigaflop(1, 3), "l": 1.0, "mem_bw": 10}
     neighbour = {"type": "parallel_homogeneous", "cpu": 6e9, "mem_bw": 10}
     result = play(platform, [gang, neighbour], [[0, 1], [2]], **FAIR)
-    # Demands of 30 on 20 GB/s: all three at 2/3 until the short task ends at 1.5; both others have done 1.
+    # Requests of 30 on 20 GB/s: all three at 2/3 until the short task ends at 1.5; both others have done 1.
     # At full speed the long task's other 2 take until 3.5; the barrier until 4.5. The neighbour has 6 - 1 - 3 = 2 left.
     # Second superstep: at 2/3 until 6.0, when the neighbour has 1 left, done at 7.0; the long task has 2 left, until
     # 8.0; the barrier until 9.0.
@@ -180,7 +180,7 @@ def test_a_delay_takes_bandwidth_and_loses_nothing() -> None:
     result = simulate(platform, workload, "fcfs", contention="fair_share", check=True)
     # Half speed until 2, when 1 is left.
     assert result.finish_time.tolist() == [2.0, 3.0]
-    dates = np.array(result.accounts.changes).reshape(-1, 3)
+    dates = np.array(result.time_breakdown.changes).reshape(-1, 3)
     assert -(dates[:, 0] @ dates[:, 1]) == pytest.approx(1.0)
 
 
@@ -288,7 +288,7 @@ def test_no_task_goes_on_before_all_have_met(draw: Random, contention: str) -> N
         check=True,
     )
     peak = (platform.gflops / platform.reference_gflops)[platform.core_processor]
-    accounts = result.accounts
+    time_breakdown = result.time_breakdown
     lost = exchanging = 0.0
     for row in range(size):
         cores = result.alloc_cores[result.alloc_offsets[row] : result.alloc_offsets[row + 1]]
@@ -305,12 +305,12 @@ def test_no_task_goes_on_before_all_have_met(draw: Random, contention: str) -> N
         if spans:
             assert result.finish_time[row] == pytest.approx(met, rel=1e-12)
         assert result.jobs["supersteps"][row] == 4
-        busy = len(cores) * (accounts.computation[row] - accounts.waiting[row])
+        busy = len(cores) * (time_breakdown.computation[row] - time_breakdown.waiting[row])
         # Work is conserved: what tasks took beyond their work at peak speed is what contention has taken.
         assert busy >= 4 * seconds.sum() - 1e-9
         lost += busy - 4 * seconds.sum()
         exchanging += len(cores) * sum(end - begin for begin, end in spans)
-    changes = np.array(accounts.changes).reshape(-1, 3)
+    changes = np.array(time_breakdown.changes).reshape(-1, 3)
     assert -(changes[:, 0] @ changes[:, 1]) == pytest.approx(lost, abs=1e-8)
     assert -(changes[:, 0] @ changes[:, 2]) == pytest.approx(exchanging, abs=1e-8)
     assert changes.sum(0)[1:] == pytest.approx([0, 0], abs=1e-9)
@@ -341,7 +341,7 @@ def test_rigid_jobs_run_as_they_do_without_programs_elsewhere(draw: Random, cont
     columns["submission_time"] = [0, *columns["submission_time"]]
     options = {"contention": CONTENTION[contention][0], "kill_at_walltime": True, "check": True}
     alone = simulate(platform, Workload.from_columns(**columns), Placer(cores), **options)
-    assert alone.accounts is None
+    assert alone.time_breakdown is None
     program = make_workload(
         [{"id": 0, "subtime": 0, "res": 1, "profile": "p"}],
         {"p": {"type": "bsp", "supersteps": 3, "cpu": platform.reference_gflops * 1e9, "mem_bw": 30}},
@@ -352,7 +352,7 @@ def test_rigid_jobs_run_as_they_do_without_programs_elsewhere(draw: Random, cont
     columns |= {"fixed_duration": [*columns["fixed_duration"], False], "walltime": [*columns["walltime"], math.inf]}
     workload = Workload.from_columns(**columns, program=[None] * size + [program])
     beside = simulate(platform, workload, Placer([*cores, apart[:1]]), **options)
-    assert beside.accounts is not None
+    assert beside.time_breakdown is not None
     assert beside.finish_time[:-1] == pytest.approx(alone.finish_time, rel=1e-9)
     assert (beside.state[:-1] == alone.state).all()
     ended = alone.jobs["slowdown_factor"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim.cluster.cores import _SOME, CORE_POLICIES, Demands, NodeCores, OrderedCores, Placement
+from hdsim.cluster.cores import _SOME, CORE_POLICIES, NodeCores, OrderedCores, Placement, Requests
 from hdsim.errors import DecisionError
 
 #: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
@@ -19,7 +19,7 @@ processors = st.tuples(
 nodes = st.lists(
     st.tuples(st.sampled_from([1, 2, None]), st.lists(processors, min_size=1, max_size=5)), min_size=1, max_size=4
 )
-demands = st.lists(
+requests = st.lists(
     st.tuples(st.integers(1, 8), st.sampled_from([0, 200, 500, 900]), st.sampled_from([0, 4, 12])),
     min_size=1,
     max_size=8,
@@ -113,25 +113,25 @@ def on_fewest_nodes(platform, memory_of_job, held, n):
 
 @given(
     nodes=nodes,
-    demands=demands,
+    requests=requests,
     policy=st.sampled_from([p for p in CORE_POLICIES if p != "random"]),
     some=st.sampled_from([0, _SOME]),
     data=st.data(),
 )
-def test_bulk_picks_equal_the_rule(nodes, demands, policy, some, data):
+def test_bulk_picks_equal_the_rule(nodes, requests, policy, some, data):
     with mock.patch("hdsim.cluster.cores._SOME", some):
-        compare_picks(nodes, demands, policy, data)
+        compare_picks(nodes, requests, policy, data)
 
 
-def compare_picks(nodes, demands, policy, data):
+def compare_picks(nodes, requests, policy, data):
     platform = platform_of(nodes)
-    sizes, memory, bandwidth = (list(column) for column in zip(*demands, strict=True))
+    sizes, memory, bandwidth = (list(column) for column in zip(*requests, strict=True))
     store = NodeCores(
-        platform, Demands(sizes, [mem * 1e6 for mem in memory], bandwidth), policy, np.random.default_rng(0)
+        platform, Requests(sizes, [mem * 1e6 for mem in memory], bandwidth), policy, np.random.default_rng(0)
     )
     held: dict[int, tuple[int, int]] = {}
     running = {}
-    for job, (n, mem, bw) in enumerate(demands):
+    for job, (n, mem, bw) in enumerate(requests):
         if policy == "pack":
             expected = on_fewest_nodes(platform, mem, held, n)
         else:
@@ -139,7 +139,7 @@ def compare_picks(nodes, demands, policy, data):
         placement = store.pick(job)
         assert (placement and placement.cores.tolist()) == expected
         if placement is not None:
-            store.take(job, placement)
+            store.allocate(job, placement)
             running[job] = placement
             held.update(dict.fromkeys(expected, (mem, bw)))
         store.check(list(running.values()))
@@ -147,7 +147,7 @@ def compare_picks(nodes, demands, policy, data):
             ended = data.draw(st.sampled_from(sorted(running)))
             for core in running[ended].cores.tolist():
                 del held[core]
-            store.give_back(ended, running.pop(ended))
+            store.release(ended, running.pop(ended))
             store.check(list(running.values()))
 
 
@@ -155,9 +155,9 @@ def compare_picks(nodes, demands, policy, data):
 def test_pack_uses_as_few_nodes_as_possible(nodes, held, n):
     platform = platform_of([(None, sockets) for _, sockets in nodes])
     held = [core for core in held if core < platform.n_cores]
-    store = NodeCores(platform, Demands([n, len(held)], [0, 0], [0, 0]), "pack", np.random.default_rng(0))
+    store = NodeCores(platform, Requests([n, len(held)], [0, 0], [0, 0]), "pack", np.random.default_rng(0))
     if held:
-        store.take(1, store.placement_of(held))
+        store.allocate(1, store.placement_of(held))
     placement = store.pick(0)
     if placement is not None:
         idle = sorted(store.node_idle.tolist(), reverse=True)
@@ -171,12 +171,12 @@ def test_pack_fills_and_spread_takes_turns():
     sizes = [1, 3, 2, 6]
     picked = {}
     for policy in ("pack", "spread"):
-        store = NodeCores(platform, Demands(sizes, [0] * 4, [0] * 4), policy, np.random.default_rng(0))
+        store = NodeCores(platform, Requests(sizes, [0] * 4, [0] * 4), policy, np.random.default_rng(0))
         picked[policy] = []
         for job in range(len(sizes)):
             placement = store.pick(job)
             picked[policy].append(placement.cores.tolist())
-            store.take(job, placement)
+            store.allocate(job, placement)
     assert picked["pack"] == [[0], [1, 2, 3], [4, 5], [6, 7, 8, 9, 10, 11]]
     # One, then the two fullest nodes and again the first of the fullest; within the first node, one a processor.
     assert picked["spread"] == [[4], [0, 5, 8], [2, 9], [1, 3, 6, 7, 10, 11]]
@@ -184,7 +184,7 @@ def test_pack_fills_and_spread_takes_turns():
 
 def test_random_is_uniform_over_eligible_cores():
     platform = platform_of([(1, [(2, 1.0, 8, 10)]), (2, [(3, 1.0, 8, 10)])])
-    store = NodeCores(platform, Demands([1, 2], [900e6, 900e6], [0, 0]), "random", np.random.default_rng(1))
+    store = NodeCores(platform, Requests([1, 2], [900e6, 900e6], [0, 0]), "random", np.random.default_rng(1))
     rounds = 4000
     single = np.bincount([store.pick(0).cores[0] for _ in range(rounds)], minlength=5)
     assert (abs(single / rounds - 1 / 5) < 5 * math.sqrt(0.16 / rounds)).all()
@@ -201,7 +201,7 @@ def test_short_cuts_choose_as_core_by_core(policy: str, memory: float) -> None:
     rng = np.random.default_rng(5)
     sizes = rng.integers(1, 200, 150).tolist()
     amounts = rng.choice([memory / 5, memory], 150).tolist()
-    cores = NodeCores(platform, Demands(sizes, amounts, [4.0] * 150), "high_gflops", np.random.default_rng(0))
+    cores = NodeCores(platform, Requests(sizes, amounts, [4.0] * 150), "high_gflops", np.random.default_rng(0))
     no_limit = np.full(platform.n_nodes, platform.n_cores)
     running: list[tuple[int, Placement]] = []
     for job in range(150):
@@ -211,10 +211,10 @@ def test_short_cuts_choose_as_core_by_core(policy: str, memory: float) -> None:
         slow = cores.pick(job, policy, limit=no_limit)
         assert (quick is None) == (slow is None)
         while quick is None or (running and rng.random() < 0.4):
-            cores.give_back(*running.pop(rng.integers(len(running))))
+            cores.release(*running.pop(rng.integers(len(running))))
             quick = slow = cores.pick(job, policy, limit=no_limit)
         assert np.array_equal(quick.cores, slow.cores)
-        cores.take(job, quick)
+        cores.allocate(job, quick)
         running.append((job, quick))
 
 
@@ -225,10 +225,10 @@ def test_a_list_of_cores_chooses_as_nodes_do() -> None:
     platform = hdsim.load_platform("platforms/homogeneous_256.json")
     rng = np.random.default_rng(6)
     sizes = rng.choice([1, 2, 3, 4, 7, 40, 130], 400).tolist()
-    demands = Demands(sizes, [0.0] * 400, [8.0] * 400)
-    assert OrderedCores.suit(HDEEPRM_POLICIES, platform, demands)
-    ordered = OrderedCores(platform, demands, HDEEPRM_POLICIES, np.random.default_rng(1))
-    nodes = NodeCores(platform, demands, "random", np.random.default_rng(1))
+    requests = Requests(sizes, [0.0] * 400, [8.0] * 400)
+    assert OrderedCores.suit(HDEEPRM_POLICIES, platform, requests)
+    ordered = OrderedCores(platform, requests, HDEEPRM_POLICIES, np.random.default_rng(1))
+    nodes = NodeCores(platform, requests, "random", np.random.default_rng(1))
     running: dict[int, tuple[list[int], Placement]] = {}
     for job in range(400):
         policy = HDEEPRM_POLICIES[rng.integers(6)] if rng.random() < 0.9 else None
@@ -236,21 +236,21 @@ def test_a_list_of_cores_chooses_as_nodes_do() -> None:
         assert (slots is None) == (placement is None)
         if slots is not None and placement is not None:
             assert ordered.ids_of(slots) == placement.cores.tolist()
-            ordered.take(job, slots)
-            nodes.take(job, placement)
+            ordered.allocate(job, slots)
+            nodes.allocate(job, placement)
             running[job] = slots, placement
         while running and (slots is None or rng.random() < 0.4):
             slots = []
             ended = list(running)[rng.integers(len(running))]
             held, freed = running.pop(ended)
-            ordered.give_back(ended, held)
-            nodes.give_back(ended, freed)
+            ordered.release(ended, held)
+            nodes.release(ended, freed)
         ordered.check([held for held, _ in running.values()])
 
 
 def test_a_list_of_cores_serves_one_order_only() -> None:
     def suit(*policies: str, platform: hdsim.Platform) -> bool:
-        return OrderedCores.suit(policies, platform, Demands([1], [0.0], [4.0]))
+        return OrderedCores.suit(policies, platform, Requests([1], [0.0], [4.0]))
 
     equal = platform_of([(None, [(2, 1.0, None, 10)] * 2)] * 2)
     powers = platform_of([(None, [(2, 1.0, None, 20), (2, 1.0, None, 10)])])
@@ -261,12 +261,12 @@ def test_a_list_of_cores_serves_one_order_only() -> None:
     assert not suit("high_gflops", "low_power", platform=powers)
     assert suit("high_gflops", "low_power", platform=bandwidths)
     assert not suit("high_gflops", "high_mem_bw", platform=bandwidths)
-    store = OrderedCores(powers, Demands([1], [0.0], [4.0]), ["low_power"], np.random.default_rng(0))
+    store = OrderedCores(powers, Requests([1], [0.0], [4.0]), ["low_power"], np.random.default_rng(0))
     with pytest.raises(DecisionError, match="'random' asked for by an agent that declares low_power only"):
         store.pick(0, "random")
     for named_twice in ([0, 0], [1, 2]):
-        store.take(0, [1])
+        store.allocate(0, [1])
         with pytest.raises(DecisionError):
-            store.take(0, named_twice)
-        store.give_back(0, [1])
+            store.allocate(0, named_twice)
+        store.release(0, [1])
         store.check([])

@@ -92,7 +92,7 @@ def test_rigid_jobs_under_contention_have_a_slow_down() -> None:
         fixed_duration=[False, False, False, True],
     )
     result = simulate(platform, workload, "fcfs-high_gflops", contention="fair_share")
-    assert result.accounts is None
+    assert result.time_breakdown is None
     # The third job has the two small nodes, one of them slow, where its demand fits.
     assert result.jobs["allocated_resources"].tolist() == ["0-1", "2-3", "4-7", "0"]
     assert result.jobs["slowdown_factor"] == pytest.approx([1, 1, 1, 1])

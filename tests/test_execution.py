@@ -175,7 +175,7 @@ def check_against_reference(
     spec, speeds = CONTENTION[contention]
     killer = Killer(after, agent)
     result = simulate(platform, workload, killer, contention=spec, network=network, kill_at_walltime=True, check=True)
-    accounts = killer.cluster.accounts
+    time_breakdown = killer.cluster.time_breakdown
     starts = []
     for row in range(len(workload)):
         cores = result.alloc_cores[result.alloc_offsets[row] : result.alloc_offsets[row + 1]].tolist()
@@ -193,13 +193,13 @@ def check_against_reference(
         assert result.finish_time[row] == pytest.approx(job.finish, rel=1e-9, abs=1e-9), f"finish of job {row}"
         if result.state[row] in (FinalState.COMPLETED_KILLED, FinalState.COMPLETED_WALLTIME_REACHED):
             continue
-        if accounts is not None:
+        if time_breakdown is not None:
             for name in TOTAL:
-                total = getattr(accounts, name)[row]
+                total = getattr(time_breakdown, name)[row]
                 assert total == pytest.approx(getattr(job, name), rel=1e-8, abs=1e-8), f"{name} of job {row}"
-            spent = accounts.computation[row] + accounts.communication[row]
+            spent = time_breakdown.computation[row] + time_breakdown.communication[row]
             assert spent == pytest.approx(result.finish_time[row] - result.starting_time[row], rel=1e-9, abs=1e-9)
-            assert -1e-12 <= accounts.waiting[row] <= accounts.computation[row] + 1e-9
+            assert -1e-12 <= time_breakdown.waiting[row] <= time_breakdown.computation[row] + 1e-9
 
 
 @settings(max_examples=60)

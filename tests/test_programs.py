@@ -17,7 +17,7 @@ from hdsim.errors import WorkloadError
 from hdsim.results.rundir import digest
 from hdsim.workload.batsim_json import to_batsim
 from hdsim.workload.model import load_workload
-from hdsim.workload.programs import MOST_STEPS, Compiler, Kind, parts_of
+from hdsim.workload.programs import MOST_STEPS, Compiler, StepType, parts_of
 
 PLATFORM = Platform.homogeneous(nodes=4, cores_per_node=2, gflops_per_core=2.0, bandwidth="1GBps")
 BSP = {"type": "bsp", "supersteps": 3, "cpu": 4e9, "com": 1e6, "pattern": "ring", "g": 1e-9, "l": 0.5}
@@ -40,14 +40,14 @@ def compile_one(profile: dict[str, Any], tasks: int = 2, **others: dict[str, Any
 def test_steps_of_every_type() -> None:
     compiler = Compiler(PROFILES, 2.0, "w.json")
     bsp = compiler.program("bsp", 2)
-    assert [step.kind for step in bsp.steps] == [Kind.SUPERSTEP] * 3
+    assert [step.kind for step in bsp.steps] == [StepType.SUPERSTEP] * 3
     assert (bsp.steps[0].work, bsp.steps[0].gap, bsp.steps[0].latency) == ((2.0,), 1e-9, 0.5)
     assert bsp.steps[0].pattern.h == 1e6
     assert (bsp.runtime, bsp.supersteps) == (6.0, 3)
     assert [step.work for step in compiler.program("rows", 2).steps] == [(1.0, 2.0), (3.0, 0.0)]
-    assert [(step.kind, step.work) for step in compiler.program("pause", 2).steps] == [(Kind.DELAY, (7.5,))]
+    assert [(step.kind, step.work) for step in compiler.program("pause", 2).steps] == [(StepType.DELAY, (7.5,))]
     [send] = compiler.program("send", 2).steps
-    assert (send.kind, send.work, send.pattern.matrix().tolist()) == (Kind.TOGETHER, (0.0,), [[0, 1e9], [0, 0]])
+    assert (send.kind, send.work, send.pattern.matrix().tolist()) == (StepType.TOGETHER, (0.0,), [[0, 1e9], [0, 0]])
     [work] = compiler.program("work", 2).steps
     assert (work.work, work.pattern) == ((1.0, 2.0), None)
     mixed = compiler.program("mixed", 2)

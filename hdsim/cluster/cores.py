@@ -1,6 +1,6 @@
 """Idle cores and how a core policy picks among them.
 
-Two stores with the same verbs (`pick`, `take`, `give_back`). `OrderedCores` serves the common case in which cores are
+Two stores with the same verbs (`pick`, `allocate`, `release`). `OrderedCores` serves the common case in which cores are
 equally fast and every policy that ranks them has the same order: the idle cores are a sorted list and a pick its tail.
 `NodeCores` serves everything else: memory of nodes, bandwidth of processors, policies whose keys move with every core
 given; `FailingCores` adds nodes that go down. GPUs have core ids, but `Gpus` keeps them apart from the idle cores.
@@ -49,7 +49,7 @@ _NEVER = np.array(-np.inf)
 _MANY = 1 << 20
 
 
-class Demands(NamedTuple):
+class Requests(NamedTuple):
     """What each job asks for; scalars of a list cost a quarter of those of an array."""
 
     size: list[int]  # cores
@@ -57,14 +57,14 @@ class Demands(NamedTuple):
     bandwidth: list[float]  # GB/s a core
     gpus: list[int] | None = None  # GPUs, None where no job asks for any
 
-    def slot(self, job: int) -> Slot:
+    def chunk(self, job: int) -> Chunk:
         """The smallest part of a job that lies on one node: all are equal, and there are as many as can be."""
         size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
         number = math.gcd(size, gpus)
-        return Slot(number, size // number, gpus // number, self.memory[job])
+        return Chunk(number, size // number, gpus // number, self.memory[job])
 
 
-class Slot(NamedTuple):
+class Chunk(NamedTuple):
     """The equal parts of a job that each lie on one node; without GPUs each core is one."""
 
     number: int
@@ -93,32 +93,32 @@ class FreeNodes:
         """The same in arrays of its own."""
         return FreeNodes(self.idle.copy(), self.memory.copy(), None if self.gpus is None else self.gpus.copy())
 
-    def room(self, slot: Slot, nodes: Ints | None = None) -> Ints | Floats:
-        """How many slots of a job nodes can give, by default all nodes."""
+    def room(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
+        """How many chunks of a job nodes can give, by default all nodes."""
         idle, memory, gpus = self.idle, self.memory, self.gpus
         if nodes is not None:
             idle, memory, gpus = idle[nodes], memory[nodes], None if gpus is None else gpus[nodes]
-        cores = capacity(idle, memory, slot.memory)
-        if not slot.gpus:
+        cores = capacity(idle, memory, chunk.memory)
+        if not chunk.gpus:
             return cores
         assert gpus is not None
-        return np.minimum(cores // slot.cores, gpus // slot.gpus)
+        return np.minimum(cores // chunk.cores, gpus // chunk.gpus)
 
-    def add(self, nodes: Ints, cores: Ints, slot: Slot) -> None:
+    def add(self, nodes: Ints, cores: Ints, chunk: Chunk) -> None:
         """Gives nodes back what a job has there, or with a negative number of `cores` takes it."""
         self.idle[nodes] += cores
-        self.memory[nodes] += cores * slot.memory
-        if slot.gpus:
+        self.memory[nodes] += cores * chunk.memory
+        if chunk.gpus:
             assert self.gpus is not None
-            self.gpus[nodes] += cores // slot.cores * slot.gpus
+            self.gpus[nodes] += cores // chunk.cores * chunk.gpus
 
 
-def unmoved_keys(platform: Platform, demands: Demands) -> dict[str, Floats]:
+def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:
     """(P,) keys of processors, highest first, under the core policies whose keys none of the jobs can move."""
     keys: dict[str, Floats] = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
-    if not any(demands.memory):
+    if not any(requests.memory):
         keys["high_mem"] = in_bytes(platform.memory)[platform.processor_node]
-    if not np.isfinite(platform.mem_bw).any() or not any(demands.bandwidth):
+    if not np.isfinite(platform.mem_bw).any() or not any(requests.bandwidth):
         keys["high_mem_bw"] = platform.mem_bw
     return keys
 
@@ -126,32 +126,34 @@ def unmoved_keys(platform: Platform, demands: Demands) -> dict[str, Floats]:
 class OrderedCores:
     """Idle cores of a platform of one speed, in which only a fixed order of preference tells cores apart.
 
-    A core is known here by its slot, its place in that order with the best last, so that the cores to give are
-    mostly the end of one ascending list. A placement is a list of slots, best first.
+    A core is known here by its rank, its place in that order with the best last, so that the cores to give are
+    mostly the end of one ascending list. A placement is a list of ranks, best first.
 
     Args:
         platform: The platform; memory and bandwidth are not watched.
-        demands: What the jobs ask for.
+        requests: What the jobs ask for.
         policies: Core policies that `pick` is asked for, see `suit`; the first where it is given none.
         rng: For the `random` policy.
     """
 
-    def __init__(self, platform: Platform, demands: Demands, policies: Sequence[str], rng: np.random.Generator) -> None:
-        self._size = demands.size
+    def __init__(
+        self, platform: Platform, requests: Requests, policies: Sequence[str], rng: np.random.Generator
+    ) -> None:
+        self._size = requests.size
         self._rng = rng
         self._policy = policies[0]
         self._policies = frozenset(policies)
-        keys = unmoved_keys(platform, demands)
+        keys = static_scores(platform, requests)
         ranking = [policy for policy in policies if policy in keys]
         #: What `pick` may be given for the end of the list; None stands for the first policy.
         self._ordered = frozenset([*ranking, *([None] if self._policy in keys else [])])
         order = _ranked(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
-        self._core_of_slot = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
-        self._processor_of_slot = platform.core_processor[self._core_of_slot]
-        n = len(self._core_of_slot)
-        self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_slot) < 0).all())
-        self._slot_of_core: Ints = np.full(platform.n_cores, _NOBODY)
-        self._slot_of_core[self._core_of_slot] = np.arange(n)
+        self._core_of_rank = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
+        self._processor_of_rank = platform.core_processor[self._core_of_rank]
+        n = len(self._core_of_rank)
+        self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_rank) < 0).all())
+        self._rank_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._rank_of_core[self._core_of_rank] = np.arange(n)
         self.idle: list[int] = list(range(n))
 
     @property
@@ -165,9 +167,9 @@ class OrderedCores:
         return None in self._ordered
 
     @staticmethod
-    def suit(policies: Sequence[str], platform: Platform, demands: Demands) -> bool:
+    def suit(policies: Sequence[str], platform: Platform, requests: Requests) -> bool:
         """Whether some core policies need no more than a list: all that rank cores do so in one order."""
-        keys = unmoved_keys(platform, demands)
+        keys = static_scores(platform, requests)
         ranking = [keys[policy] for policy in policies if policy in keys]
         others = {policy for policy in policies if policy not in keys}
         orders = [np.argsort(-key, kind="stable") for key in ranking]
@@ -191,45 +193,45 @@ class OrderedCores:
         if n > len(idle):
             return None
         if policy == "random":
-            slots = self._by_core()
-            chosen = [slots[place] for place in self._rng.permutation(len(slots))[:n].tolist()]
+            ranks = self._by_core()
+            chosen = [ranks[place] for place in self._rng.permutation(len(ranks))[:n].tolist()]
         else:
             chosen = self._levelled(n)
         chosen.sort(reverse=True)
         return chosen
 
     def _by_core(self) -> list[int]:
-        """Idle slots in order of their cores' ids."""
-        return self.idle[::-1] if self._by_id else sorted(self.idle, key=self._core_of_slot.__getitem__)
+        """Idle ranks in order of their cores' ids."""
+        return self.idle[::-1] if self._by_id else sorted(self.idle, key=self._core_of_rank.__getitem__)
 
     def _levelled(self, n: int) -> list[int]:
-        """The n idle slots that `high_cores` gives."""
-        slots = np.array(self._by_core(), np.int64)
+        """The n idle ranks that `high_cores` gives."""
+        ranks = np.array(self._by_core(), np.int64)
         # A core is given while it and those after it on its processor are still idle: so many count.
-        after = _running_count(self._processor_of_slot[slots][::-1])[::-1]
-        chosen: list[int] = slots[(-after).argsort(kind="stable")[:n]].tolist()
+        after = _running_count(self._processor_of_rank[ranks][::-1])[::-1]
+        chosen: list[int] = ranks[(-after).argsort(kind="stable")[:n]].tolist()
         return chosen
 
     def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
         """Turns core ids an agent chose into a placement."""
-        return sorted(self._slot_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
+        return sorted(self._rank_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
 
-    def take(self, job: int, slots: list[int]) -> None:
-        """Makes the slots busy.
+    def allocate(self, job: int, ranks: list[int]) -> None:
+        """Makes the ranks busy.
 
         Raises:
             DecisionError: A core is busy or named twice.
         """
         idle = self.idle
-        n = len(slots)
-        if idle[: -n - 1 : -1] == slots:
+        n = len(ranks)
+        if idle[: -n - 1 : -1] == ranks:
             del idle[-n:]
             return
         if n <= _FEW or n * _SPARSE <= len(idle):
             places, end = [], len(idle)
-            for slot in slots:
-                place = bisect_left(idle, slot, 0, end)
-                if place == end or idle[place] != slot:
+            for rank in ranks:
+                place = bisect_left(idle, rank, 0, end)
+                if place == end or idle[place] != rank:
                     break
                 places.append(place)
                 end = place
@@ -237,48 +239,48 @@ class OrderedCores:
                 for place in places:
                     del idle[place]
                 return
-        wanted = set(slots)
-        rest = [slot for slot in idle if slot not in wanted]
+        wanted = set(ranks)
+        rest = [rank for rank in idle if rank not in wanted]
         if len(rest) != len(idle) - n:
-            busy = sorted(int(self._core_of_slot[slot]) for slot in wanted.difference(idle))
+            busy = sorted(int(self._core_of_rank[rank]) for rank in wanted.difference(idle))
             raise DecisionError(f"expected distinct idle cores, got busy {busy}" if busy else "a core is named twice")
         idle[:] = rest
 
-    def give_back(self, job: int, slots: list[int]) -> None:
-        """Makes the slots idle again."""
+    def release(self, job: int, ranks: list[int]) -> None:
+        """Makes the ranks idle again."""
         idle = self.idle
-        if not idle or idle[-1] < slots[-1]:
-            idle += slots[::-1]
-        elif len(slots) <= _FEW:
-            for slot in slots:
-                insort(idle, slot)
+        if not idle or idle[-1] < ranks[-1]:
+            idle += ranks[::-1]
+        elif len(ranks) <= _FEW:
+            for rank in ranks:
+                insort(idle, rank)
         else:
-            start = bisect_left(idle, slots[-1])
-            tail = idle[start:] + slots
+            start = bisect_left(idle, ranks[-1])
+            tail = idle[start:] + ranks
             tail.sort()
             idle[start:] = tail
 
     def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
         """Core ids of many placements, one after the other, ascending within each."""
-        slots = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
+        ranks = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
         if self._by_id:
-            return np.subtract(len(self._core_of_slot) - 1, slots, out=slots)
-        cores = self._core_of_slot[slots]
+            return np.subtract(len(self._core_of_rank) - 1, ranks, out=ranks)
+        cores = self._core_of_rank[ranks]
         return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
 
-    def ids_of(self, slots: list[int]) -> list[int]:
+    def ids_of(self, ranks: list[int]) -> list[int]:
         """Core ids of a placement, ascending; quicker than `cores_of` for one."""
         if self._by_id:
-            last = len(self._core_of_slot) - 1
-            return [last - slot for slot in slots]
-        ids: list[int] = sorted(self._core_of_slot[slots].tolist())
+            last = len(self._core_of_rank) - 1
+            return [last - rank for rank in ranks]
+        ids: list[int] = sorted(self._core_of_rank[ranks].tolist())
         return ids
 
     def check(self, running: Sequence[list[int]]) -> None:
         """Asserts that every core is either idle or held by exactly one running job."""
-        held = [slot for slots in running for slot in slots]
+        held = [rank for ranks in running for rank in ranks]
         assert self.idle == sorted(self.idle), "idle cores out of order"
-        assert sorted(held + self.idle) == list(range(len(self._core_of_slot))), "a core is lost or held twice"
+        assert sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or held twice"
 
 
 class Placement:
@@ -366,7 +368,7 @@ class Gpus:
         """Ids of the GPUs that serve jobs, ascending."""
         return self._ids[~self._idle]
 
-    def take(self, gpus: Ints) -> None:
+    def allocate(self, gpus: Ints) -> None:
         """Makes GPUs busy.
 
         Raises:
@@ -378,7 +380,7 @@ class Gpus:
         self._idle[places] = False
         np.subtract.at(self.node_idle, self._node[places], 1)
 
-    def give_back(self, gpus: Ints) -> None:
+    def release(self, gpus: Ints) -> None:
         """Makes GPUs idle again."""
         places = np.searchsorted(self._ids, gpus)
         self._idle[places] = True
@@ -398,15 +400,15 @@ class NodeCores:
 
     Args:
         platform: The platform.
-        demands: What the jobs ask for.
+        requests: What the jobs ask for.
         policy: Core policy used where `pick` is given none.
         rng: For the `random` policy.
     """
 
-    def __init__(self, platform: Platform, demands: Demands, policy: str, rng: np.random.Generator) -> None:
+    def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
         self._platform = platform
-        self._demands = demands
-        self._size, self._memory, self._bandwidth, asked = demands
+        self._requests = requests
+        self._size, self._memory, self._bandwidth, asked = requests
         self._policy = policy
         self._rng = rng
         self._core_processor: Ints = platform.core_processor.astype(np.int64)
@@ -419,7 +421,7 @@ class NodeCores:
         self._one_processor_a_node = platform.n_processors == platform.n_nodes
         self._alike = len(per_node) == 1 and per_node[0] <= _FEW
         if not np.isfinite(platform.mem_bw).any():
-            self._bandwidth = [0.0] * len(demands.bandwidth)
+            self._bandwidth = [0.0] * len(requests.bandwidth)
         self._speed = platform.gflops / platform.reference_gflops
         self.gpus = None if asked is None else Gpus(platform)
         self.idle = ~platform.is_gpu[platform.core_processor]
@@ -430,10 +432,10 @@ class NodeCores:
         self.node_memory = in_bytes(platform.memory)
         self.free_bandwidth = platform.mem_bw.copy()
         self.n_idle = platform.n_cpu_cores
-        self._unmoved = unmoved_keys(platform, demands)
+        self._unmoved = static_scores(platform, requests)
         self._ranked: dict[str, Ints] = {}
-        # What `slots` has found since cores last became idle or busy.
-        self._slots: dict[tuple[int, int, float], int] = {}
+        # What `chunks` has found since cores last became idle or busy.
+        self._chunks: dict[tuple[int, int, float], int] = {}
         # Policies with a short cut to their choice as long as no memory is in the way.
         self._quick = dict.fromkeys(self._unmoved, self._first_ranked) | {"high_cores": self._levelled}
 
@@ -443,7 +445,7 @@ class NodeCores:
         Args:
             job: Job index.
             policy: Name of the core policy, the store's own by default.
-            limit: (N,) most slots each node may give (a backfilling plan's reservations); a slot is a core unless the
+            limit: (N,) most chunks each node may give (a backfilling plan's reservations); a chunk is a core unless the
                 job asks for GPUs.
         """
         n = self._size[job]
@@ -452,9 +454,9 @@ class NodeCores:
         memory, bandwidth = self._memory[job], self._bandwidth[job]
         policy = policy or self._policy
         if self.gpus is not None:
-            slot = self._demands.slot(job)
-            if slot.gpus:
-                return self._pick_with_gpus(self.gpus, slot, policy, bandwidth, limit)
+            chunk = self._requests.chunk(job)
+            if chunk.gpus:
+                return self._pick_with_gpus(self.gpus, chunk, policy, bandwidth, limit)
         if limit is None and policy in self._quick and (n > _SOME or policy in self._unmoved):
             placement = self._quick[policy](n, policy)
             # Where no core was given against the memory of its node, memory has not changed the choice.
@@ -478,31 +480,31 @@ class NodeCores:
         return Placement(np.sort(self._within(ranked, room)[:n]), self._platform)
 
     def _pick_with_gpus(
-        self, gpus: Gpus, slot: Slot, policy: str, bandwidth: float, limit: Floats | Ints | None
+        self, gpus: Gpus, chunk: Chunk, policy: str, bandwidth: float, limit: Floats | Ints | None
     ) -> Placement | None:
-        """The first core of each slot is the best of the nodes that have room for a slot, the rest are that node's."""
-        room = FreeNodes(self.node_idle, self.node_memory, gpus.node_idle).room(slot)
+        """The first core of each chunk is the best of the nodes with room for a chunk, the rest are of that node."""
+        room = FreeNodes(self.node_idle, self.node_memory, gpus.node_idle).room(chunk)
         if limit is not None:
             room = np.minimum(room, limit)
-        if room.sum() < slot.number:
+        if room.sum() < chunk.number:
             return None
-        ranked = self._best_first(slot.number, room, policy, slot.memory, bandwidth)
+        ranked = self._best_first(chunk.number, room, policy, chunk.memory, bandwidth)
         nodes = self._core_node[ranked]
         place = _place_within(nodes)
-        first = (place % slot.cores == 0) & (place < room[nodes] * slot.cores)
-        slots = np.bincount(nodes[first][: slot.number], minlength=len(room))
-        placement = Placement(np.sort(ranked[place < slots[nodes] * slot.cores]), self._platform)
-        placement.gpus = gpus.pick(placement.nodes, placement.node_counts // slot.cores * slot.gpus)
+        first = (place % chunk.cores == 0) & (place < room[nodes] * chunk.cores)
+        chunks = np.bincount(nodes[first][: chunk.number], minlength=len(room))
+        placement = Placement(np.sort(ranked[place < chunks[nodes] * chunk.cores]), self._platform)
+        placement.gpus = gpus.pick(placement.nodes, placement.node_counts // chunk.cores * chunk.gpus)
         return placement
 
-    def slots(self, slot: Slot) -> int:
-        """How many slots of a job all nodes together can give now."""
-        # Jobs differ in few kinds of slots, and the room for one is a pass over all nodes.
-        kind = slot.cores, slot.gpus, slot.memory
-        if kind not in self._slots:
+    def chunks(self, chunk: Chunk) -> int:
+        """How many chunks of a job all nodes together can give now."""
+        # Jobs differ in few kinds of chunks, and the room for one is a pass over all nodes.
+        kind = chunk.cores, chunk.gpus, chunk.memory
+        if kind not in self._chunks:
             gpus = None if self.gpus is None else self.gpus.node_idle
-            self._slots[kind] = int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).room(slot)))
-        return self._slots[kind]
+            self._chunks[kind] = int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).room(chunk)))
+        return self._chunks[kind]
 
     def processor_busy(self) -> Ints:
         """(P,) cores, or GPUs, of each processor that serve jobs."""
@@ -524,7 +526,7 @@ class NodeCores:
 
     def _levelled(self, n: int, policy: str) -> Placement:
         """The n idle cores that `high_cores` gives."""
-        given = levels(n, self.processor_idle)
+        given = water_fill(n, self.processor_idle)
         processors = given.nonzero()[0]
         return self._first_idle(processors, given[processors])
 
@@ -608,7 +610,7 @@ class NodeCores:
         return self.node_memory[self._processor_node], memory, True
 
     def _best_first(self, n: int, room: Ints | Floats, policy: str, memory: float, bandwidth: float) -> Ints:
-        """Idle cores of the nodes that n slots come from, best first."""
+        """Idle cores of the nodes that n chunks come from, best first."""
         if policy == "random":
             return self._rng.permutation(self.idle.nonzero()[0])
         if policy == "pack":
@@ -617,7 +619,7 @@ class NodeCores:
         # A node's best offer is its best processor with an idle core.
         best = self._best_of_nodes(np.where(self.processor_idle > 0, key, _NEVER))
         best = np.where(room > 0, best, _NEVER)
-        # Offers of a node fall with every core it gives, so the n slots come from the n nodes with the best offers.
+        # Offers of a node fall with every core it gives, so the n chunks come from the n nodes with the best offers.
         nodes = (best > -np.inf).nonzero()[0]
         if len(nodes) > n:
             offers = best[nodes]
@@ -634,7 +636,7 @@ class NodeCores:
         return cores[(-offer).argsort(kind="stable")]
 
     def _fewest_nodes(self, n: int, room: Ints | Floats) -> Ints:
-        """Nodes that n slots fill: while none holds the rest the one with most room, then the fullest that does."""
+        """Nodes that n chunks fill: while none holds the rest the one with most room, then the fullest that does."""
         roomiest = np.argsort(-room, kind="stable")
         held = np.cumsum(room[roomiest])
         whole = int(np.searchsorted(held, n))
@@ -670,7 +672,7 @@ class NodeCores:
         devices = self._platform.is_gpu[self._core_processor[ids]]
         return Placement(ids[~devices], self._platform, ids[devices])
 
-    def take(self, job: int, placement: Placement) -> None:
+    def allocate(self, job: int, placement: Placement) -> None:
         """Makes the cores busy and takes their memory and bandwidth.
 
         Raises:
@@ -680,24 +682,24 @@ class NodeCores:
         if np.count_nonzero(self.idle[cores]) < len(cores):
             raise DecisionError(f"expected idle cores, got busy {cores[~self.idle[cores]].tolist()}")
         if self.gpus is not None:
-            self.gpus.take(placement.gpus)
+            self.gpus.allocate(placement.gpus)
         self._move(job, placement, -1)
         self.idle[cores] = False
         memory = self._memory[job]
         if memory:
             nodes = placement.nodes
-            if least(self.node_memory, nodes) < 0:
+            if min_at(self.node_memory, nodes) < 0:
                 short = nodes[self.node_memory[nodes] < 0]
                 free = self.node_memory[short[0]]
-                self.give_back(job, placement)
+                self.release(job, placement)
                 raise DecisionError(
                     f"expected {memory / 1e6:g} MB a core, but node {short[0]} would be at {free / 1e6:g} MB free"
                 )
 
-    def give_back(self, job: int, placement: Placement) -> None:
+    def release(self, job: int, placement: Placement) -> None:
         """Makes the cores idle again and returns their memory and bandwidth."""
         if self.gpus is not None:
-            self.gpus.give_back(placement.gpus)
+            self.gpus.release(placement.gpus)
         self._move(job, placement, 1)
         self.idle[placement.cores] = True
 
@@ -706,7 +708,7 @@ class NodeCores:
         processors, nodes = placement.processors, placement.nodes
         n = len(placement.cores) * sign
         self.n_idle += n
-        self._slots.clear()
+        self._chunks.clear()
         if len(processors) == 1:
             # Scalars cost a fraction of arrays of one.
             p, node = processors[0], nodes[0]
@@ -737,7 +739,7 @@ class NodeCores:
 
     def slowest(self, placement: Placement) -> float:
         """Relative speed of the slowest of the cores."""
-        return least(self._speed, placement.processors)
+        return min_at(self._speed, placement.processors)
 
     def cores_of(self, placements: Sequence[Placement], sizes: Ints) -> NDArray[np.int32]:
         """Core ids of many placements, one after the other, ascending within each."""
@@ -770,20 +772,20 @@ class NodeCores:
 class FailingCores(NodeCores):
     """The same on nodes that fail: the cores of one that is down are neither idle nor anybody's."""
 
-    def __init__(self, platform: Platform, demands: Demands, policy: str, rng: np.random.Generator) -> None:
-        super().__init__(platform, demands, policy, rng)
+    def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
+        super().__init__(platform, requests, policy, rng)
         self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
         self._bounds: list[int] = platform.node_first_core.tolist()
         self._down: dict[int, Placement] = {}
 
-    def take(self, job: int, placement: Placement) -> None:
-        """See :meth:`NodeCores.take`."""
-        super().take(job, placement)
+    def allocate(self, job: int, placement: Placement) -> None:
+        """See :meth:`NodeCores.allocate`."""
+        super().allocate(job, placement)
         self._job_of_core[placement.cores] = job
 
-    def give_back(self, job: int, placement: Placement) -> None:
-        """See :meth:`NodeCores.give_back`."""
-        super().give_back(job, placement)
+    def release(self, job: int, placement: Placement) -> None:
+        """See :meth:`NodeCores.release`."""
+        super().release(job, placement)
         self._job_of_core[placement.cores] = _NOBODY
 
     def jobs_on(self, node: int) -> list[int]:
@@ -796,20 +798,20 @@ class FailingCores(NodeCores):
         """Takes out the cores of a node, all of them idle."""
         cores = self._down[node] = self.placement_of(range(self._bounds[node], self._bounds[node + 1]))
         if self.gpus is not None:
-            self.gpus.take(cores.gpus)
+            self.gpus.allocate(cores.gpus)
         self._switch(cores, -1)
 
     def repair(self, node: int) -> None:
         """Puts the cores of a node back."""
         cores = self._down.pop(node)
         if self.gpus is not None:
-            self.gpus.give_back(cores.gpus)
+            self.gpus.release(cores.gpus)
         self._switch(cores, 1)
 
     def _switch(self, cores: Placement, sign: int) -> None:
         self.idle[cores.cores] = sign > 0
         self.n_idle += sign * len(cores.cores)
-        self._slots.clear()
+        self._chunks.clear()
         self._count(cores, sign)
 
     def check(self, running: Sequence[Placement]) -> None:
@@ -817,7 +819,7 @@ class FailingCores(NodeCores):
         super().check([*running, *self._down.values()])
 
 
-def levels(n: int, idle: Ints) -> Ints:
+def water_fill(n: int, idle: Ints) -> Ints:
     """How many cores processors give when always the one with the most idle cores gives one, n in all.
 
     Args:
@@ -833,7 +835,7 @@ def levels(n: int, idle: Ints) -> Ints:
     return given
 
 
-def least(values: Floats, places: NDArray[np.integer]) -> float:
+def min_at(values: Floats, places: NDArray[np.integer]) -> float:
     """Least of the values in some places, which are those of processors, nodes or cores."""
     # Mostly there is one place, and a scalar costs a fraction of an array; a short list costs half of one.
     if len(places) == 1:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import CORE_POLICIES, Demands, FailingCores, NodeCores, OrderedCores, Placement
+from hdsim.cluster.cores import CORE_POLICIES, FailingCores, NodeCores, OrderedCores, Placement, Requests
 from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
-    from hdsim.cluster.accounts import Accounts
+    from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
@@ -85,14 +85,14 @@ class Cluster:
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job.
-        demands: What each job takes from the stores of cores.
+        requests: What each job takes from the stores of cores.
         requested_time: s at reference speed, of each job.
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
             give, (N,).
         placements: Placement of every started job that is not in `compacted`, in order of the starts.
         compacted: Jobs and core ids of earlier starts, in portions.
-        accounts: Where the time of jobs with programs goes, None where no job has one.
+        time_breakdown: Where the time of jobs with programs goes, None where no job has one.
         rng: For random policies.
 
     Args:
@@ -125,7 +125,7 @@ class Cluster:
             )
         jobs = len(workload)
         self.rng = rng or np.random.default_rng(0)
-        self.accounts: Accounts | None = None
+        self.time_breakdown: TimeBreakdown | None = None
         self.platform = platform
         self.workload = workload
         self.now = 0.0
@@ -156,16 +156,16 @@ class Cluster:
         self.requested_time: list[float] = workload.requested_time.tolist()
         self._fixed_duration: list[bool] = workload.fixed_duration.tolist()
         memory = in_bytes(workload.memory).tolist() if memory_matters else [0.0] * jobs
-        self.demands = Demands(self.size, memory, workload.memory_bandwidth.tolist(), gpus)
+        self.requests = Requests(self.size, memory, workload.memory_bandwidth.tolist(), gpus)
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not needs_processors
         asked = list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
         if nodes_fail:
-            self.cores = FailingCores(platform, self.demands, core_policy, self.rng)
-        elif asked and only_order and OrderedCores.suit(asked, platform, self.demands):
-            self.cores = OrderedCores(platform, self.demands, asked, self.rng)
+            self.cores = FailingCores(platform, self.requests, core_policy, self.rng)
+        elif asked and only_order and OrderedCores.suit(asked, platform, self.requests):
+            self.cores = OrderedCores(platform, self.requests, asked, self.rng)
         else:
-            self.cores = NodeCores(platform, self.demands, core_policy, self.rng)
+            self.cores = NodeCores(platform, self.requests, core_policy, self.rng)
         self.pick: Callable[..., Any] = self.cores.pick
 
     @property
@@ -193,7 +193,7 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
-        self.cores.take(job, placement)
+        self.cores.allocate(job, placement)
         del self.queue[job]
         self.running[job] = self.placements[job] = placement
         self.starting_time[job] = self.now
@@ -207,7 +207,7 @@ class Cluster:
             DecisionError: The job is not in the queue, or the cores are not idle, not distinct, out of range or not
                 as many as it asked for, or their nodes lack memory.
         """
-        gpus = self.demands.gpus[job] if self.demands.gpus else 0
+        gpus = self.requests.gpus[job] if self.requests.gpus else 0
         wanted = self.size[job] + gpus
         what = f"{self.size[job]} cores and {gpus} GPUs, all distinct" if gpus else f"{wanted} distinct cores"
         if len(cores) != wanted or len(set(cores)) != wanted:
@@ -273,8 +273,8 @@ class Cluster:
             return False
         if self.only_counts:
             return True
-        slot = self.demands.slot(job)
-        return bool(self.cores.slots(slot) >= slot.number)
+        chunk = self.requests.chunk(job)
+        return bool(self.cores.chunks(chunk) >= chunk.number)
 
     def estimate(self, job: int, placement: Any) -> float:
         """Seconds the job is expected to take on the cores of a placement, from its requested time."""
@@ -302,7 +302,7 @@ class Cluster:
 
     def end(self, job: int, state: int) -> None:
         """Takes a running job off its cores."""
-        self.cores.give_back(job, self.running.pop(job))
+        self.cores.release(job, self.running.pop(job))
         self.finish_time[job] = self.now
         self.state[job] = state
         self.ended.append(job)
@@ -315,7 +315,7 @@ class Cluster:
             lost: s of running that it will have to repeat.
         """
         self.interruptions.append(Interruption(job, self.placements.pop(job), self.starting_time[job], self.now, lost))
-        self.cores.give_back(job, self.running.pop(job))
+        self.cores.release(job, self.running.pop(job))
         self.starting_time[job] = math.nan
         self.ended.append(job)
         self.submit(job)
@@ -363,8 +363,8 @@ class Cluster:
         for job, placement in self.running.items():
             cores = placement.cores if isinstance(placement, Placement) else placement
             assert len(cores) == self.size[job], "a job has not the cores it asked for"
-            if self.demands.gpus:
-                self._check_gpus(job, self.demands.gpus[job], placement.ids)
+            if self.requests.gpus:
+                self._check_gpus(job, self.requests.gpus[job], placement.ids)
         self.cores.check(list(self.running.values()))
         if isinstance(self.cores, NodeCores):
             self._check_memory(self.cores)
@@ -374,8 +374,8 @@ class Cluster:
         memory, bandwidth = in_bytes(platform.memory), platform.mem_bw.copy()
         for job, placement in self.running.items():
             owner = platform.core_processor[placement.cores]
-            np.subtract.at(memory, platform.processor_node[owner], self.demands.memory[job])
-            np.subtract.at(bandwidth, owner, self.demands.bandwidth[job])
+            np.subtract.at(memory, platform.processor_node[owner], self.requests.memory[job])
+            np.subtract.at(bandwidth, owner, self.requests.bandwidth[job])
         assert np.allclose(memory, cores.node_memory), "free memory of nodes"
         assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
 

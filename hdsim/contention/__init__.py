@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Demands are sums of floats; this share of a bandwidth is not taken for an oversubscription.
+#: Requests are sums of floats; this share of a bandwidth is not taken for an oversubscription.
 ROUNDING = 1e-9
 
 

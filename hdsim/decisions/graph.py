@@ -136,7 +136,7 @@ class Graph(Observer):
         fits = np.zeros((self._queue_size, platform.n_nodes), np.int8)
         room: dict[Any, NDArray[np.bool_]] = {}
         for row, job in enumerate(jobs.tolist()):
-            kind = cluster.demands.slot(job)._replace(number=1)
+            kind = cluster.requests.chunk(job)._replace(number=1)
             if kind not in room:
                 room[kind] = free.room(kind) > 0
             fits[row] = room[kind]

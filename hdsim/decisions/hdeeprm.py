@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.cores import Floats, Ints, least
+from hdsim.cluster.cores import Floats, Ints, min_at
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
@@ -276,7 +276,7 @@ class Normal(Small):
         requested = cluster.requested_time[job]
         if not requested > 0:
             return
-        rate = (1.0 if self._fixed[job] else least(self._speed, cluster.running[job].processors)) / requested
+        rate = (1.0 if self._fixed[job] else min_at(self._speed, cluster.running[job].processors)) / requested
         before = float(self._rate[slot])
         if rate != before:
             left = (float(self._end[slot]) - self._now) * before

@@ -75,7 +75,7 @@ class PlaceJob(Action):
         if placing is not None:
             mask[: self._nodes] = placing.room > 0
             if self._void:
-                mask[-1] = placing.slots == placing.total and goes_on(self._cluster)
+                mask[-1] = placing.chunks == placing.total and goes_on(self._cluster)
         return mask
 
     def act(self, action: int) -> None:
@@ -87,7 +87,7 @@ class PlaceJob(Action):
             waiting.placing, self._over = None, True
             return
         placing.choose(action)
-        if placing.slots:
+        if placing.chunks:
             return
         job, waiting.placing = placing.job, None
         cluster.start(job, cluster.pick(job, limit=placing.chosen))

@@ -82,14 +82,14 @@ class Nodes(Observer):
         self._bandwidth.write(cores.free_bandwidth, self._free_bandwidth)
         seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
         if placing is not None:
-            seen[:, _ROOM] = np.minimum(placing.room / max(placing.slots, 1), 1.0)
+            seen[:, _ROOM] = np.minimum(placing.room / max(placing.chunks, 1), 1.0)
             seen[:, _CHOSEN] = placing.chosen / placing.total
 
     def _job_numbers(self, placing: Placing) -> tuple[float, ...]:
         cluster, job = self._cluster, placing.job
         return (
-            placing.slots / placing.total,
-            min(cluster.demands.memory[job] / self._memory_of_largest, 1.0),
+            placing.chunks / placing.total,
+            min(cluster.requests.memory[job] / self._memory_of_largest, 1.0),
             self._requested[job],
             float(scaled_time(np.float64(cluster.now - self._submission[job]))),
         )

@@ -102,7 +102,7 @@ class Placing:
 
     Attributes:
         job: The job.
-        slots: How many equal parts of it still need a node (see :class:`hdsim.cluster.cores.Slot`).
+        chunks: How many equal parts of it still need a node (see :class:`hdsim.cluster.cores.Chunk`).
         total: How many it has.
         room: (N,) how many each node could take now.
         chosen: (N,) how many each node has been given.
@@ -113,21 +113,21 @@ class Placing:
     """
 
     def __init__(self, cluster: Cluster, job: int) -> None:
-        slot = cluster.demands.slot(job)
+        chunk = cluster.requests.chunk(job)
         self.job = job
-        self.total = self.slots = slot.number
-        self.cores_of_slot = slot.cores
-        self.room: Ints = cluster.cores.free_nodes().room(slot).astype(np.int64)
+        self.total = self.chunks = chunk.number
+        self.cores_of_slot = chunk.cores
+        self.room: Ints = cluster.cores.free_nodes().room(chunk).astype(np.int64)
         self.chosen: Ints = np.zeros(len(self.room), np.int64)
 
     @property
     def fits(self) -> bool:
         """Whether the nodes together have room for what is left of the job."""
-        return int(self.room.sum()) >= self.slots
+        return int(self.room.sum()) >= self.chunks
 
     def choose(self, node: int) -> None:
         """Gives as much of the job to a node as it can take."""
-        slots = min(self.slots, int(self.room[node]))
-        self.chosen[node] += slots
+        chunks = min(self.chunks, int(self.room[node]))
+        self.chosen[node] += chunks
         self.room[node] = 0
-        self.slots -= slots
+        self.chunks -= chunks

@@ -31,7 +31,7 @@ def columns(result: Result) -> dict[str, Callable[[], NDArray[Any]]]:
     time; ``slowdown_factor``, see :func:`slowdown_factor`; ``nodes`` (0 for a job that never started) and
     ``node_spread``, the nodes over the fewest that have so many cores.
     """
-    accounts = result.accounts
+    time_breakdown = result.time_breakdown
     jobs = len(result.workload)
     execution = result.finish_time - result.starting_time
 
@@ -39,7 +39,7 @@ def columns(result: Result) -> dict[str, Callable[[], NDArray[Any]]]:
         return np.where(np.isnan(execution), np.nan, np.array(seconds))
 
     def communication() -> Floats:
-        return spent([0.0] * jobs if accounts is None else accounts.communication)
+        return spent([0.0] * jobs if time_breakdown is None else time_breakdown.communication)
 
     def spread() -> Floats:
         used = nodes(result).astype(np.float64)
@@ -47,10 +47,10 @@ def columns(result: Result) -> dict[str, Callable[[], NDArray[Any]]]:
         return used / fewest_nodes(result.platform, result.workload.requested_cores)
 
     return {
-        "supersteps": lambda: np.array([0] * jobs if accounts is None else accounts.supersteps, np.int64),
-        "computation_time": lambda: execution.copy() if accounts is None else spent(accounts.computation),
+        "supersteps": lambda: np.array([0] * jobs if time_breakdown is None else time_breakdown.supersteps, np.int64),
+        "computation_time": lambda: execution.copy() if time_breakdown is None else spent(time_breakdown.computation),
         "communication_time": communication,
-        "barrier_waiting_time": lambda: spent([0.0] * jobs if accounts is None else accounts.waiting),
+        "barrier_waiting_time": lambda: spent([0.0] * jobs if time_breakdown is None else time_breakdown.waiting),
         "communication_share": lambda: communication() / np.where(execution == 0, 1.0, execution),
         "slowdown_factor": lambda: slowdown_factor(result),
         "nodes": lambda: nodes(result),
@@ -69,8 +69,8 @@ def slowdown_factor(result: Result) -> Floats:
     """
     workload = result.workload
     execution = result.finish_time - result.starting_time
-    if result.accounts is not None:
-        alone = np.array(result.accounts.uncontended)
+    if result.time_breakdown is not None:
+        alone = np.array(result.time_breakdown.uncontended)
     else:
         alone = np.where(workload.fixed_duration, workload.runtime, workload.runtime / _slowest(result))
     alone = np.minimum(alone, execution)

@@ -208,7 +208,7 @@ def course(result: Result) -> dict[str, float]:
 
     metrics = statistics("slowdown_factor", jobs["slowdown_factor"][ended])
     metrics |= {f"mean_{name}": mean(jobs[name][ended]) for name in ("nodes", "node_spread")}
-    if result.accounts is not None:
+    if result.time_breakdown is not None:
         metrics["communication_share"] = share(jobs["communication_time"])
         metrics["barrier_waiting_share"] = share(jobs["barrier_waiting_time"])
         metrics["contention_loss"] = series.lost_cores(result).integral()

@@ -18,8 +18,8 @@ from hdsim.results.metrics import slowdown
 from hdsim.util.intervals import interval_sets
 
 if TYPE_CHECKING:
-    from hdsim.cluster.accounts import Accounts
     from hdsim.cluster.state import Cluster
+    from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
@@ -63,7 +63,7 @@ class Result:
         interrupted_attempts: Earlier starts of jobs, cut short by failures.
         given_up: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
-        accounts: Where the time of jobs has gone, None where none has a program.
+        time_breakdown: Where the time of jobs has gone, None where none has a program.
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
@@ -83,7 +83,7 @@ class Result:
         interrupted_attempts: Attempts | None = None,
         given_up: Sequence[int] = (),
         outages: Outages | None = None,
-        accounts: Accounts | None = None,
+        time_breakdown: TimeBreakdown | None = None,
         config: Mapping[str, Any] | None = None,
         wall_seconds: float = 0.0,
         interrupted: bool = False,
@@ -100,7 +100,7 @@ class Result:
         self.interrupted_attempts = interrupted_attempts or Attempts.none()
         self.given_up = np.array(given_up, np.int64)
         self.outages = outages
-        self.accounts = accounts
+        self.time_breakdown = time_breakdown
         self.end_time = end_time
         self.wall_seconds = wall_seconds
         self.interrupted = interrupted
@@ -128,7 +128,7 @@ class Result:
             interrupted_attempts=cut_short,
             given_up=cluster.given_up,
             outages=Outages.of(cluster.outages).begun_before(end) if cluster.nodes_fail else None,
-            accounts=cluster.accounts,
+            time_breakdown=cluster.time_breakdown,
             config=config,
             wall_seconds=wall_seconds,
             interrupted=interrupted,
@@ -250,7 +250,7 @@ class Result:
 
         Empty where jobs have no programs.
         """
-        changes = self.accounts.changes if self.accounts is not None else ()
+        changes = self.time_breakdown.changes if self.time_breakdown is not None else ()
         return np.array(changes, np.float64).reshape(-1, 3)
 
     def _interval_sets(self) -> Column:

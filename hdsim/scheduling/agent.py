@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.util.plugins import Kind
+from hdsim.util.plugins import PluginType
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -46,7 +46,7 @@ class Agent:
         raise NotImplementedError
 
 
-_KIND = Kind("agent", Agent, "hdsim.Agent")
+_KIND = PluginType("agent", Agent, "hdsim.Agent")
 
 
 class _Shorthand:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hdsim.cluster.cores import STATIC_KEYS, Floats, FreeNodes, Ints, Slot
+from hdsim.cluster.cores import STATIC_KEYS, Chunk, Floats, FreeNodes, Ints
 from hdsim.scheduling.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
@@ -186,12 +186,12 @@ class _SpareCores:
 class _SpareNodes:
     """Reservation of the head where memory or GPUs of nodes matter.
 
-    What is free at the shadow time is kept by node, the head's reservation in its slots.
+    What is free at the shadow time is kept by node, the head's reservation in its chunks.
     """
 
     def __init__(self, cluster: Cluster, ends: ExpectedEnds, head: int) -> None:
         self._free: FreeNodes = cluster.cores.free_nodes()
-        self._slot = cluster.demands.slot(head)
+        self._slot = cluster.requests.chunk(head)
         self.shadow = math.inf
         self._spare = float(self._free.room(self._slot).sum()) - self._slot.number
         for end, job in ends.order:
@@ -199,25 +199,25 @@ class _SpareNodes:
             if self._spare >= 0 and date > self.shadow:
                 break
             held = cluster.running[job]
-            self._spare += self._change(held.nodes, held.node_counts, cluster.demands.slot(job))
+            self._spare += self._change(held.nodes, held.node_counts, cluster.requests.chunk(job))
             self.shadow = date
         if self._spare < 0:
             self.shadow = math.inf
         # Whether a job may keep cores depends on where they are, but more than these never.
         self.extra = int(self._free.idle.sum()) - self._slot.number * self._slot.cores
 
-    def _change(self, nodes: Ints, counts: Ints, slot: Slot) -> float:
-        """Gives nodes back what a job has there; returns by how many slots the head's room has grown."""
+    def _change(self, nodes: Ints, counts: Ints, chunk: Chunk) -> float:
+        """Gives nodes back what a job has there; returns by how many chunks the head's room has grown."""
         before = self._free.room(self._slot, nodes).sum()
-        self._free.add(nodes, counts, slot)
+        self._free.add(nodes, counts, chunk)
         return float(self._free.room(self._slot, nodes).sum() - before)
 
     def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
-        slot = cluster.demands.slot(job)
-        change = self._change(placement.nodes, -placement.node_counts, slot)
+        chunk = cluster.requests.chunk(job)
+        change = self._change(placement.nodes, -placement.node_counts, chunk)
         if self._spare + change < 0:
-            self._free.add(placement.nodes, placement.node_counts, slot)
+            self._free.add(placement.nodes, placement.node_counts, chunk)
             return False
         self._spare += change
         self.extra -= cluster.size[job]
@@ -370,12 +370,12 @@ class _NodePlan:
         # Numbers of one type are compared with memory faster than those of two.
         now.idle = now.idle.astype(np.float64)
         self._free: list[FreeNodes] = [now]
-        # Of every step: room for kinds of slots on each node and in all, as far as anybody has asked.
-        self._room: list[dict[Slot, tuple[Floats | Ints, float]]] = [{}]
+        # Of every step: room for kinds of chunks on each node and in all, as far as anybody has asked.
+        self._room: list[dict[Chunk, tuple[Floats | Ints, float]]] = [{}]
         for end, job in ends.order:
             held = cluster.running[job]
             i = self._split(_later(end, cluster.now))
-            self._add(i, len(self._times), held.nodes, held.node_counts, cluster.demands.slot(job))
+            self._add(i, len(self._times), held.nodes, held.node_counts, cluster.requests.chunk(job))
 
     def forward(self, now: float) -> None:
         """Forgets what lies before `now`."""
@@ -392,14 +392,14 @@ class _NodePlan:
             self._room.insert(i, self._room[i - 1].copy())
         return i
 
-    def _add(self, first: int, last: int, nodes: Ints, counts: Ints, slot: Slot) -> None:
+    def _add(self, first: int, last: int, nodes: Ints, counts: Ints, chunk: Chunk) -> None:
         for free in self._free[first:last]:
-            free.add(nodes, counts, slot)
+            free.add(nodes, counts, chunk)
         for room in self._room[first:last]:
             room.clear()
 
-    def _room_at(self, i: int, kind: Slot) -> tuple[Floats | Ints, float]:
-        """How many slots of a kind each node can give in a step, and all nodes together."""
+    def _room_at(self, i: int, kind: Chunk) -> tuple[Floats | Ints, float]:
+        """How many chunks of a kind each node can give in a step, and all nodes together."""
         known = self._room[i].get(kind)
         if known is None:
             # Of its own: without memory limits the room is the array of idle cores, which changes.
@@ -409,8 +409,8 @@ class _NodePlan:
 
     def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
         """Finds the earliest start of a job and keeps its part of the nodes for it; see `_CorePlan.reserve`."""
-        slot, times, room_at = cluster.demands.slot(job), self._times, self._room_at
-        kind = slot._replace(number=1)
+        chunk, times, room_at = cluster.requests.chunk(job), self._times, self._room_at
+        kind = chunk._replace(number=1)
         shortest = cluster.requested_time[job]
         if not cluster.workload.fixed_duration[job]:
             shortest /= self._speeds.fastest
@@ -419,25 +419,25 @@ class _NodePlan:
             start = times[i]
             j = i
             while j < len(times) and (j == i or times[j] < start + shortest):
-                if room_at(j, kind)[1] < slot.number:
+                if room_at(j, kind)[1] < chunk.number:
                     # Too little even on all nodes together: no start up to then will do.
                     i = j + 1
                     break
                 j += 1
             if i > j:
                 continue
-            choice = self._choose(cluster, job, i, slot, kind)
+            choice = self._choose(cluster, job, i, chunk, kind)
             if choice is None:
                 i += 1
                 continue
             nodes, counts, duration, placement = choice
             last = self._split(_later(start + duration, start))
-            self._add(i, last, nodes, -counts, slot)
+            self._add(i, last, nodes, -counts, chunk)
             return start, placement
         return math.inf, None
 
     def _choose(
-        self, cluster: Cluster, job: int, i: int, slot: Slot, kind: Slot
+        self, cluster: Cluster, job: int, i: int, chunk: Chunk, kind: Chunk
     ) -> tuple[Ints, Ints, float, Any] | None:
         """Nodes, cores on each, duration and (for a start now) placement of a job at the start of step `i`."""
         start = self._times[i]
@@ -450,7 +450,7 @@ class _NodePlan:
                     room = np.minimum(room, self._room_at(j, kind)[0])
                     j += 1
                 total = float(room.sum())
-            if total < slot.number:
+            if total < chunk.number:
                 return None
             placement = None
             if start <= cluster.now:
@@ -460,7 +460,7 @@ class _NodePlan:
                 nodes, counts = placement.nodes, placement.node_counts
                 needed = cluster.estimate(job, placement)
             else:
-                nodes, counts = self._first_nodes(room, slot)
+                nodes, counts = self._first_nodes(room, chunk)
                 needed = cluster.requested_time[job]
                 if not cluster.workload.fixed_duration[job]:
                     needed /= float(self._speeds.least[nodes].min())
@@ -468,18 +468,18 @@ class _NodePlan:
                 return nodes, counts, needed, placement
             duration = needed
 
-    def _first_nodes(self, room: Floats | Ints, slot: Slot) -> tuple[Ints, Ints]:
+    def _first_nodes(self, room: Floats | Ints, chunk: Chunk) -> tuple[Ints, Ints]:
         """The fastest nodes with room, and the cores to take of each."""
         preferred = self._speeds.preferred
         taken = room[preferred]
         offered = taken.cumsum()
-        last = offered.searchsorted(slot.number)
+        last = offered.searchsorted(chunk.number)
         taken = taken[: last + 1]
-        taken[last] -= offered[last] - slot.number
+        taken[last] -= offered[last] - chunk.number
         used = taken.nonzero()[0]
         nodes = preferred[used]
         order = nodes.argsort()
-        return nodes[order], taken[used][order].astype(np.int64) * slot.cores
+        return nodes[order], taken[used][order].astype(np.int64) * chunk.cores
 
 
 class RLScheduler:

@@ -116,7 +116,7 @@ class SimBackend(simpy.Environment):
         self.cluster = cluster
         self._executor = executor
         if isinstance(executor, Execution):
-            cluster.accounts = executor.accounts
+            cluster.time_breakdown = executor.time_breakdown
         self._kill_at_walltime = kill_at_walltime
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.accounts import Accounts
 from hdsim.cluster.cores import Placement
+from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
 from hdsim.failures import kept
-from hdsim.workload.programs import Kind, Program, Step
+from hdsim.workload.programs import Program, Step, StepType
 
 if TYPE_CHECKING:
     from hdsim.network import Network, Phase
@@ -45,7 +45,7 @@ class _Phase(IntEnum):
 
 
 _COMPUTING, _EXCHANGING, _TOGETHER, _WAITING, _OVER = map(int, _Phase)
-_DELAY, _PARALLEL, _SUPERSTEP = map(int, Kind)
+_DELAY, _PARALLEL, _SUPERSTEP = map(int, StepType)
 
 
 class Part:
@@ -130,7 +130,7 @@ class Execution:
     def __init__(
         self, platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
     ) -> None:
-        self.accounts = Accounts(len(workload))
+        self.time_breakdown = TimeBreakdown(len(workload))
         self._platform = platform
         self._runtime: list[float] = workload.runtime.tolist()
         self._fixed: list[bool] = workload.fixed_duration.tolist()
@@ -159,7 +159,7 @@ class Execution:
         """Starts a job, or goes on with one that was interrupted; `settle` will tell its first date."""
         program = self._program[job]
         if program is None:
-            kind = Kind.DELAY if self._fixed[job] else Kind.TOGETHER
+            kind = StepType.DELAY if self._fixed[job] else StepType.TOGETHER
             steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
         else:
             steps = program.steps
@@ -201,17 +201,17 @@ class Execution:
         """Removes a job before its end."""
         course = self._courses.pop(job)
         self._news.pop(course, None)
-        accounts, seconds = self.accounts, now - course.begun
+        time_breakdown, seconds = self.time_breakdown, now - course.begun
         if course.phase in (_EXCHANGING, _WAITING):
-            accounts.communication[job] += seconds
+            time_breakdown.communication[job] += seconds
             if course.phase == _EXCHANGING:
-                accounts.changes.extend((now, 0.0, -course.tasks))
+                time_breakdown.changes.extend((now, 0.0, -course.tasks))
         elif course.phase != _OVER:
-            accounts.computation[job] += seconds
+            time_breakdown.computation[job] += seconds
             if course.kind == _SUPERSTEP:
-                accounts.waiting[job] += self._waited(course, now)
+                time_breakdown.waiting[job] += self._waited(course, now)
         if course.phase != _OVER:
-            accounts.uncontended[job] += min(now - course.entered, self._alone(course))
+            time_breakdown.uncontended[job] += min(now - course.entered, self._alone(course))
         if self._network is not None and course.phase in (_EXCHANGING, _TOGETHER):
             self._sent = True
             self._network.end(job, now)
@@ -230,7 +230,7 @@ class Execution:
             self._runtime[job] -= saved
             lost *= 1 - saved / done if saved else 1.0
         self.end(job, now)
-        self.accounts.forget(job)
+        self.time_breakdown.forget(job)
         return lost
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
@@ -332,7 +332,7 @@ class Execution:
                 part.lost = part.slowed * (1.0 - part.speed)
                 slowed += part.lost
         if slowed:
-            self.accounts.changes.extend((now, slowed, 0.0))
+            self.time_breakdown.changes.extend((now, slowed, 0.0))
         if together:
             course.left, course.rate, course.since = step.longest, 0.0, now
             if step.pattern is not None and self._network is not None:
@@ -357,10 +357,10 @@ class Execution:
         if course.kind != _SUPERSTEP:
             self._end_parallel(course, now)
             return
-        job, accounts = course.job, self.accounts
-        accounts.computation[job] += now - course.begun
+        job, time_breakdown = course.job, self.time_breakdown
+        time_breakdown.computation[job] += now - course.begun
         if len(course.parts) > 1 or course.parts[0].tasks < course.tasks:
-            accounts.waiting[job] += self._waited(course, now)
+            time_breakdown.waiting[job] += self._waited(course, now)
         course.begun = now
         self._exchange(course, course.step, now)
         if course.phase == _OVER:
@@ -376,8 +376,8 @@ class Execution:
         return (waited + idle * (now - course.begun)) / course.tasks
 
     def _end_parallel(self, course: Course, now: float) -> None:
-        self.accounts.computation[course.job] += now - course.begun
-        self.accounts.uncontended[course.job] += self._alone(course)
+        self.time_breakdown.computation[course.job] += now - course.begun
+        self.time_breakdown.uncontended[course.job] += self._alone(course)
         course.index += 1
         self._begin(course, now)
 
@@ -390,12 +390,12 @@ class Execution:
                 self._sent = True
                 self._network.start_phase(course.job, messages, now)
                 course.phase = _EXCHANGING
-                self.accounts.changes.extend((now, 0.0, course.tasks))
+                self.time_breakdown.changes.extend((now, 0.0, course.tasks))
                 return
         self._wait(course, now, (pattern.h * step.gap if pattern is not None and self._network is None else 0.0))
 
     def _at_barrier(self, course: Course, now: float) -> None:
-        self.accounts.changes.extend((now, 0.0, -course.tasks))
+        self.time_breakdown.changes.extend((now, 0.0, -course.tasks))
         self._wait(course, now, 0.0)
         if course.phase == _OVER:
             self._begin(course, now)
@@ -411,10 +411,10 @@ class Execution:
             self._end_superstep(course, now)
 
     def _end_superstep(self, course: Course, now: float) -> None:
-        job, accounts = course.job, self.accounts
-        accounts.communication[job] += now - course.begun
-        accounts.supersteps[job] += 1
-        accounts.uncontended[job] += self._alone(course)
+        job, time_breakdown = course.job, self.time_breakdown
+        time_breakdown.communication[job] += now - course.begun
+        time_breakdown.supersteps[job] += 1
+        time_breakdown.uncontended[job] += self._alone(course)
         course.index += 1
         course.phase = _OVER
 
@@ -486,13 +486,13 @@ class Execution:
                 if part.lost:
                     over = min(part.date, now)
                     if over != date and gone:
-                        self.accounts.changes.extend((date, -gone, 0.0))
+                        self.time_breakdown.changes.extend((date, -gone, 0.0))
                         gone = 0.0
                     date = over
                     gone += part.lost
                     part.lost = 0.0
         if gone:
-            self.accounts.changes.extend((date, -gone, 0.0))
+            self.time_breakdown.changes.extend((date, -gone, 0.0))
 
     def _share_processors(self, now: float) -> None:
         """Gives the tasks on processors their speeds where tasks have come or gone."""
@@ -571,7 +571,7 @@ class Execution:
 
     def _count_lost(self, part: Part, lost: float, date: float) -> None:
         if lost != part.lost:
-            self.accounts.changes.extend((date, lost - part.lost, 0.0))
+            self.time_breakdown.changes.extend((date, lost - part.lost, 0.0))
             part.lost = lost
 
 

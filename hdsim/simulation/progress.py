@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Placement, least, members
+from hdsim.cluster.cores import Placement, members, min_at
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
 from hdsim.failures import kept
@@ -180,7 +180,7 @@ class ProcessorProgress(Progress):
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:
             return 1.0
-        return least(self._speed, self._placements[job].processors)
+        return min_at(self._speed, self._placements[job].processors)
 
 
 class CoreProgress(Progress):
@@ -222,4 +222,4 @@ class CoreProgress(Progress):
     def _rate_of(self, job: int) -> float:
         if self._fixed[job]:
             return 1.0
-        return least(self._speed, self._placements[job].cores)
+        return min_at(self._speed, self._placements[job].cores)

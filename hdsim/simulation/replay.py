@@ -26,7 +26,7 @@ from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.engine import SimBackend, make_executor
 from hdsim.simulation.failing import FailingBackend
 from hdsim.simulation.strict import replay_in_order
-from hdsim.util.plugins import Kind
+from hdsim.util.plugins import PluginType
 from hdsim.util.resources import folder
 from hdsim.workload.model import cores_with_memory
 
@@ -284,7 +284,9 @@ def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Conten
     Raises:
         ConfigError: There is no such model.
     """
-    made: Contention | None = _make_model(Kind("contention", Contention, "hdsim.contention.Contention"), spec, platform)
+    made: Contention | None = _make_model(
+        PluginType("contention", Contention, "hdsim.contention.Contention"), spec, platform
+    )
     return made
 
 
@@ -294,7 +296,7 @@ def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network |
     Raises:
         ConfigError: There is no such model.
     """
-    made: Network | None = _make_model(Kind("network", Network, "hdsim.network.Network"), spec, platform)
+    made: Network | None = _make_model(PluginType("network", Network, "hdsim.network.Network"), spec, platform)
     return made
 
 
@@ -304,11 +306,11 @@ def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures
     Raises:
         ConfigError: There is no such model.
     """
-    made: Failures | None = _make_model(Kind("failures", Failures, "hdsim.failures.Failures"), spec, platform)
+    made: Failures | None = _make_model(PluginType("failures", Failures, "hdsim.failures.Failures"), spec, platform)
     return made
 
 
-def _make_model(kind: Kind, spec: str | Mapping[str, Any], platform: Platform) -> Any:
+def _make_model(kind: PluginType, spec: str | Mapping[str, Any], platform: Platform) -> Any:
     spec = model_settings(kind.group, spec)
     if spec.get("_target_") is None and "path" not in spec:
         return None

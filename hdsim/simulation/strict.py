@@ -51,7 +51,7 @@ def replay_in_order(
     coming = zip([*workload.submission_time[arriving].tolist(), math.inf], [*arriving.tolist(), -1], strict=True)
     started, finished = cluster.starting_time, cluster.finish_time
     placements, running = cluster.placements, cluster.running
-    idle, give_back = cores.idle, cores.give_back
+    idle, release = cores.idle, cores.release
     waiting: list[int] = []  # ranks; those before `first` have started
     first = 0
     ends: list[tuple[float, int]] = [(math.inf, -1)]
@@ -77,7 +77,7 @@ def replay_in_order(
         now = date
         while ends[0][0] == now:
             job = heappop(ends)[1]
-            give_back(job, running.pop(job))
+            release(job, running.pop(job))
             finished[job] = now
         while arrival == now:
             insort(waiting, rank[newcomer], first)

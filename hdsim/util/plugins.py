@@ -23,7 +23,7 @@ def short_name(spec: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PluginType:
     """A kind of class that users may write.
 
     Attributes:

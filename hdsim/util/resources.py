@@ -7,7 +7,7 @@ from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
 
-Kind = Literal["agents", "checkpoints", "conf", "platforms", "workloads"]
+ResourceDir = Literal["agents", "checkpoints", "conf", "platforms", "workloads"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # `hdsim/conf` exists in a wheel only.
@@ -20,7 +20,7 @@ _EXTENSIONS = {
 }
 
 
-def folder(kind: Kind) -> Path:
+def folder(kind: ResourceDir) -> Path:
     """Returns the folder of the bundled agents, trained ones, configuration, platforms or workloads."""
     return _ROOT / "agents" / kind if kind == "checkpoints" else _ROOT / kind
 

@@ -32,7 +32,7 @@ _GIGA = 1e9
 _HUGE = 1e300
 
 
-class Kind(IntEnum):
+class StepType(IntEnum):
     """How the tasks of a step hang together."""
 
     #: A number of seconds, whatever the speed of the cores.
@@ -48,14 +48,14 @@ class Step:
     """What the tasks of a job do between two meetings.
 
     Attributes:
-        kind: See :class:`Kind`.
+        kind: See :class:`StepType`.
         work: s at the reference speed of every task, or one number that holds for all.
         pattern: Messages, None for none.
         gap: s/byte, Valiant's g, which counts where the network is not simulated.
         latency: s, Valiant's l: what the barrier takes once the last message is there.
     """
 
-    kind: Kind
+    kind: StepType
     work: tuple[float, ...]
     pattern: Pattern | None = None
     gap: float = 0.0
@@ -87,7 +87,7 @@ class Program:
     @cached_property
     def supersteps(self) -> int:
         """Number of supersteps."""
-        return sum(step.kind == Kind.SUPERSTEP for step in self.steps)
+        return sum(step.kind == StepType.SUPERSTEP for step in self.steps)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -108,7 +108,7 @@ class Program:
     def is_rigid(self) -> bool:
         """Whether all tasks merely compute the same, together: `runtime` then says all."""
         step = self.steps[0]
-        return len(self.steps) == 1 and step.kind == Kind.TOGETHER and len(step.work) == 1 and step.pattern is None
+        return len(self.steps) == 1 and step.kind == StepType.TOGETHER and len(step.work) == 1 and step.pattern is None
 
 
 def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Compiler:
         elif kind == "bsp":
             steps = self._supersteps(name, profile, tasks)
         elif kind == "delay":
-            steps = (Step(Kind.DELAY, (self._number(profile.get("delay"), name, "delay"),)),)
+            steps = (Step(StepType.DELAY, (self._number(profile.get("delay"), name, "delay"),)),)
         elif kind == "parallel":
             steps = (self._parallel(name, profile, tasks),)
         elif kind in ("parallel_homogeneous", "parallel_homogeneous_total"):
@@ -255,7 +255,7 @@ class Compiler:
         cpu = profile.get("cpu", 0)
 
         def step(work: tuple[float, ...]) -> Step:
-            return Step(Kind.SUPERSTEP, work, _unless_empty(pattern), gap, latency)
+            return Step(StepType.SUPERSTEP, work, _unless_empty(pattern), gap, latency)
 
         if isinstance(cpu, list) and cpu and isinstance(cpu[0], list):
             if len(cpu) != count:
@@ -270,12 +270,12 @@ class Compiler:
         work = (0.0,) if cpu is None and com is not None else self._works(cpu, name, "cpu", tasks)
         # Batsim's own files write "no communication" as 0 too.
         if com is None or com == 0:
-            return Step(Kind.TOGETHER, work)
+            return Step(StepType.TOGETHER, work)
         if not isinstance(com, list) or len(com) != tasks * tasks:
             got = f"{len(com)} numbers" if isinstance(com, list) else _show(com)
             raise self._fault(f"expected {tasks} x {tasks} volumes in one list, got {got}", name, "com")
         values = [self._number(value, name, f"com[{index}]") for index, value in enumerate(com)]
-        return Step(Kind.TOGETHER, work, _unless_empty(make_pattern(values, tasks)))
+        return Step(StepType.TOGETHER, work, _unless_empty(make_pattern(values, tasks)))
 
     def _homogeneous(self, name: str, profile: Mapping[str, Any], tasks: int, *, total: bool) -> Step:
         work = self._seconds(profile.get("cpu", 0), name, "cpu")
@@ -284,7 +284,7 @@ class Compiler:
             # As Batsim does it: a task sends a part of the volume to each other one.
             work /= tasks
             volume /= tasks
-        return Step(Kind.TOGETHER, (work,), _unless_empty(make_pattern("all_to_all", tasks, volume)))
+        return Step(StepType.TOGETHER, (work,), _unless_empty(make_pattern("all_to_all", tasks, volume)))
 
     def _works(self, values: Any, name: str, key: str, tasks: int) -> tuple[float, ...]:
         if not isinstance(values, list) or len(values) != tasks:

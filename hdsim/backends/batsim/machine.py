@@ -17,7 +17,7 @@ from hdsim.errors import DecisionError
 from hdsim.simulation.engine import Executor, SimBackend
 from hdsim.simulation.execution import Course, Execution, Part
 from hdsim.simulation.progress import CoreProgress, ProcessorProgress, Progress
-from hdsim.workload.programs import Kind, Step
+from hdsim.workload.programs import Step, StepType
 
 if TYPE_CHECKING:
     from hdsim.network import Network
@@ -47,7 +47,7 @@ class HostCores:
         """The hosts, ascending."""
         return sorted(hosts)
 
-    def take(self, job: int, hosts: list[int]) -> None:
+    def allocate(self, job: int, hosts: list[int]) -> None:
         """Makes hosts busy.
 
         Raises:
@@ -57,7 +57,7 @@ class HostCores:
             raise DecisionError(f"expected idle cores, got busy {sorted(set(hosts) - self._idle)}")
         self._idle.difference_update(hosts)
 
-    def give_back(self, job: int, hosts: list[int]) -> None:
+    def release(self, job: int, hosts: list[int]) -> None:
         """Makes hosts idle again."""
         self._idle.update(hosts)
 
@@ -275,7 +275,7 @@ class Programs(Execution):
         self._fixed += jobs.fixed_duration.tolist()
         self._program += jobs.program.tolist()
         self._bandwidth += jobs.memory_bandwidth.tolist()
-        self.accounts.add(len(jobs))
+        self.time_breakdown.add(len(jobs))
 
     def start(self, job: int, placement: Any, now: float) -> None:
         """Adds a job on a list of cores; see :meth:`hdsim.simulation.execution.Execution.start`."""
@@ -289,9 +289,9 @@ class Programs(Execution):
         """
         course = self._courses[job]
         step = course.step
-        if step.kind == Kind.DELAY:
+        if step.kind == StepType.DELAY:
             return 0.0
-        if step.kind == Kind.SUPERSTEP or (step.pattern is not None and self._network is not None):
+        if step.kind == StepType.SUPERSTEP or (step.pattern is not None and self._network is not None):
             return 1.0
         loads = np.zeros(course.tasks)
         parts: Any = course.parts
@@ -354,7 +354,7 @@ class Programs(Execution):
         """
         course = self._courses[job]
         step = course.step
-        if step.kind != Kind.SUPERSTEP and course.rate:
+        if step.kind != StepType.SUPERSTEP and course.rate:
             share = 1.0 - (course.left - course.rate * (now - course.since)) / step.longest
         else:
             alone = self._alone(course)

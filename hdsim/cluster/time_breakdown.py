@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 
-class Accounts:
+class TimeBreakdown:
     """Where the time of jobs has gone. One entry a job; those that never ran have 0.
 
     Attributes:
