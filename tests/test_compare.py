@@ -29,7 +29,7 @@ from hdsim.report.compare import (
     write_figure,
     write_windows,
 )
-from hdsim.results.rundir import RunDirectory
+from hdsim.results.run_directory.directory import RunDirectory
 
 PLATFORM = package.Platform.homogeneous(nodes=4, cores_per_node=1)
 

@@ -19,8 +19,10 @@ from hdsim.errors import ConfigError
 from hdsim.report import panels
 from hdsim.report.charts import Lines
 from hdsim.report.figures import write_schedules
-from hdsim.results import rundir, series
-from hdsim.results.rundir import RunDirectory
+from hdsim.results import series
+from hdsim.results.run_directory import writers
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import Run, read
 from hdsim.util.resources import resolve
 
 NEW_PANELS = {"contention", "communication", "slowdown_factor", "slowdown_factor_by_size", "barriers"}
@@ -36,7 +38,7 @@ def run_of(path: Path, workload: str | package.Workload, agent: str, platform: A
     directory.start({"seed": 1, "agent": agent, **options}, platform, workload)
     result = package.simulate(platform, workload, agent, seed=1, **options)
     directory.finish(result)
-    return result, rundir.read(path)
+    return result, read(path)
 
 
 @pytest.fixture(scope="module")
@@ -179,12 +181,12 @@ def test_a_run_directory_has_the_curves_of_the_replay(shipped: dict[tuple[str, s
 def test_long_curves_are_thinned_and_keep_their_peaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shipped: dict[tuple[str, str], Any]
 ) -> None:
-    monkeypatch.setattr(rundir, "_CONTENTION_STEPS", 100)
+    monkeypatch.setattr(writers, "_CONTENTION_STEPS", 100)
     result, _ = shipped["communication_bound", "spread"]
     directory = RunDirectory(tmp_path / "run")
     directory.start({"seed": 1, "agent": "fcfs"}, result.platform, result.workload)
     directory.finish(result)
-    kept = series.exchanging_tasks(rundir.read(tmp_path / "run"))
+    kept = series.exchanging_tasks(read(tmp_path / "run"))
     assert len(kept.times) <= 100
     assert kept.values.max() == series.exchanging_tasks(result).values.max()
 
@@ -193,13 +195,13 @@ def test_a_damaged_file_is_refused(tmp_path: Path, shipped: dict[tuple[str, str]
     run_of(tmp_path / "run", shipped["memory_bound", "spread"][0].workload, "fcfs-spread")
     (tmp_path / "run/contention.csv").write_text("time,value\n0,1\n")
     with pytest.raises(ConfigError, match=r"contention\.csv: expected rows of time,lost_cores,exchanging_tasks"):
-        rundir.read(tmp_path / "run")
+        read(tmp_path / "run")
 
 
 # The report
 
 
-def views(run: rundir.Run) -> dict[str, Any]:
+def views(run: Run) -> dict[str, Any]:
     return {view.key: view.chart for panel in panels.panels(run) for view in panel.views}
 
 

@@ -20,7 +20,8 @@ from hdsim.errors import ConfigError
 from hdsim.results.details import columns, fewest_nodes
 from hdsim.results.metrics import full
 from hdsim.results.result import Result
-from hdsim.results.rundir import RunDirectory, read
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read
 
 NAMES = (
     "supersteps", "computation_time", "communication_time", "barrier_waiting_time", "communication_share",

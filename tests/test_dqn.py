@@ -109,7 +109,7 @@ def test_the_buffer_is_filled_with_what_the_recording_did(task: tuple[str, ...],
 
 
 def test_a_run_directory_fills_the_buffer(tmp_path: Path, hdsim: Any) -> None:
-    from hdsim.results import rundir
+    from hdsim.results.run_directory.reader import read
 
     done = hdsim(
         "run", "platform=eight_nodes", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
@@ -120,7 +120,7 @@ def test_a_run_directory_fills_the_buffer(tmp_path: Path, hdsim: Any) -> None:
         *NODES, "agent=dqn", f"agent.replay_from={tmp_path / 'recorded'}", "agent.replay_steps=50"
     )
     (environment,) = learner.environments
-    run = rundir.read(tmp_path / "recorded")
+    run = read(tmp_path / "recorded")
     nodes = np.searchsorted(run.platform.node_first_core, run.attempts.cores, side="right") - 1
     parts = np.split(nodes, np.cumsum(run.attempts.sizes)[:-1])
     of_job = {str(run.jobs["job_id"][job]): part for job, part in zip(run.attempts.job, parts, strict=True)}

@@ -24,9 +24,10 @@ from hdsim import Platform, Workload, simulate
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.failures import Exponential, Failures, Outage, Outages, Trace, Weibull
 from hdsim.report.panels import panels
-from hdsim.results import metrics, rundir, series
+from hdsim.results import metrics, series
 from hdsim.results.result import Result
-from hdsim.results.rundir import RunDirectory
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read as read_run
 from hdsim.simulation.replay import make_failures
 from hdsim.workload.batsim_json import jobs_of
 
@@ -696,7 +697,7 @@ def written(path: Path) -> Result:
 
 def test_run_directories_keep_failures(tmp_path: Path) -> None:
     result = written(tmp_path / "a")
-    run = rundir.read(tmp_path / "a")
+    run = read_run(tmp_path / "a")
     assert run.outages is not None
     assert result.outages is not None
     assert run.outages.down.tolist() == result.outages.down.tolist()
@@ -735,7 +736,7 @@ def test_outages_of_a_run_are_a_trace(tmp_path: Path) -> None:
 
 def test_a_report_of_a_run_with_failures(tmp_path: Path) -> None:
     written(tmp_path / "a")
-    titles = [panel.title for panel in panels(rundir.read(tmp_path / "a"))]
+    titles = [panel.title for panel in panels(read_run(tmp_path / "a"))]
     assert "Nodes that are down" in titles
 
 
@@ -755,7 +756,7 @@ def test_damaged_run_directories(tmp_path: Path, file: str, content: str, messag
     written(tmp_path / "a")
     (tmp_path / "a" / file).write_text(content)
     with pytest.raises(ConfigError, match=message):
-        rundir.read(tmp_path / "a")
+        read_run(tmp_path / "a")
 
 
 # Traces and settings

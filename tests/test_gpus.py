@@ -16,9 +16,10 @@ from hdsim.backends.batsim.backend import Settings, check
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.contention.smoothstep import Smoothstep
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
-from hdsim.results import rundir, series
+from hdsim.results import series
 from hdsim.results.metrics import full
-from hdsim.results.rundir import RunDirectory
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read
 from hdsim.workload.batsim_json import write_batsim
 
 #: Three nodes: 0-3 cores; 4-7 cores, 8 9 GPUs; 10-13 cores, 14 15 GPUs.
@@ -207,7 +208,7 @@ def test_a_run_directory_keeps_gpus_apart(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run")
     directory.start({"agent": "fcfs", "seed": 0}, THREE, workload)
     directory.finish(result)
-    run = rundir.read(tmp_path / "run")
+    run = read(tmp_path / "run")
     assert run.jobs["requested_gpus"].tolist() == [1, 4, 0]
     for name in ("busy_cores", "busy_gpus", "queued_cores", "utilization", "gpu_utilization", "power"):
         theirs, own = getattr(series, name)(run), getattr(series, name)(result)

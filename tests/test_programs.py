@@ -14,7 +14,7 @@ from test_execution import make_workload
 
 from hdsim import Platform, Workload, simulate
 from hdsim.errors import WorkloadError
-from hdsim.results.rundir import digest
+from hdsim.results.run_directory.inputs import digest
 from hdsim.workload.batsim_json import to_batsim
 from hdsim.workload.model import load_workload
 from hdsim.workload.programs import MOST_STEPS, Compiler, StepType, parts_of

@@ -24,8 +24,9 @@ import hdsim
 from hdsim.report import panels
 from hdsim.report.charts import Blocks, Heat, Line, Lines, duration
 from hdsim.report.html import agent_name, render
-from hdsim.results import metrics, rundir, series
-from hdsim.results.rundir import Run, RunDirectory
+from hdsim.results import metrics, series
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import Run, read
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.resources import resolve
@@ -151,7 +152,7 @@ def recorded(
         directory.finish(hdsim.simulate(platform, workload, agent, seed=1, **options))
     except Interrupted as stopped:
         directory.interrupt(stopped.result, stopped.signal)
-    return rundir.read(path)
+    return read(path)
 
 
 def on_gaia(path: Path, jobs: int) -> Run:
@@ -427,7 +428,7 @@ def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
 
 def test_same_run_same_bytes(tmp_path: Path) -> None:
     run = mixed(tmp_path)
-    assert render(run) == render(rundir.read(tmp_path))
+    assert render(run) == render(read(tmp_path))
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hdsim.report import learning
 from hdsim.report.charts import Heat, Lines, Panel
 from hdsim.report.figures import write_all
 from hdsim.report.html import render
-from hdsim.results import rundir
+from hdsim.results.run_directory.reader import Run, read
 
 PROGRESS = """step,mean_reward,validation_makespan,validation_best_classic,episode_return,loss,value_loss
 0,0,90,80,,,
@@ -27,11 +27,11 @@ ACTIONS = """step,first-low_power,void
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> rundir.Run:
+def run(tmp_path: Path) -> Run:
     made(tmp_path / "run", "fcfs")
     (tmp_path / "run/progress.csv").write_text(PROGRESS)
     (tmp_path / "run/actions.csv").write_text(ACTIONS)
-    return rundir.read(tmp_path / "run")
+    return read(tmp_path / "run")
 
 
 def curves(panel: Panel | None) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
@@ -43,7 +43,7 @@ def curves(panel: Panel | None) -> dict[str, dict[str, tuple[list[float], list[f
     }
 
 
-def test_every_number_is_drawn_where_there_is_one(run: rundir.Run) -> None:
+def test_every_number_is_drawn_where_there_is_one(run: Run) -> None:
     # Means are drawn over the steps they are of.
     assert curves(learning.rewards(run)) == {
         "training_mean_reward": {"Per decision": ([0, 100, 200], [-3.5, -2.5, -2.5])},
@@ -61,7 +61,7 @@ def test_every_number_is_drawn_where_there_is_one(run: rundir.Run) -> None:
     }
 
 
-def test_preferences_are_shares_of_the_decisions(run: rundir.Run) -> None:
+def test_preferences_are_shares_of_the_decisions(run: Run) -> None:
     panel = learning.preferences(run)
     assert panel is not None and "In the end most often: first-low_power" in panel.note
     heat = panel.views[0].chart
@@ -70,7 +70,7 @@ def test_preferences_are_shares_of_the_decisions(run: rundir.Run) -> None:
     assert curves(panel)["preferred_actions"]["void"] == ([0, 100, 200], [50, 10, 10])
 
 
-def test_the_page_and_the_figures_have_them(run: rundir.Run, tmp_path: Path) -> None:
+def test_the_page_and_the_figures_have_them(run: Run, tmp_path: Path) -> None:
     page = render(run)
     assert all(f'"{title}"' in page for title in ("Rewards", "Validation", "Losses", "Action preferences"))
     names = {path.stem for path in write_all(run, tmp_path / "figures")}
@@ -79,5 +79,5 @@ def test_the_page_and_the_figures_have_them(run: rundir.Run, tmp_path: Path) -> 
 
 def test_other_runs_have_no_such_panels(tmp_path: Path) -> None:
     made(tmp_path / "run", "fcfs")
-    run = rundir.read(tmp_path / "run")
+    run = read(tmp_path / "run")
     assert not any(make(run) for make in (learning.rewards, learning.scores, learning.losses, learning.preferences))

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 import hdsim
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, PlatformError
-from hdsim.results import rundir
 from hdsim.results.metrics import full
-from hdsim.results.rundir import RunDirectory, read
+from hdsim.results.run_directory import writers
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.intervals import parse_interval_sets
 from hdsim.util.resources import resolve
@@ -220,7 +221,7 @@ def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(rundir.series, "busy_cores", broken)
+    monkeypatch.setattr(writers.series, "busy_cores", broken)
     with pytest.raises(OSError, match="disk full"):
         run.finish(result)
     assert manifest(tmp_path)["status"] == "running"

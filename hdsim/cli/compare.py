@@ -56,11 +56,9 @@ def compare(
             drawn = comparing.write_windows(comparison, output / "compare_windows.png")
         if schedules:
             from hdsim.report.figures import write_schedules
-            from hdsim.results import rundir
+            from hdsim.results.run_directory.reader import read
 
-            write_schedules(
-                {name: rundir.read(path) for path, name in comparison.runs.items()}, output / "schedules.png"
-            )
+            write_schedules({name: read(path) for path, name in comparison.runs.items()}, output / "schedules.png")
     except OSError as error:
         raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
     click.echo(comparing.table(comparison))

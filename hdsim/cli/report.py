@@ -28,9 +28,9 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     hdsim report runs/gaia -o gaia.html
     hdsim report runs/gaia --figures figures --format svg
     """  # noqa: D301 - click reads the backspace character
-    from hdsim.results import rundir
+    from hdsim.results.run_directory.reader import read
 
-    run = rundir.read(directory)
+    run = read(directory)
     if figures:
         from hdsim.report.figures import write_all
 

@@ -242,7 +242,7 @@ def execute(work: Work, config: Mapping[str, Any], inputs: Any, directory: Path)
     Raises:
         KeyboardInterrupt: A signal came; the jobs finished so far are in the directory.
     """
-    from hdsim.results.rundir import RunDirectory
+    from hdsim.results.run_directory.directory import RunDirectory
     from hdsim.simulation.replay import Interrupted
 
     run = RunDirectory(directory)
@@ -316,7 +316,7 @@ def _single(work: Work, composer: Composer, given: Sequence[str]) -> None:
 
 def _finished_before(work: Work, config: Mapping[str, Any], directory: Path) -> Outcome | None:
     """The outcome of an earlier run of the same configuration in the directory, where that is to be used."""
-    from hdsim.results.rundir import RunDirectory
+    from hdsim.results.run_directory.directory import RunDirectory
 
     run = RunDirectory(directory)
     if not (work.resumes and run.finished_with(config)):
@@ -362,7 +362,7 @@ def _sweep_task(composed: DictConfig, work: Work, total: int) -> Outcome:
     from hydra.core.hydra_config import HydraConfig
 
     from hdsim.cli.config import plain
-    from hdsim.results.rundir import RunDirectory
+    from hdsim.results.run_directory.directory import RunDirectory
 
     directory, config = _directory(), plain(composed)
     label = f"[{HydraConfig.get().job.num + 1}/{total}] {directory.name}"

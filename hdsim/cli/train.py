@@ -108,7 +108,7 @@ def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str
 
 def _begun(directory: Path, *, unfinished: bool = False) -> Mapping[str, Any] | None:
     """Configuration of the run in a directory, if there is one."""
-    from hdsim.results.rundir import read_manifest
+    from hdsim.results.run_directory.manifest import read_manifest
 
     try:
         manifest = read_manifest(directory)
@@ -146,7 +146,7 @@ def _perform(
 def _conclude(course: Course, outcome: Outcome) -> None:
     """Prints the scores on the test windows, best first."""
     from hdsim.learning.training import card
-    from hdsim.results.rundir import read_manifest
+    from hdsim.results.run_directory.manifest import read_manifest
 
     facts = read_manifest(outcome.directory)["training"]
     click.echo(card.table(facts))

@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.results import rundir
 from hdsim.results.metrics import bounded_slowdown, slowdown, unit
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.results.run_directory.reader import read
 from hdsim.util.plugins import short_name
 
 Floats = NDArray[np.float64]
@@ -375,7 +377,7 @@ class _JobSamples:
 
     def _columns(self, entry: _Entry) -> Mapping[str, NDArray[Any]]:
         if entry.path not in self._jobs:
-            self._jobs[entry.path] = rundir.read(entry.path).jobs
+            self._jobs[entry.path] = read(entry.path).jobs
         return self._jobs[entry.path]
 
 
@@ -425,7 +427,7 @@ def _run_directories(path: Path) -> list[Path]:
     found = [manifest.parent for manifest in path.rglob("manifest.json")]
     if not found:
         raise ConfigError("expected a run directory or a sweep, got a directory without any run", where=str(path))
-    return sorted(found, key=lambda run: (str(rundir.read_manifest(run).get("start")), run))
+    return sorted(found, key=lambda run: (str(read_manifest(run).get("start")), run))
 
 
 def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]:
@@ -445,7 +447,7 @@ def _evaluated(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]
             errors.append(error)
             continue
         settings.append(dict(_flat(_named(config))))
-        facts.append(rundir.read_manifest(path)["training"])
+        facts.append(read_manifest(path)["training"])
     if errors:
         raise ConfigError.many(errors)
     keys = dict.fromkeys(key for setting in settings for key in setting)
@@ -533,13 +535,13 @@ def _entries(directories: list[Path], first: Path) -> tuple[list[_Entry], Key]:
 
 def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
     """Configuration and metrics of a finished run."""
-    manifest = rundir.read_manifest(path)
+    manifest = read_manifest(path)
     status = manifest["status"]
     if status != "finished":
         raise ConfigError(f"expected a finished run, got one that is {status}", where=str(path))
     if not (path / "jobs.csv").is_file():
         raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
-    return manifest["config"], rundir.RunDirectory(path).metrics()
+    return manifest["config"], RunDirectory(path).metrics()
 
 
 def _named(config: Mapping[str, Any]) -> dict[str, Any]:

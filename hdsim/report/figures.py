@@ -21,7 +21,7 @@ from hdsim.report.charts import BLUE, HEAT, ORANGE, Axis, Blocks, Chart, Floats,
 from hdsim.report.panels import panels, schedule
 
 if TYPE_CHECKING:
-    from hdsim.results.rundir import Run
+    from hdsim.results.run_directory.reader import Run
 
 #: Panels that the overview stacks, by the key of a view.
 OVERVIEW = ("occupancy", "utilization", "queue", "power")

@@ -22,7 +22,7 @@ from hdsim.util.files import replacing
 from hdsim.util.plugins import short_name
 
 if TYPE_CHECKING:
-    from hdsim.results.rundir import Run
+    from hdsim.results.run_directory.reader import Run
 
 _HERE = Path(__file__).parent
 _STATISTICS = ("mean", "median", "p95", "p99", "max")

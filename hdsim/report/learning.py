@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.report.charts import BLUE, GREEN, ORANGE, PURPLE, RED, Axis, Groups, Heat, Line, Lines, Panel, View
 from hdsim.results.metrics import unit
-from hdsim.results.rundir import Run
+from hdsim.results.run_directory.reader import Run
 
 Floats = NDArray[np.float64]
 

@@ -36,7 +36,7 @@ from hdsim.results.metrics import TAU, bounded_slowdown
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
-    from hdsim.results.rundir import Run
+    from hdsim.results.run_directory.reader import Run
 
 #: Beyond so many jobs, or blocks of neighbouring cores, a Gantt chart gives way to shares of busy cores.
 MAX_JOBS = 2_000

@@ -1,7 +1,7 @@
 """What went on over time, as step functions made from the starts and ends of a replay: exact, not sampled.
 
-Every function takes a :class:`hdsim.results.result.Result`, or a :class:`hdsim.results.rundir.Run` read back from a
-run directory.
+Every function takes a :class:`hdsim.results.result.Result`, or a :class:`hdsim.results.run_directory.reader.Run` read
+back from a run directory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, PSTATES
 
 if TYPE_CHECKING:
     from hdsim.results.result import Result
-    from hdsim.results.rundir import Run
+    from hdsim.results.run_directory.reader import Run
 
     Replay: TypeAlias = Result | Run
 

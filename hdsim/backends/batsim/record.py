@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hdsim.backends.batsim.protocol import format_hosts
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
-from hdsim.results.rundir import JOB_COLUMNS
+from hdsim.results.run_directory.formats import JOB_COLUMNS
 from hdsim.util.version import __version__
 from hdsim.workload.raw import write_bytes
 

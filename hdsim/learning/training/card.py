@@ -16,7 +16,7 @@ import numpy as np
 
 from hdsim.learning.training.evaluation import HIGHER_IS_BETTER
 from hdsim.results.metrics import unit
-from hdsim.results.rundir import digest
+from hdsim.results.run_directory.inputs import digest
 from hdsim.util.files import replacing
 from hdsim.util.version import __version__
 

@@ -13,7 +13,7 @@ from hdsim.decisions.job import PickJob
 from hdsim.decisions.node import PlaceJob
 from hdsim.decisions.policy_pair import PolicyPair
 from hdsim.errors import ConfigError, nearest
-from hdsim.results import rundir
+from hdsim.results.run_directory.reader import read
 from hdsim.scheduling.agent import make_agent
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hdsim.envs.scheduling import SchedulingEnv
     from hdsim.learning.training.evaluation import Evaluation
     from hdsim.results.result import Result
-    from hdsim.results.rundir import Run
+    from hdsim.results.run_directory.reader import Run
 
 _NEVER = (math.inf, 0)
 
@@ -113,7 +113,7 @@ class Demonstrations:
         self._environments, self._evaluation, self._teacher = environments, evaluation, teacher
         self._watched: list[Any] = [None] * len(environments)
         self._demonstrations: list[Any] = [None] * len(environments)
-        self._run = None if recording is None else Demonstration(rundir.read(recording), exact=False)
+        self._run = None if recording is None else Demonstration(read(recording), exact=False)
         self._pair = None
         action = environments[0].task.action
         if isinstance(action, PolicyPair):

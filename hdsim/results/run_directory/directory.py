@@ -1,0 +1,146 @@
+"""The life of a run directory: start, then finish, interrupt or fail."""
+
+from __future__ import annotations
+
+import signal as signals
+import sys
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdsim.errors import BackendError, ConfigError, HdsimError
+from hdsim.results.run_directory.formats import plain, write_json
+from hdsim.results.run_directory.inputs import digest, inputs
+from hdsim.results.run_directory.manifest import MANIFEST, git_commit, read_manifest, versions
+from hdsim.results.run_directory.reader import read_metrics
+from hdsim.results.run_directory.writers import write_results
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.results.result import Result
+    from hdsim.workload.model import Workload
+
+_OUTPUTS = (
+    "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
+    "outages.csv", "interruptions.csv", "job_details.csv", "contention.csv",
+)  # fmt: skip
+
+
+class RunDirectory:
+    """Writes a run directory: `start`, then one of `finish`, `interrupt` and `fail`.
+
+    Args:
+        path: The directory; it is made if need be, and results of an earlier run in it are removed by `start`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._manifest: dict[str, Any] = {}
+        self._begin = datetime.now(UTC)
+
+    def start(
+        self,
+        config: Mapping[str, Any],
+        platform: Platform | None = None,
+        workload: Workload | None = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        """Makes the directory and the manifest of a run that has just begun.
+
+        Args:
+            config: The whole configuration.
+            platform: None when the run fails before it is read.
+            workload: None when the run fails before it is read.
+            seed: Seed of the replay; by default the configuration's.
+
+        Raises:
+            ConfigError: The directory cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"expected a directory that can be made: {error.strerror}", where=str(self.path)
+            ) from None
+        for name in _OUTPUTS:
+            (self.path / name).unlink(missing_ok=True)
+        self._begin = datetime.now(UTC)
+        self._manifest = {
+            "status": "running",
+            "start": self._begin.isoformat(timespec="milliseconds"),
+            "seeds": {"seed": config.get("seed") if seed is None else seed},
+            "config": plain(config),
+            "inputs": list(inputs(config, platform, workload)),
+            "platform": platform and {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes},
+            "workload": workload and {"name": workload.name, "jobs": len(workload), "sha256": digest(workload)},
+            "git_commit": git_commit(),
+            "command": sys.argv,
+        }
+        self._write_manifest()
+
+    def finish(self, result: Result, **facts: Any) -> None:
+        """Writes all results; of an interrupted replay, those of the jobs that were done by then.
+
+        Args:
+            result: The replay.
+            **facts: What else the manifest is to tell.
+        """
+        write_results(self.path, result)
+        self._end("interrupted" if result.interrupted else "finished", simulated_seconds=result.end_time, **facts)
+
+    def interrupt(self, result: Result, signal: int) -> None:
+        """Writes the results of the jobs that were done when a signal came.
+
+        Args:
+            result: The replay until then.
+            signal: Number of the signal.
+        """
+        write_results(self.path, result)
+        self._end("interrupted", simulated_seconds=result.end_time, signal=signals.Signals(signal).name)
+
+    def fail(self, error: BaseException) -> None:
+        """Keeps in the manifest why there are no results; of a failed backend, also the results until then.
+
+        Args:
+            error: What went wrong; a KeyboardInterrupt is an interruption and no failure.
+        """
+        if isinstance(error, BackendError) and error.result is not None:
+            write_results(self.path, error.result)
+        if isinstance(error, HdsimError):
+            self._end("failed", error=str(error))
+        elif isinstance(error, KeyboardInterrupt):
+            self._end("interrupted", error=str(error) or "interrupted")
+        else:
+            told = "".join(traceback.format_exception(error))
+            self._end("failed", error=f"{type(error).__name__}: {error}", traceback=told)
+
+    @staticmethod
+    def is_finished(path: str | Path) -> bool:
+        """Whether a directory holds a run that came to its end."""
+        try:
+            return bool(read_manifest(path)["status"] == "finished")
+        except ConfigError:
+            return False
+
+    def finished_with(self, config: Mapping[str, Any]) -> bool:
+        """Whether the directory holds a finished run of this very configuration."""
+        return self.is_finished(self.path) and read_manifest(self.path)["config"] == plain(config)
+
+    def metrics(self) -> dict[str, float]:
+        """Reads the metrics of the run in the directory.
+
+        Raises:
+            ConfigError: There are none.
+        """
+        return read_metrics(self.path)
+
+    def _end(self, status: str, **more: Any) -> None:
+        self._manifest |= {"status": status, "duration": (datetime.now(UTC) - self._begin).total_seconds(), **more}
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        # At the end more packages have been loaded than at the start.
+        write_json(self.path / MANIFEST, self._manifest | {"versions": versions()})

@@ -1,0 +1,192 @@
+"""Writers of the CSV files of a run directory.
+
+``jobs.csv``, ``schedule.csv`` and ``machine_states.csv`` have the columns of Batsim's ``out_*.csv``, so that evalys and
+other tools read them. Every file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.cluster.state import FinalState
+from hdsim.failures import Outages
+from hdsim.results import details, series
+from hdsim.results.metrics import full
+from hdsim.results.run_directory.formats import (
+    CONTENTION_COLUMNS,
+    DONE,
+    INTERRUPTION_COLUMNS,
+    JOB_COLUMNS,
+    quoted,
+    write_json,
+)
+from hdsim.util.files import replacing
+from hdsim.util.intervals import interval_sets
+from hdsim.util.version import __version__
+
+if TYPE_CHECKING:
+    from hdsim.results.result import Result
+
+_STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
+_REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
+#: Most steps of each curve of contention.csv: several a pixel of any screen.
+_CONTENTION_STEPS = 20_000
+
+
+def write_results(path: Path, result: Result) -> None:
+    """Writes all results of a replay.
+
+    Args:
+        path: The run directory.
+        result: The replay; of an interrupted one, the jobs that ended until then are written.
+    """
+    write_jobs(path / "jobs.csv", result)
+    _write_details(path / "job_details.csv", result)
+    _write_schedule(path / "schedule.csv", result)
+    _write_machine_states(path / "machine_states.csv", result)
+    processors, starts, ends = result.oversubscribed
+    if len(processors):
+        with replacing(path / "oversubscription.csv") as file:
+            file.write("processor,start,end\n")
+            rows = zip(processors.tolist(), starts.tolist(), ends.tolist(), strict=True)
+            file.writelines(f"{processor},{start:.6f},{end:.6f}\n" for processor, start, end in rows)
+    if len(result.contention):
+        _write_contention(path / "contention.csv", result)
+    if result.outages is not None:
+        _write_outages(path / "outages.csv", result.outages)
+        _write_interruptions(path / "interruptions.csv", result)
+    write_json(path / "platform.json", result.platform.to_dict())
+    write_json(path / "metrics.json", full(result))
+
+
+def write_jobs(path: Path, result: Result) -> None:
+    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
+
+    Args:
+        path: The file.
+        result: A replay.
+    """
+    rows = np.flatnonzero(np.isin(result.state, DONE))
+    rejected = (result.state[rows] == FinalState.REJECTED).tolist()
+    workload = result.workload
+    columns: list[list[Any]] = [
+        quoted(workload.job_id[rows].tolist()),
+        quoted([workload.name]) * len(rows),
+        quoted(workload.profile[rows].tolist()),
+        *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
+    ]
+    with replacing(path) as file:
+        file.write(",".join(JOB_COLUMNS) + "\n")
+        file.writelines(
+            _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
+            for row, refused in zip(zip(*columns, strict=True), rejected, strict=True)
+        )
+
+
+def _write_details(path: Path, result: Result) -> None:
+    """Writes job_details.csv: how each job of jobs.csv ran, in the same order."""
+    rows = np.flatnonzero(np.isin(result.state, DONE))
+    names = list(details.columns(result))
+    ids = quoted(result.workload.job_id[rows].tolist())
+    columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
+    numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
+    with replacing(path) as file:
+        file.write(",".join(("job_id", *names)) + "\n")
+        file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in zip(ids, columns, strict=True))
+
+
+def _write_schedule(path: Path, result: Result) -> None:
+    """Writes schedule.csv, the run in one row; what hdsim has no notion of is 0 or empty."""
+    metrics, counts = result.metrics, np.bincount(result.state, minlength=len(FinalState))
+    ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
+    success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
+    submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
+    computing = float(result.attempts.sizes @ (result.attempts.end - result.attempts.start))
+    unavailable = series.down_resources(result).integral()
+    row = {
+        "batsim_version": f"hdsim-{__version__}",
+        "consumed_joules": result.energy_joules,
+        "makespan": metrics["makespan"],
+        **{
+            f"{kind}_{ours}": metrics[f"{kind}_{ours}"]
+            for kind in ("max", "mean")
+            for ours in ("slowdown", "turnaround_time", "waiting_time")
+        },
+        "nb_computing_machines": result.platform.n_cores,
+        "nb_grouped_switches": 0,
+        "nb_jobs": submitted,
+        "nb_jobs_finished": ended,
+        "nb_jobs_killed": ended - success,
+        "nb_jobs_rejected": rejected,
+        "nb_jobs_success": success,
+        "nb_machine_switches": 0,
+        "scheduling_time": None,
+        "simulation_time": result.wall_seconds,
+        "success_rate": success / submitted if submitted else 0.0,
+        "time_computing": computing,
+        "time_idle": result.platform.n_cores * result.end_time - computing - unavailable,
+        "time_sleeping": 0.0,
+        "time_switching_off": 0.0,
+        "time_switching_on": 0.0,
+        "time_unavailable": unavailable,
+    }
+    with replacing(path) as file:
+        file.write(",".join(row) + "\n")
+        file.write(",".join(_cell(value) for value in row.values()) + "\n")
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _write_machine_states(path: Path, result: Result) -> None:
+    """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off.
+
+    Cores of nodes that are down are in none of the states.
+    """
+    busy, down = series.busy_resources(result), series.down_resources(result)
+    times = np.union1d(busy.times, down.times)
+    computing = busy.at(times).astype(np.int64)
+    idle = result.platform.n_cores - computing - down.at(times).astype(np.int64)
+    with replacing(path) as file:
+        file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
+        rows = zip(times.tolist(), idle.tolist(), computing.tolist(), strict=True)
+        file.writelines(f"{time:.6f},0,0,0,{waiting},{serving}\n" for time, waiting, serving in rows)
+
+
+def _write_contention(path: Path, result: Result) -> None:
+    """Writes contention.csv: two curves, the steps of each thinned so that no peak is lost."""
+    lost, sending = (steps(result).thinned(_CONTENTION_STEPS) for steps in (series.lost_cores, series.exchanging_tasks))
+    times = np.union1d(lost.times, sending.times)
+    with replacing(path) as file:
+        file.write(",".join(CONTENTION_COLUMNS) + "\n")
+        rows = zip(times.tolist(), lost.at(times).tolist(), sending.at(times).tolist(), strict=True)
+        file.writelines(f"{time:.6f},{cores:.6f},{tasks:.0f}\n" for time, cores, tasks in rows)
+
+
+def _write_outages(path: Path, outages: Outages) -> None:
+    """Writes outages.csv, which `failures=trace` takes; `up` is empty for a node that stays down."""
+    with replacing(path) as file:
+        file.write("node,down,up\n")
+        rows = zip(outages.node.tolist(), outages.down.tolist(), outages.up.tolist(), strict=True)
+        file.writelines(f"{node},{down!r},{up!r}\n".replace("inf", "") for node, down, up in rows)
+
+
+def _write_interruptions(path: Path, result: Result) -> None:
+    """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
+    ran = result.attempts
+    cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.given_up)))
+    ids = quoted(result.workload.job_id[cut.job].tolist())
+    cores = interval_sets(cut.cores, cut.sizes)
+    with replacing(path) as file:
+        file.write(",".join(INTERRUPTION_COLUMNS) + "\n")
+        numbers = (column.tolist() for column in (cut.start, cut.end, cut.lost, cut.requeued))
+        file.writelines(
+            "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cores, strict=True)
+        )
