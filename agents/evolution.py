@@ -23,8 +23,8 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from hdsim.learning.agent import LearningAgent, Shapes, Transitions, number, whole, widths
-from hdsim.learning.training.evaluation import HIGHER_IS_BETTER
 from hdsim.learning.training.networks import by_rows, scorer, without_torch
+from hdsim.results.metrics import direction
 from hdsim.simulation.replay import Interrupted
 
 Floats = NDArray[np.float64]
@@ -125,7 +125,7 @@ class EvolutionAgent(LearningAgent):
             for index, window in enumerate(jobs):
                 scores[member, index] = self._score(window, stopped)
         self._become(policy)
-        costs = relative(scores).mean(axis=1) * (-1 if self._evaluation.metric in HIGHER_IS_BETTER else 1)
+        costs = -direction(self._evaluation.metric) * relative(scores).mean(axis=1)
         gradient = (costs @ noise / (len(noise) * self.sigma)).astype(np.float32)
         for parameter, part in self._parts(gradient):
             parameter.grad = torch.from_numpy(part.copy())

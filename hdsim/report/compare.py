@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.results.metrics import bounded_slowdown, slowdown, unit
+from hdsim.results.metrics import Direction, bounded_slowdown, direction, slowdown, unit
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import read
@@ -35,21 +35,6 @@ Key = tuple[tuple[str, str], ...]
 _BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
 #: Metrics compared when none are named.
 DEFAULT_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
-#: Of all other metrics less is better.
-HIGHER_IS_BETTER = frozenset(
-    {
-        "utilization",
-        "steady_utilization",
-        "gpu_utilization",
-        "availability",
-        "goodput",
-        "exploitation",
-        "throughput",
-        "jain_fairness",
-        "jobs_completed",
-        "jobs_per_second",
-    }
-)
 #: Groups whose option is a class with settings of its own.
 MODELS = ("contention", "network", "failures")
 #: Replays of test windows in the directory of a training.
@@ -282,9 +267,10 @@ def _with_best(rows: list[Row]) -> Iterator[Row]:
         means.setdefault((row.metric, row.scenario), []).append(row.mean)
     for row in rows:
         rivals = means[row.metric, row.scenario]
-        better = np.nanmax if row.metric in HIGHER_IS_BETTER else np.nanmin
-        comparable = len(rivals) > 1 and not all(map(math.isnan, rivals))
-        yield replace(row, best=comparable and row.mean == better(rivals))
+        better = direction(row.metric)
+        comparable = better and len(rivals) > 1 and not all(map(math.isnan, rivals))
+        best = np.nanmax if better is Direction.HIGHER else np.nanmin
+        yield replace(row, best=bool(comparable) and row.mean == best(rivals))
 
 
 class _RunSamples:
@@ -640,8 +626,8 @@ def _means(comparison: Comparison) -> str:
 
 
 def _details(rows: list[Row]) -> str:
-    better = "higher" if rows[0].metric in HIGHER_IS_BETTER else "lower"
-    heading = f"{rows[0].metric} ({f'{rows[0].unit}, ' if rows[0].unit else ''}{better} is better)"
+    name, *notes = filter(None, (rows[0].metric, rows[0].unit, str(direction(rows[0].metric))))
+    heading = f"{name} ({', '.join(notes)})" if notes else name
     middle = [] if all(math.isnan(row.iqm) for row in rows) else ["IQM", ""]
     lines = [["", "runs", "mean", "", *middle, "difference", "", "pairs"]]
     for row in rows:
@@ -721,9 +707,9 @@ def write_figure(comparison: Comparison, path: Path) -> None:
             if not math.isnan(row.low):
                 axes.hlines(place, row.low, row.high, color=color, linewidth=2, alpha=0.5)
             axes.plot(row.mean, place, "D" if row.baseline else "o", color=color, markersize=5)
-        better = f"{'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better"
+        better = str(direction(metric))
         axes.set_title(metric, fontsize=9)
-        axes.set_xlabel(f"{rows[0].unit} ({better})" if rows[0].unit else better, fontsize=8)
+        axes.set_xlabel(f"{rows[0].unit} ({better})" if rows[0].unit and better else better or rows[0].unit, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.margins(x=0.1)
         axes.locator_params(axis="x", nbins=4)
@@ -765,7 +751,7 @@ def write_windows(comparison: Comparison, path: Path) -> bool:
                     == (metric, row.scenario, row.configuration)
                 ]
             )
-            better = (found > 0) if metric in HIGHER_IS_BETTER else (found < 0)
+            better = found * direction(metric) > 0
             for chosen, color in ((better, "tab:green"), (~better, "tab:red")):
                 axes.plot(found[chosen], np.full(chosen.sum(), place), "o", color=color, markersize=4, alpha=0.6)
             if not math.isnan(row.difference_low):

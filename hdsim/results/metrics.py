@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,26 +26,95 @@ STARVATION_FACTOR = 10.0
 #: Share of the makespan cut off at each end for `steady_utilization`.
 STEADY_CUT = 0.1
 
-UNITS: dict[str, str] = {
-    "makespan": "s",
-    "waiting_time": "s",
-    "turnaround_time": "s",
-    "execution_time": "s",
-    "contention_loss": "core s",
-    "energy_joules": "J",
-    "edp": "J s",
-    "ed2p": "J s^2",
-    "peak_power_watts": "W",
-    "throughput": "jobs/h",
-    "lost_work": "core s",
-    "jobs_per_second": "jobs/s of wall time",
-}
+
+class Direction(IntEnum):
+    """Which values of a metric are better, as the sign of the difference of a better value to a worse one."""
+
+    LOWER = -1
+    NEITHER = 0
+    HIGHER = 1
+
+    def __str__(self) -> str:
+        return f"{self.name.lower()} is better" if self else ""
+
+
+class Metric(NamedTuple):
+    """What is known of a metric beside its value."""
+
+    unit: str  # empty for a pure number
+    direction: Direction
+    description: str
+
+
+_LOWER, _NEITHER, _HIGHER = Direction.LOWER, Direction.NEITHER, Direction.HIGHER
+#: Statistics of a quantity of jobs, each of which is a metric ``STATISTIC_QUANTITY``.
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
+#: All metrics by name, those of :func:`statistics` by the name of the quantity.
+METRICS: dict[str, Metric] = {
+    "makespan": Metric("s", _LOWER, "last finish minus first submission"),
+    "waiting_time": Metric("s", _LOWER, "start minus submission"),
+    "turnaround_time": Metric("s", _LOWER, "finish minus submission"),
+    "execution_time": Metric("s", _LOWER, "finish minus start"),
+    "slowdown": Metric("", _LOWER, "turnaround / execution, at least 1; an execution of 0 s counts as 1 s"),
+    "bounded_slowdown": Metric("", _LOWER, "max(1, turnaround / max(execution, 10 s))"),
+    "per_processor_slowdown": Metric("", _LOWER, "max(1, turnaround / (cores x max(execution, 10 s)))"),
+    "user_slowdown": Metric("", _LOWER, "turnaround / requested time"),
+    "slowdown_factor": Metric(
+        "", _LOWER, "execution time / time of the same on the same cores undisturbed, at least 1"
+    ),
+    "utilization": Metric("", _HIGHER, "busy core-seconds / (cores x makespan)"),
+    "steady_utilization": Metric("", _HIGHER, "utilization without the first and the last tenth of the makespan"),
+    "exploitation": Metric("", _HIGHER, "operations of completed jobs / (peak operations a second x makespan)"),
+    "loss_of_capacity": Metric("", _LOWER, "integral of min(idle cores, cores queued for) / (cores x period)"),
+    "throughput": Metric("jobs/h", _HIGHER, "ended jobs / makespan"),
+    "energy_joules": Metric("J", _LOWER, "energy of all cores from the first submission to the last finish"),
+    "edp": Metric("J s", _LOWER, "energy x makespan"),
+    "ed2p": Metric("J s^2", _LOWER, "energy x makespan squared"),
+    "peak_power_watts": Metric("W", _LOWER, "highest power at any instant"),
+    "gpu_hours": Metric("GPU h", _NEITHER, "GPUs held by jobs, integrated over time; on platforms with GPUs"),
+    "gpu_utilization": Metric("", _HIGHER, "busy GPU-seconds / (GPUs x makespan); on platforms with GPUs"),
+    "jain_fairness": Metric("", _HIGHER, "Jain's index of the users' mean bounded slowdowns"),
+    "worst_user_ratio": Metric("", _LOWER, "highest mean bounded slowdown of a user / mean over users"),
+    "gini": Metric("", _LOWER, "Gini coefficient of the users' mean bounded slowdowns"),
+    "starved_jobs": Metric("", _LOWER, "jobs that waited more than 10 times their requested time (at least 10 s)"),
+    "jobs_completed": Metric("", _HIGHER, "jobs that ended successfully"),
+    "jobs_failed": Metric("", _LOWER, "jobs that ended with a failure"),
+    "jobs_killed": Metric("", _LOWER, "jobs killed by the scheduler or at their walltime"),
+    "jobs_rejected": Metric("", _LOWER, "jobs rejected"),
+    "jobs_unfinished": Metric("", _LOWER, "jobs that had not ended when the replay did"),
+    "nodes": Metric("", _NEITHER, "nodes that a job has cores on"),
+    "node_spread": Metric("", _LOWER, "nodes that a job has cores on / fewest nodes with as many cores"),
+    "communication_share": Metric(
+        "", _LOWER, "communication time x cores / execution time x cores; where a job has a program"
+    ),
+    "barrier_waiting_share": Metric(
+        "", _LOWER, "barrier waiting time x cores / execution time x cores; where a job has a program"
+    ),
+    "contention_loss": Metric(
+        "core s", _LOWER, "core-seconds lost to contention for memory bandwidth; where a job has a program"
+    ),
+    "availability": Metric("", _HIGHER, "node-seconds up / (nodes x period); where nodes fail"),
+    "failures": Metric("", _NEITHER, "failures of nodes; where nodes fail"),
+    "restarts": Metric("", _LOWER, "restarts of jobs after a failure; where nodes fail"),
+    "lost_work": Metric("core s", _LOWER, "core-seconds of running undone by failures; where nodes fail"),
+    "goodput": Metric("", _HIGHER, "share of the core-seconds held by jobs that was not lost; where nodes fail"),
+    "jobs_per_second": Metric("jobs/s of wall time", _HIGHER, "ended jobs / wall time of the replay"),
+}
 
 
 def unit(name: str) -> str:
-    """Unit of a metric by its key, empty for a pure number."""
-    return UNITS.get(name) or UNITS.get(name.split("_", 1)[-1], "")
+    """Unit of a metric, empty for a pure number."""
+    return _entry(name).unit
+
+
+def direction(name: str) -> Direction:
+    """Which values of a metric are better; neither for an unknown one."""
+    return _entry(name).direction
+
+
+def _entry(name: str) -> Metric:
+    statistic, _, quantity = name.partition("_")
+    return METRICS.get(quantity if statistic in _STATISTICS else name, Metric("", Direction.NEITHER, ""))
 
 
 def slowdown(turnaround: Floats, execution: Floats) -> Floats:

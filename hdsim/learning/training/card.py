@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.learning.training.evaluation import HIGHER_IS_BETTER
-from hdsim.results.metrics import unit
+from hdsim.results.metrics import Direction, direction, unit
 from hdsim.results.run_directory.inputs import digest
 from hdsim.util.files import replacing
 from hdsim.util.version import __version__
@@ -56,7 +55,7 @@ def facts(course: Course, training: Training, replays: Mapping[str, Sequence[Res
         "validation_windows": [_described(window) for window in course.validation],
         "test_windows": [_described(window) for window in course.test],
         "metric": evaluation.metric,
-        "higher_is_better": evaluation.metric in HIGHER_IS_BETTER,
+        "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
         "scores": scores,
         "means": means,
         "best_classic": evaluation.best({name: means[name] for name in course.baselines}) if course.baselines else None,

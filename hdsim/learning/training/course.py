@@ -15,7 +15,7 @@ from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.training import card
 from hdsim.learning.training.environments import Environments
-from hdsim.learning.training.evaluation import METRICS, Evaluation, rivals
+from hdsim.learning.training.evaluation import OBJECTIVE_METRICS, Evaluation, rivals
 from hdsim.learning.training.loop import Schedule, Training
 from hdsim.learning.training.windows import held_out
 from hdsim.scheduling.agent import Agent, make_agent
@@ -102,7 +102,7 @@ class Course:
         baselines = rivals(task) if train["baselines"] is None else {name: name for name in train["baselines"]}
         for spec in baselines.values():
             make_agent(spec)
-        metric = train["metric"] or METRICS.get(env["objective"])
+        metric = train["metric"] or OBJECTIVE_METRICS.get(env["objective"])
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
         evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.cores import CORE_POLICIES
 from hdsim.decisions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
+from hdsim.results.metrics import direction
 from hdsim.results.result import Result
 from hdsim.simulation.replay import simulate
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
-#: What an objective's rewards are about, as a metric of a replay.
-METRICS = {
+#: Metric of a replay that each objective optimises.
+OBJECTIVE_METRICS = {
     "avg_job_slowdown": "mean_slowdown",
     "avg_job_completion": "mean_turnaround_time",
     "avg_utilization": "utilization",
@@ -35,8 +36,6 @@ METRICS = {
 }
 #: Orders of the queue that an agent which picks jobs is compared with.
 _ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
-#: Metrics of which more is better; of all others less is.
-HIGHER_IS_BETTER = frozenset({"utilization"})
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Evaluation:
         """(W,) the metric of every replay.
 
         Raises:
-            ConfigError: No replay has such a metric.
+            ConfigError: The replays have no such metric, or neither its high nor its low values are better.
         """
         for result in replays:
             if self.metric not in result.metrics:
@@ -74,11 +73,15 @@ class Evaluation:
                     f"{nearest(self.metric, result.metrics)}",
                     where="train.metric",
                 )
+        if not direction(self.metric):
+            raise ConfigError(
+                f"expected a metric whose high or low values are better, got '{self.metric}'", where="train.metric"
+            )
         return np.array([result.metrics[self.metric] for result in replays])
 
     def better(self, score: float, other: float) -> bool:
         """Whether one score is better than another; a score that is not a number never is."""
-        return score > other if self.metric in HIGHER_IS_BETTER else score < other
+        return (score - other) * direction(self.metric) > 0
 
     def best(self, scores: Mapping[str, float]) -> str:
         """Name of the best of some scores, the first of equals."""
