@@ -18,17 +18,9 @@ from hypothesis import strategies as st
 
 import hdsim as package
 from hdsim.errors import ConfigError
-from hdsim.report.compare import (
-    Comparison,
-    Row,
-    bootstrap,
-    compare,
-    interquartile_mean,
-    table,
-    write_csv,
-    write_figure,
-    write_windows,
-)
+from hdsim.report.compare import Comparison, Row, compare
+from hdsim.report.compare_output import table, write_csv, write_figure, write_windows
+from hdsim.report.statistics import bootstrap, interquartile_mean
 from hdsim.results.run_directory.directory import RunDirectory
 
 PLATFORM = package.Platform.homogeneous(nodes=4, cores_per_node=1)

@@ -21,8 +21,8 @@ import pytest
 from lxml import html as dom
 
 import hdsim
-from hdsim.report import panels
-from hdsim.report.charts import Blocks, Heat, Line, Lines, duration
+from hdsim.report import distributions, panels
+from hdsim.report.charts import POINTS, Blocks, Heat, Line, Lines, duration
 from hdsim.report.html import agent_name, render
 from hdsim.results import metrics, series
 from hdsim.results.run_directory.directory import RunDirectory
@@ -369,7 +369,7 @@ def test_thinned_curves_keep_their_peaks(tmp_path: Path) -> None:
     run = ten_thousand(tmp_path)
     for make, exact in ((panels.power, series.power(run)), (panels.queue, series.queue_length(run))):
         line = next(iter(lines_of(make(run)).values()))
-        assert len(line.x) <= panels.POINTS + 1
+        assert len(line.x) <= POINTS + 1
         assert line.y.max() / exact.values.max() == pytest.approx(1e-3 if make is panels.power else 1.0)
         assert line.x[-1] == run.end_time
 
@@ -377,10 +377,10 @@ def test_thinned_curves_keep_their_peaks(tmp_path: Path) -> None:
 def test_distributions_are_exact(tmp_path: Path) -> None:
     run = on_gaia(tmp_path, 500)
     waits = np.maximum(run.jobs["waiting_time"], 1.0)
-    (line,) = lines_of(panels.waiting_times(run)).values()
+    (line,) = lines_of(distributions.waiting_times(run)).values()
     for x, share in zip(line.x, line.y, strict=True):
         assert share == pytest.approx(100 * np.mean(waits <= x))
-    (line,) = lines_of(panels.slowdowns(run)).values()
+    (line,) = lines_of(distributions.slowdowns(run)).values()
     assert line.x[-2] == pytest.approx(run.metrics["max_bounded_slowdown"])
 
 

@@ -40,6 +40,7 @@ def compare(
     """
     from hdsim.errors import ConfigError
     from hdsim.report import compare as comparing
+    from hdsim.report import compare_output
 
     comparison = comparing.compare(runs, metrics, baseline)
     if schedules and len(comparison.runs) > _MOST_SCHEDULES:
@@ -48,12 +49,12 @@ def compare(
         )
     try:
         output.mkdir(parents=True, exist_ok=True)
-        comparing.write_csv(comparison.rows, output / "compare.csv")
-        comparing.write_figure(comparison, output / "compare.png")
+        compare_output.write_csv(comparison.rows, output / "compare.csv")
+        compare_output.write_figure(comparison, output / "compare.png")
         drawn = False
         if comparison.windows:
-            comparing.write_csv(comparison.windows, output / "compare_windows.csv")
-            drawn = comparing.write_windows(comparison, output / "compare_windows.png")
+            compare_output.write_csv(comparison.windows, output / "compare_windows.csv")
+            drawn = compare_output.write_windows(comparison, output / "compare_windows.png")
         if schedules:
             from hdsim.report.figures import write_schedules
             from hdsim.results.run_directory.reader import read
@@ -61,7 +62,7 @@ def compare(
             write_schedules({name: read(path) for path, name in comparison.runs.items()}, output / "schedules.png")
     except OSError as error:
         raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
-    click.echo(comparing.table(comparison))
+    click.echo(compare_output.table(comparison))
     click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")
     if comparison.windows:
         click.echo(f"runs    {output / 'compare_windows.csv'}")

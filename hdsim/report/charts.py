@@ -19,6 +19,9 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6690", "#d97a1d", "#4b8b3b", "#c039
 #: Nothing to everything.
 HEAT = ("#f4f7fa", "#cfe0ee", "#8fbcdb", "#4a8ebf", "#1f5f96", "#0b2f55")
 
+#: Most steps of a curve.
+POINTS = 4_000
+
 
 @dataclass(frozen=True)
 class Axis:

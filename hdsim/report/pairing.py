@@ -1,0 +1,224 @@
+"""Assigns runs to scenarios, configurations and replications by the differences of their settings."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.util.plugins import short_name
+
+Key = tuple[tuple[str, str], ...]
+#: Settings that change nothing about what a training learns.
+_BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
+#: Groups whose option is a class with settings of its own.
+MODELS = ("contention", "network", "failures")
+#: Replays of test windows in the directory of a training.
+EVALUATION = "evaluation.csv"
+#: Settings in which replications of one configuration differ.
+REPLICATION = ("seed", "workload.start")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run, and where it belongs.
+
+    Attributes:
+        path: Its directory.
+        metrics: Its metrics.
+        scenario: Settings it shares with what it is compared with.
+        configuration: Settings that make its configuration.
+        replication: Seed and part of the trace.
+    """
+
+    path: Path
+    metrics: Mapping[str, float]
+    scenario: Key
+    configuration: Key
+    replication: Key
+
+
+def run_directories(path: Path) -> list[Path]:
+    """The run directory itself, or those inside a sweep in order of their starts."""
+    if (path / "manifest.json").is_file():
+        return [path]
+    if not path.is_dir():
+        raise ConfigError("expected a run directory or a sweep, got a path where there is none", where=str(path))
+    found = [manifest.parent for manifest in path.rglob("manifest.json")]
+    if not found:
+        raise ConfigError("expected a run directory or a sweep, got a directory without any run", where=str(path))
+    return sorted(found, key=lambda run: (str(read_manifest(run).get("start")), run))
+
+
+def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
+    """Reads the replays of test windows that trainings have left, and the baseline's configuration.
+
+    Of the agents that a training has made only the one to ship takes part. The baseline is the classic policy that was
+    best in the training `first`.
+
+    Raises:
+        ConfigError: A training did not finish; all such are listed.
+    """
+    entries, errors, settings, facts = [], [], [], []
+    for path in directories:
+        try:
+            config, _ = _load(path)
+        except ConfigError as error:
+            errors.append(error)
+            continue
+        settings.append(dict(_flat(_named(config))))
+        facts.append(read_manifest(path)["training"])
+    if errors:
+        raise ConfigError.many(errors)
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    differing = [key for key in keys if _differs(key, settings) and key not in REPLICATION]
+    shared = [key for key in differing if key.partition(".")[0] not in ("agent", "train")]
+    # Trainings of one algorithm are told apart by their settings, those of several by its name.
+    own = {name: _own([setting for setting, fact in zip(settings, facts, strict=True) if fact["agent"] == name])
+           for name in {fact["agent"] for fact in facts}}  # fmt: skip
+    places: set[tuple[Key, Key, Key]] = set()
+    for path, setting, fact in zip(directories, settings, facts, strict=True):
+        shipped = fact["shipped"].partition(".")[0]
+        with (path / EVALUATION).open(encoding="utf-8", newline="") as file:
+            for cells in csv.DictReader(file):
+                agent, window = cells.pop("agent"), cells.pop("window")
+                if agent in ("best", "final") and agent != shipped:
+                    continue
+                learned = agent == shipped
+                configuration = (
+                    ("agent", fact["agent"] if learned else agent),
+                    *(_key(setting, own[fact["agent"]]) if learned else ()),
+                )
+                place = (_key(setting, shared), configuration, (("seed", setting["seed"]), ("window", window)))
+                # Trainings of one seed have replayed the classic policies alike.
+                if learned or place not in places:
+                    places.add(place)
+                    entries.append(Entry(path, {name: float(cell) for name, cell in cells.items()}, *place))
+    best = facts[directories.index(first)]["best_classic"]
+    return entries, (("agent", best),) if best else entries[0].configuration
+
+
+def _own(settings: list[dict[str, str]]) -> list[str]:
+    """Settings of agent and training that trainings of one algorithm differ in, but for what only keeps books."""
+    keys = dict.fromkeys(key for setting in settings for key in setting if key.partition(".")[0] in ("agent", "train"))
+    return [key for key in keys if _differs(key, settings) and key not in (*REPLICATION, *_BOOKKEEPING)]
+
+
+def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
+    """Reads the runs, and finds out in what they differ and what the baseline's configuration is.
+
+    Args:
+        directories: The runs.
+        first: The one among them that has the baseline's configuration.
+
+    Raises:
+        ConfigError: There are runs that cannot be compared; all are listed.
+    """
+    errors = []
+    settings: list[dict[str, str]] = []
+    metrics: list[Mapping[str, float]] = []
+    for path in directories:
+        try:
+            config, numbers = _load(path)
+        except ConfigError as error:
+            errors.append(error)
+            continue
+        settings.append(dict(_flat(_named(config))))
+        metrics.append(numbers)
+    if errors:
+        raise ConfigError.many(errors)
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    differing = [key for key in keys if _differs(key, settings)]
+    replication = [key for key in differing if key in REPLICATION]
+    other = [key for key in differing if key not in REPLICATION]
+    configuration = [key for key in other if key.partition(".")[0] == "agent"] or other
+    scenario = [key for key in other if key not in configuration]
+    base = _key(settings[directories.index(first)], configuration)
+    ran_base = {_key(setting, scenario) for setting in settings if _key(setting, configuration) == base}
+    if any(_key(setting, scenario) not in ran_base for setting in settings):
+        configuration, scenario = other, []
+    entries = [
+        Entry(path, numbers, *(_key(setting, names) for names in (scenario, configuration, replication)))
+        for path, setting, numbers in zip(directories, settings, metrics, strict=True)
+    ]
+    places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
+    if places.most_common(1)[0][1] == 1:
+        return entries, next(entry.configuration for entry in entries if entry.path == first)
+    # Nothing in their configurations tells these runs apart; their directories do.
+    names = _distinct_names(directories)
+    entries = [
+        Entry(entry.path, entry.metrics, entry.scenario, (("", names[entry.path]), *entry.configuration), ())
+        for entry in entries
+    ]
+    return entries, next(entry.configuration for entry in entries if entry.path == first)
+
+
+def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """Configuration and metrics of a finished run."""
+    manifest = read_manifest(path)
+    status = manifest["status"]
+    if status != "finished":
+        raise ConfigError(f"expected a finished run, got one that is {status}", where=str(path))
+    if not (path / "jobs.csv").is_file():
+        raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
+    return manifest["config"], RunDirectory(path).metrics()
+
+
+def _named(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the short names of its models, ``contention=fair_share``, beside their settings."""
+    models = {group: config[group] for group in MODELS if isinstance(config.get(group), Mapping)}
+    rest = {key: value for key, value in config.items() if key not in models}
+    for group, model in models.items():
+        rest[group] = short_name(model)
+        rest |= {f"{group}.{key}": value for key, value in model.items() if key not in ("path", "_target_")}
+    return rest
+
+
+def _differs(key: str, settings: Sequence[Mapping[str, str]]) -> bool:
+    """Whether runs differ in a setting; settings that come with a model are told by the name of the model."""
+    group = key.partition(".")[0]
+    having = settings if group not in MODELS else [setting for setting in settings if key in setting]
+    return len({setting.get(key) for setting in having}) > 1
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "none" if value is None else str(value)
+
+
+def _key(setting: Mapping[str, str], names: Iterable[str]) -> Key:
+    return tuple((name, setting.get(name, "none")) for name in names)
+
+
+def key_text(key: Key) -> str:
+    """Settings for people: ``job_policy=first backfill=easy``."""
+    last = Counter(name.rpartition(".")[2] for name, _ in key)
+    parts = []
+    for name, value in key:
+        short = name.rpartition(".")[2]
+        label = short if last[short] == 1 else name
+        parts.append(f"{label}={value}" if label else value)
+    return " ".join(parts)
+
+
+def _distinct_names(directories: list[Path]) -> dict[Path, str]:
+    """The shortest ends of paths that are all different."""
+    for parts in range(1, max(len(path.parts) for path in directories) + 1):
+        names = {path: "/".join(path.parts[-parts:]) for path in directories}
+        if len(set(names.values())) == len(directories):
+            break
+    return names
+
+
+def joined(*parts: str) -> str:
+    """Joins the texts that are not empty."""
+    return " | ".join(part for part in parts if part) or "all runs"
