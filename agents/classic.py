@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.errors import ConfigError, nearest
 from hdsim.scheduling.agent import Agent
 from hdsim.scheduling.backfill import BACKFILLS, make_backfill
@@ -23,7 +23,7 @@ class ClassicAgent(Agent):
 
     Args:
         job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), or ``void``, which starts nothing.
-        core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.cores`).
+        core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.selection`).
         backfill: ``none``, ``easy``, ``conservative`` or ``rlscheduler``.
         backfill_order: Order in which candidates are tried; the job policy's own by default.
         commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import hdsim
-from hdsim.cluster.cores import Placement
+from hdsim.cluster.placement import Placement
 from hdsim.simulation.progress import make_progress
 from hdsim.simulation.replay import make_contention
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from hdsim.network.fluid import Fluid, Phase
 from hdsim.network.maxmin import MaxMin
-from hdsim.platform.model import Platform, load_platform
+from hdsim.platform.load import load_platform
+from hdsim.platform.model import Platform
 from hdsim.util.resources import resolve
 from hdsim.workload.patterns import Messages, make_pattern
 

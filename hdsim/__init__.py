@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
-    from hdsim.platform.model import Platform, load_platform
+    from hdsim.platform.load import load_platform
+    from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.simulation.replay import simulate
-    from hdsim.workload.model import Workload, load_workload
+    from hdsim.workload.load import load_workload
+    from hdsim.workload.model import Workload
 
 _HOME = {
     "Agent": "hdsim.scheduling.agent",
     "Platform": "hdsim.platform.model",
-    "load_platform": "hdsim.platform.model",
+    "load_platform": "hdsim.platform.load",
     "simulate": "hdsim.simulation.replay",
     "Result": "hdsim.results.result",
     "Workload": "hdsim.workload.model",
-    "load_workload": "hdsim.workload.model",
+    "load_workload": "hdsim.workload.load",
 }
 
 __all__ = ["Agent", "Platform", "Result", "Workload", "__version__", "load_platform", "load_workload", "simulate"]

@@ -29,7 +29,7 @@ from hdsim.backends.batsim.process import Process
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
 from hdsim.backends.batsim.translation import Translation, host_order
-from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.results.result import Result

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hdsim.errors import WorkloadError
 from hdsim.platform.model import Platform
 from hdsim.workload.batsim_json import to_batsim, write_batsim
-from hdsim.workload.model import COLUMNS, Workload, load_workload, validate_workload
+from hdsim.workload.load import load_workload, validate_workload
+from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.swf import format_swf, write_swf
 
 PLATFORM = Platform.homogeneous(nodes=2, cores_per_node=4, gflops_per_core=2.0, memory_gb_per_node=4)

@@ -16,7 +16,8 @@ from hdsim.platform.model import Platform
 from hdsim.workload.batsim_json import write_batsim
 from hdsim.workload.generators import lublin
 from hdsim.workload.generators.bsp import with_supersteps
-from hdsim.workload.model import Workload, load_workload
+from hdsim.workload.load import load_workload
+from hdsim.workload.model import Workload
 from hdsim.workload.patterns import PATTERNS
 
 PLATFORM = Platform.homogeneous(nodes=8, cores_per_node=1, bandwidth="2GBps", latency="0us")

@@ -10,10 +10,10 @@ import pytest
 import rlscheduler
 
 import hdsim
-from hdsim.platform.model import load_platform
+from hdsim.platform.load import load_platform
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.util.resources import bundled, folder
-from hdsim.workload.model import load_workload
+from hdsim.workload.load import load_workload
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from lxml import etree
 
-from hdsim.platform.model import load_platform
+from hdsim.platform.load import load_platform
 
 FAULTY = {
     "clusters": [{"id": "a", "nodes": [{"type": "n", "number": 0}, {"type": "m", "number": 1}]}],

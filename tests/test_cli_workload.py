@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 
 from hdsim.cli.workload import workload as command
 from hdsim.errors import HdsimError
-from hdsim.platform.model import load_platform
+from hdsim.platform.load import load_platform
 from hdsim.util.resources import bundled, folder, resolve
-from hdsim.workload.model import load_workload
+from hdsim.workload.load import load_workload
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdsim
-from hdsim.cluster.cores import _SOME, CORE_POLICIES, NodeCores, OrderedCores, Placement, Requests
+from hdsim.cluster.placement import Placement
+from hdsim.cluster.requests import Requests
+from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.stores.nodes import _SOME, NodeCores
+from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import DecisionError
 
 #: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
@@ -119,7 +123,7 @@ def on_fewest_nodes(platform, memory_of_job, held, n):
     data=st.data(),
 )
 def test_bulk_picks_equal_the_rule(nodes, requests, policy, some, data):
-    with mock.patch("hdsim.cluster.cores._SOME", some):
+    with mock.patch("hdsim.cluster.stores.nodes._SOME", some), mock.patch("hdsim.util.arrays._SHORT", some):
         compare_picks(nodes, requests, policy, data)
 
 

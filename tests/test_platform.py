@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import PlatformError
-from hdsim.platform.model import MAX_CORES, Platform, load_platform, validate_platform
+from hdsim.platform.load import load_platform, validate_platform
+from hdsim.platform.model import Platform
+from hdsim.platform.schema import MAX_CORES
 
 SIZES = {  # cores, processors, nodes, clusters, processor types
     "learning": (4, 2, 1, 1, 2),

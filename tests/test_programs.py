@@ -16,7 +16,7 @@ from hdsim import Platform, Workload, simulate
 from hdsim.errors import WorkloadError
 from hdsim.results.run_directory.inputs import digest
 from hdsim.workload.batsim_json import to_batsim
-from hdsim.workload.model import load_workload
+from hdsim.workload.load import load_workload
 from hdsim.workload.programs import MOST_STEPS, Compiler, StepType, parts_of
 
 PLATFORM = Platform.homogeneous(nodes=4, cores_per_node=2, gflops_per_core=2.0, bandwidth="1GBps")

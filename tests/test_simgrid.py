@@ -10,7 +10,8 @@ import sys
 import pytest
 from lxml import etree
 
-from hdsim.platform.model import Platform, load_platform
+from hdsim.platform.load import load_platform
+from hdsim.platform.model import Platform
 from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
 from hdsim.platform.simgrid import MASTER_HOST, to_xml
 

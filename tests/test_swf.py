@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
-from hdsim.workload.model import COLUMNS, Workload, load_workload, validate_workload
+from hdsim.workload.load import load_workload, validate_workload
+from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.swf import format_swf, write_swf
 
 GOOD = "1 5 -1 10 4 -1 -1 4 60 -1 1 2 3 4 5 6 -1 -1\n"

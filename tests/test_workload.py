@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
 from hdsim.platform.model import Platform
-from hdsim.workload.model import (
-    BANDWIDTHS,
-    COLUMNS,
-    RUNTIME_PROBABILITIES,
-    RUNTIME_SHARES,
-    Workload,
-    cores_with_memory,
-    load_workload,
-    validate_workload,
-)
+from hdsim.workload.feasibility import cores_with_memory
+from hdsim.workload.load import BANDWIDTHS, RUNTIME_PROBABILITIES, RUNTIME_SHARES, load_workload, validate_workload
+from hdsim.workload.model import COLUMNS, Workload
 
 times = st.lists(st.floats(0, 1e7) | st.integers(0, 50).map(float), min_size=1, max_size=30)
 

@@ -91,7 +91,7 @@ def batsim_serve(
         read_events,
         read_jobs,
     )
-    from hdsim.platform.model import load_platform
+    from hdsim.platform.load import load_platform
     from hdsim.simulation.replay import make_contention, make_network
     from hdsim.util.resources import resolve
 

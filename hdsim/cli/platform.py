@@ -39,7 +39,7 @@ def platform() -> None:
 @_types
 def show(file: str, types: Path | None) -> None:
     """Summarise a platform: clusters, nodes, processors, speed, memory, bandwidth, power."""
-    from hdsim.platform.model import load_platform
+    from hdsim.platform.load import load_platform
 
     click.echo("\n".join(_summary(load_platform(resources.resolve("platforms", file), types))))
 
@@ -50,7 +50,7 @@ def show(file: str, types: Path | None) -> None:
 def validate(file: str, types: Path | None) -> None:
     """List every fault of a platform file; exit status 2 if there are any."""
     from hdsim.errors import PlatformError
-    from hdsim.platform.model import validate_platform
+    from hdsim.platform.load import validate_platform
 
     path = resources.resolve("platforms", file)
     errors = validate_platform(path, types)
@@ -68,7 +68,7 @@ def validate(file: str, types: Path | None) -> None:
 )
 def convert(file: str, types: Path | None, to: str, output: Path | None) -> None:
     """Write a platform as SimGrid XML for Batsim, or as JSON with all its types in one file."""
-    from hdsim.platform.model import load_platform
+    from hdsim.platform.load import load_platform
 
     loaded = load_platform(resources.resolve("platforms", file), types)
     if to == "simgrid":

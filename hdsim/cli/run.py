@@ -216,7 +216,7 @@ def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
 # The runs of a sweep share what they have in common; platforms and workloads cannot be changed.
 @lru_cache(maxsize=4)
 def _platform(path: Path, types: str | None) -> Platform:
-    from hdsim.platform.model import load_platform
+    from hdsim.platform.load import load_platform
 
     return load_platform(path, types)
 
@@ -225,7 +225,7 @@ def _platform(path: Path, types: str | None) -> Platform:
 def _workload(
     path: Path, platform_key: tuple[Path, str | None], options: tuple[tuple[str, Any], ...], bsp: str
 ) -> Workload:
-    from hdsim.workload.model import load_workload
+    from hdsim.workload.load import load_workload
 
     given, supersteps = dict(options), json.loads(bsp)
     workload = load_workload(path, _platform(*platform_key), **given)

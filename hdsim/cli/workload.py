@@ -82,7 +82,7 @@ def workload() -> None:
 @_platform
 def show(file: str, platform: str | None) -> None:
     """Print what a workload asks for: statistics over its jobs, and the load it offers."""
-    from hdsim.workload.model import load_workload
+    from hdsim.workload.load import load_workload
 
     machine = _load_platform(platform)
     jobs = load_workload(_find(file), machine, memory_bandwidth="trace")
@@ -97,7 +97,7 @@ def validate(file: str, platform: str | None) -> None:
 
     With --platform, jobs that do not fit on it are faults too.
     """
-    from hdsim.workload.model import validate_workload
+    from hdsim.workload.load import validate_workload
 
     path = _find(file)
     errors = validate_workload(path, _load_platform(platform))
@@ -148,7 +148,7 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
     With --platform, JSON profiles count operations at the platform's reference speed (HDeepRM's form); without it they
     are delays in seconds.
     """
-    from hdsim.workload.model import is_json, load_workload
+    from hdsim.workload.load import is_json, load_workload
 
     machine = _load_platform(platform)
     given = {key: options.pop(key) for key in _BSP_OPTIONS}
@@ -213,14 +213,14 @@ def _find(file: str) -> Path:
 
 
 def _load_platform(name: str | None) -> Platform | None:
-    from hdsim.platform.model import load_platform
+    from hdsim.platform.load import load_platform
     from hdsim.util.resources import resolve
 
     return None if name is None else load_platform(resolve("platforms", name, where="--platform"))
 
 
 def _write(jobs: Workload, output: Path, to: str | None, platform: Platform | None) -> None:
-    from hdsim.workload.model import is_json
+    from hdsim.workload.load import is_json
 
     if to is None and not is_json(output) and ".swf" not in output.suffixes[-2:]:
         raise WorkloadError("expected a name that ends in .swf, .swf.gz, .json or .json.gz", where=str(output))

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import CORE_POLICIES, FailingCores, NodeCores, OrderedCores, Placement, Requests
+from hdsim.cluster.placement import Placement
+from hdsim.cluster.requests import Requests
+from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.stores.failing import FailingCores
+from hdsim.cluster.stores.nodes import NodeCores
+from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.util.units import in_bytes
 

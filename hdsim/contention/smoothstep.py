@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.contention import CoreContention
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
-from hdsim.platform.model import GPU
+from hdsim.platform.schema import GPU
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

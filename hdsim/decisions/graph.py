@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Floats, Ints
 from hdsim.decisions.jobs import Jobs
 from hdsim.decisions.nodes import Nodes
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one, overdrawn
+from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

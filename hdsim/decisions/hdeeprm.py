@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.cores import Floats, Ints, min_at
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.util.arrays import Floats, Ints, min_at
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.parts import Action, Mask, checked, goes_on, whole
 from hdsim.errors import ConfigError
 from hdsim.scheduling.backfill import BACKFILLS, make_backfill

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.parts import Action, Mask, checked, goes_on
 from hdsim.decisions.waiting import Placing
 from hdsim.scheduling.orders import ORDERS, job_order

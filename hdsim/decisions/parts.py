@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Floats
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

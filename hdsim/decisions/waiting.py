@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Ints
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import FixedQueue
+from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -102,7 +102,7 @@ class Placing:
 
     Attributes:
         job: The job.
-        chunks: How many equal parts of it still need a node (see :class:`hdsim.cluster.cores.Chunk`).
+        chunks: How many equal parts of it still need a node (see :class:`hdsim.cluster.requests.Chunk`).
         total: How many it has.
         room: (N,) how many each node could take now.
         chosen: (N,) how many each node has been given.

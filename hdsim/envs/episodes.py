@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from hdsim.decisions.parts import checked, whole
 from hdsim.errors import ConfigError
 from hdsim.util.resources import resolve
-from hdsim.workload.model import Workload, load_workload
+from hdsim.workload.load import load_workload
+from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

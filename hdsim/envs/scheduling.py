@@ -17,7 +17,8 @@ from hdsim.decisions.parts import Array, Observation, checked, whole
 from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.objectives import OBJECTIVES, REWARDS, Objective
 from hdsim.errors import ConfigError
-from hdsim.platform.model import Platform, load_platform
+from hdsim.platform.load import load_platform
+from hdsim.platform.model import Platform
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import model_settings, set_stage

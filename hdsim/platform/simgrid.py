@@ -13,8 +13,9 @@ from itertools import permutations
 
 from lxml import etree
 
-from hdsim.platform.model import GPU, Platform
+from hdsim.platform.model import Platform
 from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+from hdsim.platform.schema import GPU
 
 #: The host that runs the scheduler and never a job.
 MASTER_HOST = "master_host"

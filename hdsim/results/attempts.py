@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import members
+from hdsim.util.arrays import members
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

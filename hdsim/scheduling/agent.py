@@ -68,7 +68,7 @@ def parse_name(name: str) -> dict[str, Any]:
     Raises:
         ConfigError: The name is none of these.
     """
-    from hdsim.cluster.cores import CORE_POLICIES
+    from hdsim.cluster.selection import CORE_POLICIES
     from hdsim.scheduling.backfill import BACKFILLS
     from hdsim.scheduling.orders import ORDERS
 

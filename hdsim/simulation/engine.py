@@ -19,7 +19,7 @@ from hdsim.simulation.execution import Execution
 from hdsim.simulation.progress import make_progress
 
 if TYPE_CHECKING:
-    from hdsim.cluster.cores import Placement
+    from hdsim.cluster.placement import Placement
     from hdsim.contention import Contention
     from hdsim.network import Network
     from hdsim.platform.model import Platform

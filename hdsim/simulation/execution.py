@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Placement
+from hdsim.cluster.placement import Placement
 from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError

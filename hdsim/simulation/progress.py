@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Placement, members, min_at
+from hdsim.cluster.placement import Placement
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
 from hdsim.failures import kept
+from hdsim.util.arrays import members, min_at
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import OrderedCores
 from hdsim.cluster.state import Cluster, FinalState, completed
+from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.contention import Contention
 from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
 from hdsim.failures import Failures
@@ -28,7 +28,7 @@ from hdsim.simulation.failing import FailingBackend
 from hdsim.simulation.strict import replay_in_order
 from hdsim.util.plugins import PluginType
 from hdsim.util.resources import folder
-from hdsim.workload.model import cores_with_memory
+from hdsim.workload.feasibility import cores_with_memory
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

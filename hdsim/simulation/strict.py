@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import OrderedCores
 from hdsim.cluster.state import Cluster, FinalState
+from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.scheduling.orders import JobOrder
 from hdsim.scheduling.queue import ranking
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.backends.batsim.hosts import Hosts
-from hdsim.cluster.cores import members
 from hdsim.errors import PlatformError
 from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, PSTATES
+from hdsim.util.arrays import members
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

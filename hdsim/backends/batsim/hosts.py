@@ -80,7 +80,7 @@ def load_hosts(path: str | Path, *, master: str | None = None) -> Hosts:
     Raises:
         PlatformError: The file cannot be read, or says something that is not supported.
     """
-    from hdsim.platform.model import load_platform
+    from hdsim.platform.load import load_platform
 
     path = Path(path)
     if path.suffix.lower() == ".xml":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import Placement
+from hdsim.cluster.placement import Placement
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.contention import Contention, CoreContention
 from hdsim.errors import DecisionError

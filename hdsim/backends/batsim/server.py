@@ -41,7 +41,8 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
 from hdsim.simulation.replay import collecting_later
 from hdsim.workload.batsim_json import jobs_of, read_document, to_batsim
-from hdsim.workload.model import COLUMNS, Workload, is_json, load_workload
+from hdsim.workload.load import is_json, load_workload
+from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.programs import parts_of, progress_of
 from hdsim.workload.raw import RawJobs, raise_faults
 

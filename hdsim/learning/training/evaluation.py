@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.cores import CORE_POLICIES
+from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import direction

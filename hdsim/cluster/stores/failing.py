@@ -1,0 +1,69 @@
+"""Idle cores of nodes that fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.cluster.stores.nodes import NodeCores
+from hdsim.util.arrays import Ints
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hdsim.cluster.placement import Placement
+    from hdsim.cluster.requests import Requests
+    from hdsim.platform.model import Platform
+
+_NOBODY = -1
+
+
+class FailingCores(NodeCores):
+    """The same on nodes that fail: the cores of one that is down are neither idle nor anybody's."""
+
+    def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
+        super().__init__(platform, requests, policy, rng)
+        self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._bounds: list[int] = platform.node_first_core.tolist()
+        self._down: dict[int, Placement] = {}
+
+    def allocate(self, job: int, placement: Placement) -> None:
+        """See :meth:`NodeCores.allocate`."""
+        super().allocate(job, placement)
+        self._job_of_core[placement.cores] = job
+
+    def release(self, job: int, placement: Placement) -> None:
+        """See :meth:`NodeCores.release`."""
+        super().release(job, placement)
+        self._job_of_core[placement.cores] = _NOBODY
+
+    def jobs_on(self, node: int) -> list[int]:
+        """Jobs that hold cores of a node, ascending."""
+        jobs = self._job_of_core[self._bounds[node] : self._bounds[node + 1]]
+        found: list[int] = np.unique(jobs[jobs != _NOBODY]).tolist()
+        return found
+
+    def fail(self, node: int) -> None:
+        """Takes out the cores of a node, all of them idle."""
+        cores = self._down[node] = self.placement_of(range(self._bounds[node], self._bounds[node + 1]))
+        if self.gpus is not None:
+            self.gpus.allocate(cores.gpus)
+        self._switch(cores, -1)
+
+    def repair(self, node: int) -> None:
+        """Puts the cores of a node back."""
+        cores = self._down.pop(node)
+        if self.gpus is not None:
+            self.gpus.release(cores.gpus)
+        self._switch(cores, 1)
+
+    def _switch(self, cores: Placement, sign: int) -> None:
+        self.idle[cores.cores] = sign > 0
+        self.n_idle += sign * len(cores.cores)
+        self._chunks.clear()
+        self._count(cores, sign)
+
+    def check(self, running: Sequence[Placement]) -> None:
+        """See :meth:`NodeCores.check`; an outage counts as one that holds cores."""
+        super().check([*running, *self._down.values()])

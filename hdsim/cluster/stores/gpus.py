@@ -1,0 +1,71 @@
+"""Idle GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import DecisionError
+from hdsim.util.arrays import Ints, members, running_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hdsim.platform.model import Platform
+
+
+class Gpus:
+    """Idle GPUs.
+
+    Attributes:
+        node_idle: (N,) idle GPUs of each node.
+
+    Args:
+        platform: The platform.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        self._ids = platform.gpus
+        self._node = platform.processor_node[platform.core_processor[self._ids]]
+        self._first = np.concatenate([[0], np.cumsum(platform.node_gpus)])
+        self._idle = np.ones(len(self._ids), bool)
+        self.node_idle: Ints = platform.node_gpus.copy()
+
+    def pick(self, nodes: NDArray[np.integer], counts: Ints) -> Ints:
+        """Ids of the first idle GPUs of nodes, so many of each; there must be enough."""
+        idle = members(self._first, nodes)
+        idle = idle[self._idle[idle]]
+        within = running_count(self._node[idle])
+        return self._ids[idle[within < np.repeat(counts, self.node_idle[nodes])]]
+
+    def busy(self) -> Ints:
+        """Ids of the GPUs that serve jobs, ascending."""
+        return self._ids[~self._idle]
+
+    def allocate(self, gpus: Ints) -> None:
+        """Makes GPUs busy.
+
+        Raises:
+            DecisionError: One is busy or named twice.
+        """
+        places = np.searchsorted(self._ids, gpus)
+        if not self._idle[places].all():
+            raise DecisionError(f"expected idle GPUs, got busy {gpus[~self._idle[places]].tolist()}")
+        self._idle[places] = False
+        np.subtract.at(self.node_idle, self._node[places], 1)
+
+    def release(self, gpus: Ints) -> None:
+        """Makes GPUs idle again."""
+        places = np.searchsorted(self._ids, gpus)
+        self._idle[places] = True
+        np.add.at(self.node_idle, self._node[places], 1)
+
+    def check(self, held: Sequence[Ints]) -> None:
+        """Asserts that every GPU is idle or held exactly once."""
+        busy = np.sort(np.concatenate([*held, np.zeros(0, np.int64)]))
+        assert np.array_equal(busy, self._ids[~self._idle]), "a GPU is held twice or lost"
+        assert np.array_equal(np.bincount(self._node[self._idle], minlength=len(self.node_idle)), self.node_idle), (
+            "idle GPUs of nodes"
+        )

@@ -1,0 +1,186 @@
+"""Idle cores in one order of preference."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.selection import rank_cores, static_scores
+from hdsim.errors import DecisionError
+from hdsim.util.arrays import Ints, running_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hdsim.cluster.requests import Requests
+    from hdsim.platform.model import Platform
+
+#: Up to this many things are handled one by one; more of them in bulk.
+_FEW = 4
+#: So many times more idle cores than cores that are taken make it worth to look for these one by one.
+_SPARSE = 16
+_NOBODY = -1
+
+
+class OrderedCores:
+    """Idle cores of a platform of one speed, in which only a fixed order of preference tells cores apart.
+
+    A core is known here by its rank, its place in that order with the best last, so that the cores to give are
+    mostly the end of one ascending list. A placement is a list of ranks, best first.
+
+    Args:
+        platform: The platform; memory and bandwidth are not watched.
+        requests: What the jobs ask for.
+        policies: Core policies that `pick` is asked for, see `suit`; the first where it is given none.
+        rng: For the `random` policy.
+    """
+
+    def __init__(
+        self, platform: Platform, requests: Requests, policies: Sequence[str], rng: np.random.Generator
+    ) -> None:
+        self._size = requests.size
+        self._rng = rng
+        self._policy = policies[0]
+        self._policies = frozenset(policies)
+        keys = static_scores(platform, requests)
+        ranking = [policy for policy in policies if policy in keys]
+        #: What `pick` may be given for the end of the list; None stands for the first policy.
+        self._ordered = frozenset([*ranking, *([None] if self._policy in keys else [])])
+        order = rank_cores(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
+        self._core_of_rank = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
+        self._processor_of_rank = platform.core_processor[self._core_of_rank]
+        n = len(self._core_of_rank)
+        self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_rank) < 0).all())
+        self._rank_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._rank_of_core[self._core_of_rank] = np.arange(n)
+        self.idle: list[int] = list(range(n))
+
+    @property
+    def n_idle(self) -> int:
+        """Idle cores."""
+        return len(self.idle)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the first core policy gives cores in the order of the list."""
+        return None in self._ordered
+
+    @staticmethod
+    def suit(policies: Sequence[str], platform: Platform, requests: Requests) -> bool:
+        """Whether some core policies need no more than a list: all that rank cores do so in one order."""
+        keys = static_scores(platform, requests)
+        ranking = [keys[policy] for policy in policies if policy in keys]
+        others = {policy for policy in policies if policy not in keys}
+        orders = [np.argsort(-key, kind="stable") for key in ranking]
+        return others <= {"random", "high_cores"} and all(np.array_equal(orders[0], order) for order in orders[1:])
+
+    def pick(self, job: int, policy: str | None = None, limit: None = None) -> list[int] | None:
+        """Returns the most preferred idle cores, as many as the job asks for, or None; changes nothing.
+
+        Raises:
+            DecisionError: The agent asks for another core policy than it has promised.
+        """
+        n = self._size[job]
+        idle = self.idle
+        if policy in self._ordered:
+            return idle[: -n - 1 : -1] if n <= len(idle) else None
+        policy = policy or self._policy
+        if policy not in self._policies:
+            raise DecisionError(
+                f"core policy '{policy}' asked for by an agent that declares {', '.join(sorted(self._policies))} only"
+            )
+        if n > len(idle):
+            return None
+        if policy == "random":
+            ranks = self._by_core()
+            chosen = [ranks[place] for place in self._rng.permutation(len(ranks))[:n].tolist()]
+        else:
+            chosen = self._levelled(n)
+        chosen.sort(reverse=True)
+        return chosen
+
+    def _by_core(self) -> list[int]:
+        """Idle ranks in order of their cores' ids."""
+        return self.idle[::-1] if self._by_id else sorted(self.idle, key=self._core_of_rank.__getitem__)
+
+    def _levelled(self, n: int) -> list[int]:
+        """The n idle ranks that `high_cores` gives."""
+        ranks = np.array(self._by_core(), np.int64)
+        # A core is given while it and those after it on its processor are still idle: so many count.
+        after = running_count(self._processor_of_rank[ranks][::-1])[::-1]
+        chosen: list[int] = ranks[(-after).argsort(kind="stable")[:n]].tolist()
+        return chosen
+
+    def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
+        """Turns core ids an agent chose into a placement."""
+        return sorted(self._rank_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
+
+    def allocate(self, job: int, ranks: list[int]) -> None:
+        """Makes the ranks busy.
+
+        Raises:
+            DecisionError: A core is busy or named twice.
+        """
+        idle = self.idle
+        n = len(ranks)
+        if idle[: -n - 1 : -1] == ranks:
+            del idle[-n:]
+            return
+        if n <= _FEW or n * _SPARSE <= len(idle):
+            places, end = [], len(idle)
+            for rank in ranks:
+                place = bisect_left(idle, rank, 0, end)
+                if place == end or idle[place] != rank:
+                    break
+                places.append(place)
+                end = place
+            else:
+                for place in places:
+                    del idle[place]
+                return
+        wanted = set(ranks)
+        rest = [rank for rank in idle if rank not in wanted]
+        if len(rest) != len(idle) - n:
+            busy = sorted(int(self._core_of_rank[rank]) for rank in wanted.difference(idle))
+            raise DecisionError(f"expected distinct idle cores, got busy {busy}" if busy else "a core is named twice")
+        idle[:] = rest
+
+    def release(self, job: int, ranks: list[int]) -> None:
+        """Makes the ranks idle again."""
+        idle = self.idle
+        if not idle or idle[-1] < ranks[-1]:
+            idle += ranks[::-1]
+        elif len(ranks) <= _FEW:
+            for rank in ranks:
+                insort(idle, rank)
+        else:
+            start = bisect_left(idle, ranks[-1])
+            tail = idle[start:] + ranks
+            tail.sort()
+            idle[start:] = tail
+
+    def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
+        """Core ids of many placements, one after the other, ascending within each."""
+        ranks = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
+        if self._by_id:
+            return np.subtract(len(self._core_of_rank) - 1, ranks, out=ranks)
+        cores = self._core_of_rank[ranks]
+        return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
+
+    def ids_of(self, ranks: list[int]) -> list[int]:
+        """Core ids of a placement, ascending; quicker than `cores_of` for one."""
+        if self._by_id:
+            last = len(self._core_of_rank) - 1
+            return [last - rank for rank in ranks]
+        ids: list[int] = sorted(self._core_of_rank[ranks].tolist())
+        return ids
+
+    def check(self, running: Sequence[list[int]]) -> None:
+        """Asserts that every core is either idle or held by exactly one running job."""
+        held = [rank for ranks in running for rank in ranks]
+        assert self.idle == sorted(self.idle), "idle cores out of order"
+        assert sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or held twice"

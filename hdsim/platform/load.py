@@ -1,0 +1,134 @@
+"""Platforms from files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import PlatformError
+from hdsim.platform.checker import Checker, Types
+from hdsim.platform.model import Platform
+from hdsim.platform.schema import SECTIONS, PlatformSpec, check_document, inline_types
+
+
+def load_platform(path: str | Path, types: str | Path | None = None) -> Platform:
+    """Reads a platform file (``.json`` or ``.json.gz``).
+
+    Args:
+        path: The file.
+        types: Folder of ``network_types.json``, ``node_types.json``, ``processor_types.json`` and
+            ``memory_types.json``. Without it the types are those inline in the file or, failing that, in these files
+            beside the platform file, in ``types/`` beside it or in ``../types``.
+
+    Raises:
+        PlatformError: The file cannot be read or has faults; all of them are listed.
+    """
+    path = Path(path)
+    spec, digest, errors = _check(path, None if types is None else Path(types))
+    if spec is None:
+        raise PlatformError.many(errors)
+    return Platform.from_spec(spec, str(path), digest)
+
+
+def validate_platform(path: str | Path, types: str | Path | None = None) -> list[PlatformError]:
+    """Returns every fault of a platform file and of its type libraries, none when it is valid.
+
+    Args:
+        path: The file.
+        types: Folder of the type libraries, as for :func:`load_platform`.
+    """
+    return _check(Path(path), None if types is None else Path(types))[2]
+
+
+def _read_json(path: Path, errors: list[PlatformError]) -> tuple[Any, str] | None:
+    """Returns the content of a JSON file and its sha256, or notes why it cannot be read."""
+
+    def fault(message: str, where: str = str(path)) -> None:
+        errors.append(PlatformError(message, where=where))
+
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        fault("expected a platform file, got a path that does not exist")
+        return None
+    except IsADirectoryError:
+        fault("expected a platform file, got a directory")
+        return None
+    except OSError as error:
+        fault(f"expected a readable file, got: {error.strerror}")
+        return None
+    digest = hashlib.sha256(raw).hexdigest()
+    try:
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+        return json.loads(text, object_pairs_hook=_pairs), digest
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        fault(f"expected a gzip file, got: {error}")
+    except UnicodeDecodeError as error:
+        fault(f"expected text in UTF-8, got the byte 0x{error.object[error.start]:02x} at offset {error.start}")
+    except json.JSONDecodeError as error:
+        fault(f"expected JSON, got: {error.msg}", where=f"{path}:{error.lineno}:{error.colno}")
+    except RecursionError:
+        fault("expected a platform, got JSON nested too deeply")
+    except ValueError as error:
+        fault(f"expected JSON, got: {error}")
+    return None
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers which of its keys were given more than once."""
+
+    duplicates: tuple[str, ...] = ()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> _Object:
+    result = _Object(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        result.duplicates = tuple(key for key in result if keys.count(key) > 1)
+    return result
+
+
+def _check(path: Path, types: Path | None) -> tuple[PlatformSpec | None, str | None, list[PlatformError]]:
+    """Returns what a platform file describes, its sha256 and its faults."""
+    errors: list[PlatformError] = []
+    content = _read_json(path, errors)
+    if content is None:
+        return None, None, errors
+    document, digest = content
+
+    def find_types(document: Mapping[str, Any], checker: Checker) -> Types:
+        if types is None and "types" in document:
+            return inline_types(document, checker)
+        return _library_types(path, types, checker)
+
+    spec, errors = check_document(document, str(path), find_types)
+    return spec, digest, errors
+
+
+def _library_types(path: Path, folder: Path | None, checker: Checker) -> Types:
+    types = Types()
+    folders = [folder] if folder is not None else [path.parent, path.parent / "types", path.parent.parent / "types"]
+    for section in SECTIONS:
+        names = (f"{section}_types.json", f"{section}_types.json.gz")
+        file = next((place / name for place in folders for name in names if (place / name).is_file()), None)
+        content, library = None, checker
+        if file is not None:
+            library = Checker(str(file), checker.errors)
+            read = _read_json(file, checker.errors)
+            if read is not None:
+                content, types.files[str(file)] = read
+                library.tree(content, "")
+                content = dict(library.object(content, "", extra=True))
+        elif section in ("node", "processor"):
+            places = ", ".join(str(place) for place in folders)
+            checker.fault("", f"expected types inline (key 'types') or a file {names[0]} in {places}, got neither")
+        else:
+            # A platform without links or memory needs no such library; one that refers to it is told that it is empty.
+            content = {}
+        types.put(section, content, library, "")
+    return types

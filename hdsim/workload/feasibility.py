@@ -1,0 +1,80 @@
+"""Which jobs a platform can run at all."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+from hdsim.util.units import in_bytes
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.util.arrays import Floats, Ints
+    from hdsim.workload.raw import RawJobs
+
+
+def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[WorkloadError]]:
+    """Row -> why that job cannot be replayed."""
+    columns = raw.columns
+    cores, memory = columns["requested_cores"], columns["memory"]
+    faults: dict[int, list[WorkloadError]] = {}
+
+    def check(good: np.ndarray, column: str, expected: str, got: np.ndarray) -> None:
+        for row in np.flatnonzero(~good).tolist():
+            error = WorkloadError(f"expected {expected}, got {got[row]:g}", where=raw.where(row, column))
+            faults.setdefault(row, []).append(error)
+
+    largest = f"1 to {platform.n_cpu_cores} (the platform's cores)" if platform else "at least 1"
+    fits = cores >= 1
+    if platform:
+        fits &= cores <= platform.n_cpu_cores
+    check(fits, "requested_cores", largest, cores)
+    for column in ("submission_time", "runtime"):
+        check(columns[column] >= 0, column, "at least 0 s", columns[column])
+    if platform:
+        gpus = columns.get("requested_gpus", np.zeros_like(cores))
+        room = cores_with_memory(platform, memory, np.maximum(cores, 1), gpus)
+        for row in np.flatnonzero(fits & (room < cores)).tolist():
+            if gpus[row]:
+                parts = math.gcd(cores[row], gpus[row])
+                column = "requested_gpus"
+                message = (
+                    f"expected room for {parts} x {cores[row] // parts} cores and {gpus[row] // parts} GPUs, each of "
+                    f"these on one node, got a platform with room for {room[row] * parts / cores[row]:g}"
+                )
+            else:
+                column = "memory"
+                message = (
+                    f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
+                    f"which the platform's nodes have for {room[row]:g} cores"
+                )
+            faults.setdefault(row, []).append(WorkloadError(message, where=raw.where(row, column)))
+    return dict(sorted(faults.items()))
+
+
+def cores_with_memory(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
+    """How large a job may be on an empty platform.
+
+    Args:
+        platform: The platform.
+        memory: (J,) MB a core.
+        cores: (J,) cores of each job, and
+        gpus: (J,) its GPUs, whose proportion must be the same on each of its nodes.
+
+    Returns:
+        (J,) cores that the platform's nodes can give to a job that takes so much memory with each, and so many GPUs.
+    """
+    needed = in_bytes(memory)
+    parts = np.gcd(cores, gpus)
+    cores_of_part, gpus_of_part = cores // parts, gpus // parts
+    room = np.zeros(len(memory))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for (idle, devices, capacity), count in platform.node_kinds:
+            held = np.where(needed > 0, np.floor(capacity / needed), np.inf)
+            fitting = np.minimum(idle, held) // cores_of_part
+            served = np.where(gpus_of_part > 0, devices // gpus_of_part, np.inf)
+            room += count * np.minimum(fitting, served) * cores_of_part
+    return room
