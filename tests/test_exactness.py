@@ -127,7 +127,7 @@ def _reported_by_batsim(result: Result) -> float:
     seconds = {
         power.COMPUTING: computing,
         power.IDLE: cores * active - computing,
-        power.ASLEEP: cores * (result.end_time - active),
+        power.IDLE_PACKAGE: cores * (result.end_time - active),
     }
     energy = sum(float(np.round(platform.power * power.PSTATES[p].power, 3) @ seconds[p]) for p in seconds)
     first_start = np.full(platform.n_processors, np.inf)

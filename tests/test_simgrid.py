@@ -12,7 +12,7 @@ from lxml import etree
 
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
-from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
 from hdsim.platform.simgrid import MASTER_HOST, to_xml
 
 SHIPPED = ("teaching", "accelerated", "learning", "homogeneous_256", "das2", "gaia", "pik", "ricc", "mc2")
@@ -108,7 +108,7 @@ def test_a_core_without_p_states_is_idle_or_computes():
     for host in cores(to_xml(platform, pstates=False)).values():
         assert host.get("pstate") is None
         assert speeds(host) == [2.93]
-        assert watts(host) == [[8 * PSTATES[ASLEEP].power, 8 * PSTATES[COMPUTING].power]]
+        assert watts(host) == [[8 * PSTATES[IDLE_PACKAGE].power, 8 * PSTATES[COMPUTING].power]]
 
 
 def test_the_file_that_batsim_accepted_has_the_same_hosts(root, shared_data):

@@ -92,7 +92,7 @@ def _summary(platform: Platform) -> Iterator[str]:
     """Yields the lines of `hdsim platform show`."""
     import numpy as np
 
-    from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+    from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
     from hdsim.util.units import format_bandwidth, format_latency, format_size, scaled
 
     cores = platform.cores_per_processor
@@ -123,7 +123,7 @@ def _summary(platform: Platform) -> Iterator[str]:
     everything = "all cores and GPUs" if gpus else "all cores"
     yield (
         f"power      {scaled(watts * PSTATES[COMPUTING].power)}W with {everything} computing, "
-        f"{scaled(watts * PSTATES[ASLEEP].power)}W with all idle"
+        f"{scaled(watts * PSTATES[IDLE_PACKAGE].power)}W with all idle"
     )
     device = ["GPUs"] if gpus else []
     network = f"{format_bandwidth(platform.global_bandwidth[0])}, {format_latency(platform.global_latency[0])}"

@@ -8,14 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
-from hdsim.platform.power import COMPUTING, OVERSUBSCRIBED, PSTATES
+from hdsim.platform.power import BUSY_SPEED
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
-
-#: By whether the processor is oversubscribed.
-_SPEED = np.array([PSTATES[COMPUTING].speed, PSTATES[OVERSUBSCRIBED].speed])
 
 
 class Threshold(ProcessorContention):
@@ -35,4 +32,4 @@ class Threshold(ProcessorContention):
 
     def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
-        return _SPEED.take(demands > self._limit[processors])
+        return BUSY_SPEED.take(demands > self._limit[processors])

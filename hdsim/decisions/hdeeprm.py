@@ -10,7 +10,7 @@ import numpy as np
 
 from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
 from hdsim.errors import ConfigError, nearest
-from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.platform.power import BUSY_SPEED, IDLE_POWER
 from hdsim.util.arrays import Floats, Ints, min_at
 from hdsim.util.units import in_bytes
 
@@ -31,9 +31,9 @@ QUARTILES = 4
 #: Slot of idle cores, whose rest is none.
 _NOBODY = 0
 #: Share of its peak speed at which a busy core runs, by whether the bandwidth of its processor is oversubscribed.
-_SPEED = np.array([PSTATES[COMPUTING].speed, PSTATES[OVERSUBSCRIBED].speed], np.float32)
+_SPEED = BUSY_SPEED.astype(np.float32)
 #: Share of its power that an idle core draws, by whether its processor has busy ones; these draw all of theirs.
-_IDLE_POWER = np.array([PSTATES[ASLEEP].power, PSTATES[IDLE].power], np.float32)
+_IDLE_POWER = IDLE_POWER.astype(np.float32)
 QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
 
@@ -244,7 +244,7 @@ class Normal(Small):
         flipped = (over != self._over).nonzero()[0].tolist()
         if flipped:
             self._over = over
-            self._speed = self._peak * np.where(over, PSTATES[OVERSUBSCRIBED].speed, PSTATES[COMPUTING].speed)
+            self._speed = self._peak * BUSY_SPEED.take(over)
             first, slot_of_core = self._first_core, self._slot_of_core
             for p in flipped:
                 affected.update(dict.fromkeys(slot_of_core[first[p] : first[p + 1]].tolist()))

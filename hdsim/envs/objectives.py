@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hdsim.decisions.parts import overdrawn
-from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 from hdsim.results.metrics import TAU
 
 if TYPE_CHECKING:
@@ -191,9 +191,7 @@ class EnergyConsumption(Rate):
     def value(self) -> float:
         """See :meth:`Rate.value`."""
         platform, busy = self.cluster.platform, self.cluster.cores.processor_busy()
-        owned = platform.cores_per_processor
-        idle = (owned - busy) * np.where(busy > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
-        return -float(platform.power @ (busy * PSTATES[COMPUTING].power + idle))
+        return -float(platform.power @ processor_power(platform.cores_per_processor, busy))
 
 
 class Edp(EnergyConsumption):

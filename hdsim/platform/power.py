@@ -7,7 +7,7 @@ the platform file written for SimGrid and Batsim are all made from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,18 @@ PSTATES: tuple[PState, ...] = (
     PState("idle beside a computing core", 0.0, 0.25),
     PState("idle in an idle processor", 0.0, 0.05),
 )
-COMPUTING, OVERSUBSCRIBED, IDLE, ASLEEP = range(4)
+COMPUTING, OVERSUBSCRIBED, IDLE, IDLE_PACKAGE = range(4)
+
+# The rule that puts a core into a P-state has two halves. Batsim's "sleep" is another state: a core of an idle package
+# takes a job at once.
+#: P-state of a busy core, by whether the memory bandwidth of its processor is oversubscribed.
+BUSY_PSTATE = (COMPUTING, OVERSUBSCRIBED)
+#: P-state of an idle core, by whether another core of its processor is busy.
+IDLE_PSTATE = (IDLE_PACKAGE, IDLE)
+#: Speed of a busy core as a share of its peak, indexed as `BUSY_PSTATE`.
+BUSY_SPEED = np.array([PSTATES[state].speed for state in BUSY_PSTATE])
+#: Power of an idle core as a share of its peak, indexed as `IDLE_PSTATE`; a busy core draws `PSTATES[COMPUTING].power`.
+IDLE_POWER = np.array([PSTATES[state].power for state in IDLE_PSTATE])
 
 _STARTS_PER_SLICE = 8192
 
@@ -56,6 +67,17 @@ class Usage:
     attempt: NDArray[np.int64]
     processor: NDArray[np.int32]
     cores: NDArray[np.int64]
+
+
+def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float64]:
+    """Power of processors in multiples of the power of one computing core.
+
+    Args:
+        cores: (P,) cores of each processor.
+        busy: (P,) busy cores of each processor.
+    """
+    share: NDArray[np.float64] = busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
+    return share
 
 
 def usage(platform: Platform, sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
@@ -152,8 +174,8 @@ def total_energy(
     cores = platform.cores_per_processor
     computing = PSTATES[COMPUTING].power * core_seconds
     idle = PSTATES[IDLE].power * (cores * active_seconds - core_seconds)
-    asleep = PSTATES[ASLEEP].power * cores * (duration - active_seconds - down_seconds)
-    return float(np.sum(platform.power * (computing + idle + asleep)))
+    package = PSTATES[IDLE_PACKAGE].power * cores * (duration - active_seconds - down_seconds)
+    return float(np.sum(platform.power * (computing + idle + package)))
 
 
 def batsim_artefact(platform: Platform, first_change: NDArray[np.float64], first_query: float) -> float:
@@ -166,5 +188,5 @@ def batsim_artefact(platform: Platform, first_change: NDArray[np.float64], first
         first_change: (C,) s, first P-state change or execution of a core (inf = never).
         first_query: s, first time after 0 the energy of all hosts was read (the end of the run if it never was before).
     """
-    gap = (PSTATES[COMPUTING].power - PSTATES[ASLEEP].power) * platform.power[platform.core_processor]
+    gap = (PSTATES[COMPUTING].power - PSTATES[IDLE_PACKAGE].power) * platform.power[platform.core_processor]
     return float(np.sum(gap * np.minimum(first_change, first_query)))

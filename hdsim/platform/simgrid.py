@@ -14,7 +14,7 @@ from itertools import permutations
 from lxml import etree
 
 from hdsim.platform.model import Platform
-from hdsim.platform.power import ASLEEP, COMPUTING, PSTATES
+from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
 from hdsim.platform.schema import GPU
 
 #: The host that runs the scheduler and never a job.
@@ -63,10 +63,12 @@ def _cluster(platform: Platform, cluster: int, pstates: bool) -> etree._Element:
             for core in range(*platform.processor_first_core[processor : processor + 2].tolist()):
                 name = f"cor_{core:0{width}}"
                 if pstates:
-                    host = _host(name, speeds, watts, pstate=str(ASLEEP))
+                    host = _host(name, speeds, watts, pstate=str(IDLE_PACKAGE))
                 else:
                     # Figures from two P-states: of an idle host and of a busy one.
-                    host = _host(name, speeds.split(",")[0], f"{_watts(power, ASLEEP)}:{_watts(power, COMPUTING)}")
+                    host = _host(
+                        name, speeds.split(",")[0], f"{_watts(power, IDLE_PACKAGE)}:{_watts(power, COMPUTING)}"
+                    )
                 if platform.is_gpu[processor]:
                     host.append(_element("prop", id="device", value=GPU))
                 hosts.append(host)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, PSTATES
+from hdsim.platform.power import IDLE_PACKAGE, PSTATES, processor_power
 
 if TYPE_CHECKING:
     from hdsim.results.result import Result
@@ -244,9 +244,8 @@ def power(result: Replay) -> Steps:
     processor, time, busy = processor[last_of_instant], time[last_of_instant], busy[last_of_instant]
 
     cores, watts = platform.cores_per_processor, platform.power
-    asleep = PSTATES[ASLEEP].power * cores * watts
-    idle = np.where(busy > 0, PSTATES[IDLE].power, PSTATES[ASLEEP].power)
-    after = watts[processor] * (PSTATES[COMPUTING].power * busy + idle * (cores[processor] - busy))
+    asleep = PSTATES[IDLE_PACKAGE].power * cores * watts
+    after = watts[processor] * processor_power(cores[processor], busy)
     before = np.append(0.0, after[:-1])[: len(after)]
     first_of_processor = np.append(True, processor[1:] != processor[:-1])[: len(after)]
     before[first_of_processor] = asleep[processor[first_of_processor]]

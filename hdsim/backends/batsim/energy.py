@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.errors import PlatformError
-from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, PSTATES
+from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
 from hdsim.util.arrays import members
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ class _Rule:
         self._first_core = platform.processor_first_core
         self._alone = platform.n_processors == platform.n_cores
         power = platform.power[self._owner]
-        self._serves, self._idles, self._sleeps = (power * PSTATES[state].power for state in (COMPUTING, IDLE, ASLEEP))
+        self._serves = power * PSTATES[COMPUTING].power
+        # (2, C), by whether another core of the processor serves a job.
+        self._idles = IDLE_POWER[:, None] * power
         self._busy = np.zeros(platform.n_cores, bool)
         self._serving = np.zeros(platform.n_processors, np.int64)
         self._ruled = np.ones(platform.n_cores, bool)
@@ -171,5 +173,5 @@ class _Rule:
     def draw(self, cores: Ints, watts: Floats) -> None:
         """Sets what cores draw, those aside that have a P-state of their own."""
         ruled = cores if self.for_all else cores[self._ruled[cores]]
-        beside = np.where(self._serving[self._owner[ruled]] > 0, self._idles[ruled], self._sleeps[ruled])
+        beside = self._idles[(self._serving[self._owner[ruled]] > 0).astype(np.intp), ruled]
         watts[ruled] = np.where(self._busy[ruled], self._serves[ruled], beside)

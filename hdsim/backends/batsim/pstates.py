@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.platform.power import ASLEEP, COMPUTING, IDLE, OVERSUBSCRIBED, PSTATES
+from hdsim.platform.power import BUSY_PSTATE, COMPUTING, IDLE_PACKAGE, IDLE_PSTATE, PSTATES
 
 if TYPE_CHECKING:
     from hdsim.contention import ProcessorContention
@@ -23,7 +23,7 @@ class PStates:
     In lists, as hosts are in messages: jobs have few cores, for which arrays would take several times as long.
 
     Args:
-        platform: The platform; all its cores begin asleep.
+        platform: The platform; all its cores are idle at first.
         workload: The jobs.
         model: Says which processors are oversubscribed; None if none ever is.
     """
@@ -34,7 +34,7 @@ class PStates:
         self._cores = list(starmap(range, pairwise(platform.processor_first_core.tolist())))
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
         self._busy = [False] * platform.n_cores
-        self._state = [ASLEEP] * platform.n_cores
+        self._state = [IDLE_PACKAGE] * platform.n_cores
         self._n_busy = [0] * platform.n_processors
         self._demand = [0.0] * platform.n_processors
         self._touched: set[int] = set()
@@ -71,7 +71,7 @@ class PStates:
         busy, states = self._busy, self._state
         entering: dict[int, list[int]] = {}
         for processor, working in zip(processors, self._working(processors), strict=False):
-            resting = IDLE if self._n_busy[processor] else ASLEEP
+            resting = IDLE_PSTATE[self._n_busy[processor] > 0]
             for core in self._cores[processor]:
                 state = working if busy[core] else resting
                 if state != states[core]:
@@ -85,4 +85,4 @@ class PStates:
             return repeat(COMPUTING)
         demand = np.array([self._demand[processor] for processor in processors])
         slowed = self._model.speeds(np.array(processors), demand) < PSTATES[COMPUTING].speed
-        return np.where(slowed, OVERSUBSCRIBED, COMPUTING).tolist()
+        return [BUSY_PSTATE[over] for over in slowed.tolist()]
