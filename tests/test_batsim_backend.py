@@ -29,6 +29,7 @@ from hdsim.backends.batsim.process import Process
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
 from hdsim.backends.batsim.translation import Translation, host_order
+from hdsim.cluster import invariants
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError
@@ -62,7 +63,7 @@ def answer(translation: Translation, agent: hdsim.Agent, messages: Sequence[tupl
     for raw, reply in messages:
         if translation.read(raw):
             agent.decide(translation.cluster)
-            translation.cluster.check()
+            invariants.check(translation.cluster)
         assert json.loads(translation.write()) == reply
     assert translation.ended
 
@@ -188,7 +189,7 @@ def replayed(
             stage.agent.decide(stage.cluster)
         reply = translation.write()
         if check:
-            stage.cluster.check()
+            invariants.check(stage.cluster)
         return reply
 
     def serve(endpoint: str) -> None:
@@ -529,7 +530,7 @@ def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject
                 agent.decide(translation.cluster)
             translation.write()
         translation.read(json.dumps(spoilt(recorded[chosen], data, values)))
-        translation.cluster.check()
+        invariants.check(translation.cluster)
     except BackendError as error:
         assert "\n" not in str(error)
 

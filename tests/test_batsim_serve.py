@@ -35,6 +35,7 @@ from hdsim.backends.batsim.protocol import FROM_BATSIM, format_hosts, parse_host
 from hdsim.backends.batsim.record import JobRow, Outcome
 from hdsim.backends.batsim.server import JobFile, Options, Server, converse, read_events, read_jobs
 from hdsim.backends.batsim.zmtp import Listener
+from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
 from hdsim.platform.simgrid import to_xml
@@ -1013,7 +1014,7 @@ def test_contract(seed: int, file: JobFile, energy: bool, one_event: bool) -> No
     scheduler = Moody(random.Random(seed), energy)
 
     def checked(message: dict[str, Any]) -> list[Event]:
-        server.cluster.check()
+        invariants.check(server.cluster)
         return scheduler(message)
 
     talk(server, checked)

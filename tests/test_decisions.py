@@ -8,6 +8,7 @@ from decision_oracle import Oracle, snapshot
 from gymnasium.utils import seeding
 
 import hdsim
+from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import Task
 from hdsim.decisions.policy_pair import PAIRS
@@ -444,7 +445,7 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
             over, total = False, 0.0
             while not over:
                 assert env.observation_space.contains(observed)
-                env.cluster.check()
+                invariants.check(env.cluster)
                 observed, reward, over, _, info = env.step(int(rng.choice(info["action_mask"].nonzero()[0])))
                 assert not info["invalid_action"]
                 total += reward

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import hdsim
+from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import DecisionError
 
@@ -235,19 +236,19 @@ def test_memory_is_watched_for_explicit_cores():
     cluster.submit(0)
     with pytest.raises(DecisionError, match="expected 600 MB a core, but node 0 would be at -200 MB free"):
         cluster.start_on(0, [0, 1])
-    cluster.check()
+    invariants.check(cluster)
     cluster.start_on(0, [0, 2])
-    cluster.check()
+    invariants.check(cluster)
 
 
 def test_check_notices_what_is_wrong():
     cluster = Cluster(machine(), jobs((0, 1, 2)), fixed_policy=True)
     cluster.submit(0)
     cluster.start(0)
-    cluster.check()
+    invariants.check(cluster)
     cluster.cores.idle.append(3)
     with pytest.raises(AssertionError, match="lost or held twice"):
-        cluster.check()
+        invariants.check(cluster)
 
 
 def test_columns_are_read_only():

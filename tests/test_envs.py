@@ -18,6 +18,7 @@ from test_decisions import PLATFORM, Player, environment, workload
 
 import hdsim
 import hdsim.envs
+from hdsim.cluster import invariants
 from hdsim.decisions.task import ACTIONS, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.objectives import OBJECTIVES
@@ -97,7 +98,7 @@ def test_masked_random_play_makes_no_invalid_move(action: str) -> None:
         assert not info["invalid_action"]
         assert not truncated
         if i % 997 == 0:
-            env.cluster.check()
+            invariants.check(env.cluster)
         if over:
             assert info["metrics"]["jobs_completed"] == 100
             _, info = env.reset()

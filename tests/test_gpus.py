@@ -13,6 +13,7 @@ import pytest
 import hdsim
 from hdsim import Platform, Workload, load_workload, simulate
 from hdsim.backends.batsim.backend import Settings, check
+from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.contention.smoothstep import Smoothstep
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
@@ -166,7 +167,7 @@ def test_an_agent_names_gpus_and_cores() -> None:
         cluster.start_on(1, [6, 7, 8, 9])
     with pytest.raises(DecisionError, match="expected 0 GPUs"):
         cluster.start_on(2, [9])
-    cluster.check()
+    invariants.check(cluster)
 
 
 def test_tetris_tries_first_what_the_idle_gpus_suffice_for() -> None:

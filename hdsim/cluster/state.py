@@ -1,10 +1,13 @@
 """The state of a simulated or real cluster as schedulers see it, and the few verbs that change it.
 
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
-cannot tell them apart. A backend empties
-`submitted`, `ended` and `rejected`, then calls `submit`, `refuse` and `end`; a scheduler calls `start`, `start_on`,
-`reject` and `kill` and reads the rest. Where nodes fail, the backend also empties `node_changes` and calls `interrupt`,
-`fail` and `repair`.
+cannot tell them apart. A backend opens each instant with `next_instant`, then calls `submit`, `refuse` and `end`; a
+scheduler calls `start`, `start_on`, `reject` and `kill` and reads the rest. Where nodes fail, the backend also calls
+`interrupt`, `fail` and `repair`; where jobs wait for others, `hold` and `release`.
+
+A start is a request. Most backends carry it out at once. Where the backend confirms starts, a job holds its cores
+from `start` on but is STARTING until `confirm_start`; `start_failed` takes the cores back and returns the job to its
+place in the queue, which an agent sees as an end and a submission, as after the failure of a node.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.stores.failing import FailingCores
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
-from hdsim.errors import ConfigError, DecisionError, nearest
+from hdsim.errors import BackendError, ConfigError, DecisionError, nearest
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -43,6 +46,18 @@ class FinalState(IntEnum):
     COMPLETED_WALLTIME_REACHED = 5
     COMPLETED_KILLED = 6
     REJECTED = 7
+    STARTING = 8
+    HELD = 9
+
+
+#: States of jobs that have not ended and never will, once a replay is over.
+UNFINISHED = (
+    FinalState.NOT_SUBMITTED,
+    FinalState.QUEUED,
+    FinalState.RUNNING,
+    FinalState.STARTING,
+    FinalState.HELD,
+)
 
 
 def completed(workload: Workload) -> NDArray[np.int8]:
@@ -52,7 +67,7 @@ def completed(workload: Workload) -> NDArray[np.int8]:
 
 
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
-_QUEUED, _RUNNING = int(FinalState.QUEUED), int(FinalState.RUNNING)
+_QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
 
 
 class Interruption(NamedTuple):
@@ -65,6 +80,15 @@ class Interruption(NamedTuple):
     lost: float  # s of running that have to be repeated
 
 
+class FailedStart(NamedTuple):
+    """A start that the backend has refused."""
+
+    job: int
+    requested: float  # s, when the scheduler asked for it
+    refused: float  # s
+    reason: str
+
+
 class Cluster:
     """Queue, running jobs and idle cores at one instant.
 
@@ -73,9 +97,15 @@ class Cluster:
         workload: The jobs; a job is known by its row in it.
         now: Time in s since the first submission.
         queue: Jobs that wait, as keys in order of submission.
-        running: Placement of each running job, in order of their starts.
-        submitted: Jobs that arrived at this instant, or came back to the queue, in order.
-        ended: Jobs that completed, were killed or were interrupted by a failure at this instant, in order.
+        running: Placement of each job that holds cores, in order of the requests to start them; those that are
+            STARTING are among them.
+        starting: Jobs whose start the backend has yet to confirm, each with the time of the request in s.
+        held: Jobs that have arrived but may not start yet, as keys.
+        arrived: How many jobs have arrived.
+        open_ended: Jobs may arrive that are not in the workload yet; set by the backend.
+        submitted: Jobs that arrived at this instant, were released or came back to the queue, in order.
+        ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
+            a failure, or their start has failed.
         rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
         started: Jobs the scheduler has started in its present pass.
         killed: Running jobs the scheduler wants killed.
@@ -85,8 +115,9 @@ class Cluster:
         node_changes: Nodes that failed or were repaired at this instant, in order.
         outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
         interruptions: Starts cut short by failures after which jobs went back to the queue, in order of these.
+        failed_starts: Starts that the backend has refused, in order.
         given_up: Jobs that have failed for good because nodes failed under them too often.
-        starting_time: s of the last start, NaN before it and after an interruption; one entry a job.
+        starting_time: s of the last start, NaN until it is confirmed and after an interruption; one entry a job.
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job.
@@ -108,6 +139,8 @@ class Cluster:
         core_policies: Promise that only these will be asked for, and nothing else of the cores, to the same end.
         needs_processors: The backend needs to know which processors a job is on.
         nodes_fail: `fail` will be called.
+        confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
+            started job runs at once.
         rng: For random policies.
     """
 
@@ -121,6 +154,7 @@ class Cluster:
         core_policies: Collection[str] = (),
         needs_processors: bool = False,
         nodes_fail: bool = False,
+        confirms_starts: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
         if core_policy not in CORE_POLICIES:
@@ -136,6 +170,11 @@ class Cluster:
         self.now = 0.0
         self.queue: dict[int, None] = {}
         self.running: dict[int, Any] = {}
+        self.starting: dict[int, float] = {}
+        self.held: dict[int, None] = {}
+        self.arrived = 0
+        self.open_ended = False
+        self.confirms_starts = confirms_starts
         self.submitted: list[int] = []
         self.ended: list[int] = []
         self.rejected: list[int] = []
@@ -147,6 +186,7 @@ class Cluster:
         self.node_changes: list[int] = []
         self.outages: list[tuple[int, float, float]] = []
         self.interruptions: list[Interruption] = []
+        self.failed_starts: list[FailedStart] = []
         self.given_up: list[int] = []
         self.starting_time: list[float] = [math.nan] * jobs
         self.finish_time: list[float] = [math.nan] * jobs
@@ -184,10 +224,17 @@ class Cluster:
         gpus = getattr(self.cores, "gpus", None)
         return self.platform.n_gpus if gpus is None else int(gpus.node_idle.sum())
 
+    @property
+    def expects_jobs(self) -> bool:
+        """Whether jobs may still arrive."""
+        return self.open_ended or self.arrived < len(self.state)
+
     # What a scheduler calls
 
     def start(self, job: int, placement: Any = None) -> None:
         """Starts a queued job now on the cores of a placement from `pick` (by default one is picked here).
+
+        The job leaves the queue and holds its cores; where the backend confirms starts, it is STARTING until then.
 
         Raises:
             DecisionError: The job is not in the queue, or the cores are not idle or not enough.
@@ -200,10 +247,15 @@ class Cluster:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
         self.cores.allocate(job, placement)
         del self.queue[job]
-        self.running[job] = self.placements[job] = placement
-        self.starting_time[job] = self.now
-        self.state[job] = _RUNNING
+        self.running[job] = placement
         self.started.append(job)
+        if self.confirms_starts:
+            self.starting[job] = self.now
+            self.state[job] = _STARTING
+        else:
+            self.placements[job] = placement
+            self.starting_time[job] = self.now
+            self.state[job] = _RUNNING
 
     def start_on(self, job: int, cores: Sequence[int]) -> None:
         """Starts a queued job now on given core ids.
@@ -222,10 +274,16 @@ class Cluster:
                 f"job {self._name(job)}: expected core ids 0 to {self.platform.n_cores - 1}, got {list(cores)}"
             )
         if self.platform.n_gpus:
-            self._check_gpus(job, gpus, np.asarray(cores))
+            self.require_gpus(job, np.asarray(cores))
         self.start(job, self.cores.placement_of(cores))
 
-    def _check_gpus(self, job: int, gpus: int, ids: NDArray[np.int64]) -> None:
+    def require_gpus(self, job: int, ids: NDArray[np.int64]) -> None:
+        """Checks that the core ids of a job have the GPUs it asked for, as many to its cores on each of its nodes.
+
+        Raises:
+            DecisionError: They have not.
+        """
+        gpus = self.requests.gpus[job] if self.requests.gpus else 0
         processor = self.platform.core_processor[ids]
         node, is_gpu = self.platform.processor_node[processor], self.platform.is_gpu[processor]
         devices = np.bincount(node[is_gpu], minlength=self.platform.n_nodes)
@@ -253,7 +311,7 @@ class Cluster:
         self._turn_away(job)
 
     def kill(self, job: int) -> None:
-        """Asks the backend to kill a running job at this instant.
+        """Asks the backend to kill a running job at this instant; one that is STARTING, as soon as it runs.
 
         Raises:
             DecisionError: The job does not run.
@@ -295,20 +353,82 @@ class Cluster:
 
     # What a backend calls
 
+    def next_instant(self, now: float) -> None:
+        """Goes on to an instant in s, at which nothing has happened yet."""
+        self.now = now
+        self.submitted.clear()
+        self.ended.clear()
+        self.rejected.clear()
+        self.node_changes.clear()
+
     def submit(self, job: int) -> None:
-        """Puts a job into the queue."""
+        """Puts an arriving job into the queue."""
+        self.arrived += 1
         self.queue[job] = None
         self.state[job] = _QUEUED
         self.submitted.append(job)
 
+    def hold(self, job: int) -> None:
+        """Takes note of an arriving job that may not start yet, such as one that depends on others."""
+        self.arrived += 1
+        self.held[job] = None
+        self.state[job] = FinalState.HELD
+
+    def release(self, job: int) -> None:
+        """Puts a held job into its place in the queue.
+
+        Raises:
+            BackendError: The job is not held.
+        """
+        if job not in self.held:
+            raise BackendError(self._misplacement(job, "released", "held"))
+        del self.held[job]
+        self._queue_in_order(job)
+
     def refuse(self, job: int) -> None:
         """Turns an arriving job away that could not run on the empty platform."""
+        self.arrived += 1
         self._turn_away(job)
 
-    def end(self, job: int, state: int) -> None:
-        """Takes a running job off its cores."""
+    def confirm_start(self, job: int, time: float) -> None:
+        """Takes note that a job whose start was asked for runs since a time of the backend's clock.
+
+        Raises:
+            BackendError: No start of the job is being waited for, or the time lies before its submission or ahead.
+        """
+        self._require_starting(job, "confirmed")
+        submitted = float(self.workload.submission_time[job])
+        if not submitted <= time <= self.now:
+            raise BackendError(
+                f"job {self._name(job)}: expected a start between {submitted:g} and {self.now:g} s, got {time:g}"
+            )
+        del self.starting[job]
+        self.placements[job] = self.running[job]
+        self.starting_time[job] = time
+        self.state[job] = _RUNNING
+
+    def start_failed(self, job: int, reason: str) -> None:
+        """Takes the cores back from a job that the backend refuses to start, and puts it back into its place.
+
+        Raises:
+            BackendError: No start of the job is being waited for.
+        """
+        self._require_starting(job, "taken back")
+        self.failed_starts.append(FailedStart(job, self.starting.pop(job), self.now, reason))
         self.cores.release(job, self.running.pop(job))
-        self.finish_time[job] = self.now
+        self.ended.append(job)
+        self._queue_in_order(job)
+
+    def end(self, job: int, state: int, time: float | None = None) -> None:
+        """Takes a running job off its cores, which it has left at a time of the backend's clock, by default now.
+
+        Raises:
+            BackendError: The start of the job has not been confirmed.
+        """
+        if job in self.starting:
+            raise BackendError(self._misplacement(job, "ended", "running"))
+        self.cores.release(job, self.running.pop(job))
+        self.finish_time[job] = self.now if time is None else time
         self.state[job] = state
         self.ended.append(job)
 
@@ -323,10 +443,7 @@ class Cluster:
         self.cores.release(job, self.running.pop(job))
         self.starting_time[job] = math.nan
         self.ended.append(job)
-        self.submit(job)
-        in_order = sorted(self.queue)
-        self.queue.clear()
-        self.queue.update(dict.fromkeys(in_order))
+        self._queue_in_order(job)
 
     def fail(self, node: int, until: float) -> None:
         """Takes a node, on which no job runs any more, out of service.
@@ -353,36 +470,20 @@ class Cluster:
         self.compacted.append((jobs, self.cores.cores_of(list(self.placements.values()), sizes)))
         self.placements.clear()
 
-    def check(self) -> None:
-        """Asserts every invariant of the state; for tests, costs time in proportion to the platform and all jobs."""
-        states = np.array(self.state)
-        assert set(self.queue) == set(np.flatnonzero(states == FinalState.QUEUED).tolist()), "queue"
-        assert list(self.queue) == sorted(self.queue), "queue out of order"
-        assert set(self.running) == set(np.flatnonzero(states == FinalState.RUNNING).tolist()), "running jobs"
-        started, finished = np.array(self.starting_time), np.array(self.finish_time)
-        submitted = self.workload.submission_time
-        assert np.array_equal(~np.isnan(started), np.isin(states, [2, 3, 4, 5, 6])), "a state without its start"
-        assert np.array_equal(~np.isnan(finished), np.isin(states, [3, 4, 5, 6])), "a state without its end"
-        assert not (started < submitted).any() and not (finished < started).any(), "a job before its time"
-        assert not (finished > self.now).any(), "a job ended in the future"
-        for job, placement in self.running.items():
-            cores = placement.cores if isinstance(placement, Placement) else placement
-            assert len(cores) == self.size[job], "a job has not the cores it asked for"
-            if self.requests.gpus:
-                self._check_gpus(job, self.requests.gpus[job], placement.ids)
-        self.cores.check(list(self.running.values()))
-        if isinstance(self.cores, NodeCores):
-            self._check_memory(self.cores)
+    def _queue_in_order(self, job: int) -> None:
+        """Puts a job that has arrived before into the queue, which is in order of submission."""
+        behind = bool(self.queue) and next(reversed(self.queue)) > job
+        self.queue[job] = None
+        if behind:
+            in_order = sorted(self.queue)
+            self.queue.clear()
+            self.queue.update(dict.fromkeys(in_order))
+        self.state[job] = _QUEUED
+        self.submitted.append(job)
 
-    def _check_memory(self, cores: NodeCores) -> None:
-        platform = self.platform
-        memory, bandwidth = in_bytes(platform.memory), platform.mem_bw.copy()
-        for job, placement in self.running.items():
-            owner = platform.core_processor[placement.cores]
-            np.subtract.at(memory, platform.processor_node[owner], self.requests.memory[job])
-            np.subtract.at(bandwidth, owner, self.requests.bandwidth[job])
-        assert np.allclose(memory, cores.node_memory), "free memory of nodes"
-        assert np.allclose(bandwidth, cores.free_bandwidth), "free bandwidth of processors"
+    def _require_starting(self, job: int, done: str) -> None:
+        if job not in self.starting:
+            raise BackendError(self._misplacement(job, f"{done} as started", "starting"))
 
     def _turn_away(self, job: int) -> None:
         self.state[job] = FinalState.REJECTED
@@ -392,5 +493,8 @@ class Cluster:
         return str(self.workload.job_id[job]) if 0 <= job < len(self.state) else f"index {job}"
 
     def _misplaced(self, job: int, done: str, expected: str) -> DecisionError:
+        return DecisionError(self._misplacement(job, done, expected))
+
+    def _misplacement(self, job: int, done: str, expected: str) -> str:
         state = FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
-        return DecisionError(f"job {self._name(job)} cannot be {done}: expected a {expected} job, it is {state}")
+        return f"job {self._name(job)} cannot be {done}: expected a {expected} job, it is {state}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.arrays import Floats
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.bool_]
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
-
-
-_NOT_SUBMITTED = int(FinalState.NOT_SUBMITTED)
 
 
 class Array(NamedTuple):
@@ -141,7 +137,7 @@ def overdrawn(platform: Platform) -> Floats:
 
 def goes_on(cluster: Cluster) -> bool:
     """Whether time will bring news even if nothing is started now."""
-    return bool(cluster.running or cluster.down) or cluster.state[-1] == _NOT_SUBMITTED
+    return bool(cluster.running or cluster.down) or cluster.expects_jobs
 
 
 def largest_is_one(values: NDArray[Any]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.state import FinalState
+from hdsim.cluster.state import UNFINISHED, FinalState
 
 if TYPE_CHECKING:
     from hdsim.results.attempts import Attempts
@@ -183,7 +183,7 @@ def summary(result: Result) -> dict[str, float]:
         "jobs_failed": float(counts[FinalState.COMPLETED_FAILED]),
         "jobs_killed": float(killed),
         "jobs_rejected": float(counts[FinalState.REJECTED]),
-        "jobs_unfinished": float(counts[[FinalState.NOT_SUBMITTED, FinalState.QUEUED, FinalState.RUNNING]].sum()),
+        "jobs_unfinished": float(counts[list(UNFINISHED)].sum()),
         **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
         **({} if result.outages is None else reliability(result)),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,

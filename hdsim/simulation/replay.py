@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.contention import Contention
@@ -238,6 +239,8 @@ def perform(
         raise Interrupted(done, stop[0])
     if cluster.queue and not cluster.down:
         log.warning("%d jobs were never started by the agent", len(cluster.queue))
+    if cluster.starting or cluster.held:
+        log.warning("%d jobs were still starting and %d held at the end", len(cluster.starting), len(cluster.held))
     return done
 
 
@@ -261,7 +264,7 @@ def replay(
         decide(cluster)
         apply()
         if check:
-            cluster.check()
+            invariants.check(cluster)
         if stop:
             return
         instants += 1
