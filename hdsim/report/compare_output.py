@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -14,6 +13,7 @@ from hdsim.report.compare import JOBS, Comparison, Row, Window
 from hdsim.report.pairing import joined
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
+from hdsim.util import files
 
 
 def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
@@ -23,13 +23,10 @@ def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
         rows: Rows or windows of a comparison, at least one.
         path: The file.
     """
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        names = [field.name for field in fields(rows[0])]
-        writer.writerow(names)
-        for row in rows:
-            values = (getattr(row, name) for name in names)
-            writer.writerow("" if isinstance(value, float) and math.isnan(value) else value for value in values)
+    names = [field.name for field in fields(rows[0])]
+    lines = [[getattr(row, name) for name in names] for row in rows]
+    lines = [["" if isinstance(value, float) and math.isnan(value) else value for value in line] for line in lines]
+    files.write_csv(path, names, lines)
 
 
 def table(comparison: Comparison) -> str:

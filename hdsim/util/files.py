@@ -1,9 +1,11 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and the one way of writing CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,11 +18,78 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     Args:
         path: The file.
         binary: Bytes instead of UTF-8 text.
+
+    Raises:
+        OSError: The file cannot be written; it is named in the error.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") if binary else temporary.open("w", encoding="utf-8", newline="") as file:
             yield file
         temporary.replace(path)
+    except OSError as error:
+        # An error of `write`, such as a full disk, names no file.
+        if error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Lines of a CSV file that end in newlines; fields with a comma, a quote or a line break are quoted."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def csv_fields(texts: Iterable[Any]) -> list[Any]:
+    """Fields quoted as by `csv_text`, for lines that are put together by formats; what is no text stays."""
+    return [
+        '"' + text.replace('"', '""') + '"' if isinstance(text, str) and any(c in text for c in ',"\r\n') else text
+        for text in texts
+    ]
+
+
+def write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Writes a CSV file with a header, whole or not at all."""
+    with replacing(path) as file:
+        file.write(csv_text([names, *rows]))
+
+
+class GrowingCsv:
+    """A CSV file that is written row by row, of which only the latest row may change.
+
+    A new column rewrites the file; anything else writes one line, so that N rows cost N lines. A process that is killed
+    between two rows leaves complete lines.
+
+    Args:
+        path: The file; an older one is replaced by the first row.
+        cells: Makes the fields of a row from the row and the names of the columns.
+    """
+
+    def __init__(self, path: Path, cells: Callable[[Any, Sequence[str]], Iterable[str]]) -> None:
+        self._path, self._cells = path, cells
+        self._names: list[str] = []
+        self._rows = 0
+        self._latest = 0  # offset of the latest line, bytes
+
+    def write(self, names: Sequence[str], rows: Sequence[Any]) -> None:
+        """Brings the file up to date.
+
+        Args:
+            names: The columns.
+            rows: All rows, at least one; those before the latest one of the previous call are as they were.
+        """
+        appends = self._names == list(names)
+        lines = [csv_text([self._cells(row, names)]) for row in (rows[self._rows - 1 :] if appends else rows)]
+        if appends:
+            with self._path.open("r+b") as file:
+                file.truncate(self._latest)
+                file.seek(self._latest)
+                file.write("".join(lines).encode())
+        else:
+            with replacing(self._path) as file:
+                file.writelines([csv_text([names]), *lines])
+        self._names, self._rows = list(names), len(rows)
+        self._latest = self._path.stat().st_size - len(lines[-1].encode())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.util.files import replacing
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -76,16 +75,8 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        half = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            half.chmod(0o644)
-            half.replace(path)
-        except BaseException:
-            half.unlink()
-            raise
+        with replacing(path, binary=True) as file:
+            file.write(data)
     except OSError as error:
         raise WorkloadError(f"expected a place that can be written: {error.strerror}", where=str(path)) from error
 

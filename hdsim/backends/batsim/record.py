@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
@@ -19,13 +16,12 @@ from hdsim.backends.batsim.protocol import format_hosts
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.formats import JOB_COLUMNS
+from hdsim.util.files import csv_fields, csv_text
 from hdsim.util.version import __version__
 from hdsim.workload.raw import write_bytes
 
 #: P-state of a host that is on its way to another.
 _SWITCHING = -1
-#: What makes CSV put a field into quotes.
-_SPECIAL = re.compile(r'[,"\r\n]')
 
 
 class JobRow(NamedTuple):
@@ -199,11 +195,7 @@ class Record:
         make_folder(prefix)
         texts = {"jobs": ",".join(JOB_COLUMNS) + "\n" + "".join([self._job_line(*job) for job in jobs])}
         for name, (header, rows) in files.items():
-            text = io.StringIO()
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
-            texts[name] = text.getvalue()
+            texts[name] = csv_text([header, *rows])
         paths = []
         for name, content in texts.items():
             paths.append(Path(f"{prefix}_{name}.csv"))
@@ -214,7 +206,7 @@ class Record:
         """A line of ``jobs.csv``; Batsim puts the last column, and that one alone, into quotes always."""
         walltime = -1.0 if row.walltime == math.inf else row.walltime
         state = FinalState(outcome.state)
-        names = ",".join(map(_field, row[:3]))
+        names = ",".join(csv_fields(row[:3]))
         success = int(state == FinalState.COMPLETED_SUCCESSFULLY)
         head = f"{names},{row.submission:.6f},{row.size},{walltime:.6f},{success},{state.name}"
         metadata = _quoted(self.metadata.get(outcome.job, ""))
@@ -292,10 +284,6 @@ def _stretch(wait: float, execution: float) -> float:
     if execution:
         return (wait + execution) / execution
     return math.inf if wait else math.nan
-
-
-def _field(text: str) -> str:
-    return _quoted(text) if _SPECIAL.search(text) else text
 
 
 def _quoted(text: str) -> str:

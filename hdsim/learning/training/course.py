@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from hdsim.learning.training.loop import Schedule, Training
 from hdsim.learning.training.windows import held_out
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.replay import Interrupted
-from hdsim.util.files import replacing
+from hdsim.util.files import write_csv
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -182,11 +181,11 @@ class Course:
 
 def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Result]]) -> None:
     """Writes evaluation.csv: a row for every agent and test window, with the metrics of the replay."""
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        first = next(iter(replays.values()))[0].metrics
-        names = [name for name in first if name != "jobs_per_second"]
-        writer.writerow(["agent", "window", *names])
-        for agent, results in replays.items():
-            for window, result in enumerate(results):
-                writer.writerow([agent, window, *(f"{result.metrics[name]:.9g}" for name in names)])
+    first = next(iter(replays.values()))[0].metrics
+    names = [name for name in first if name != "jobs_per_second"]
+    rows = [
+        [agent, window, *(f"{result.metrics[name]:.9g}" for name in names)]
+        for agent, results in replays.items()
+        for window, result in enumerate(results)
+    ]
+    write_csv(path, ["agent", "window", *names], rows)

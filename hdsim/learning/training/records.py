@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.util.files import replacing
+from hdsim.util.files import GrowingCsv
 
 
 class Records:
     """Collects what happens between two rows of progress.csv, and writes the rows.
 
-    The rows live in memory and in the checkpoint, and the files are written whole: after a crash they go on from the
-    checkpoint without a row twice.
+    The rows are in memory and in the checkpoint as well: a resumed training writes the files anew with its first row,
+    without a row twice.
 
     Args:
         directory: The run directory.
@@ -28,6 +27,11 @@ class Records:
 
     def __init__(self, directory: Path, actions: Sequence[str], *, tensorboard: bool) -> None:
         self._directory = directory
+        # A row of both: the numbers, and the share of each action.
+        self._progress = GrowingCsv(directory / "progress.csv", lambda row, names: map(_cell, map(row[0].get, names)))
+        self._action_shares = GrowingCsv(
+            directory / "actions.csv", lambda row, _: map(_cell, (row[0]["step"], *row[1]))
+        )
         self._actions = list(actions)
         self._tensorboard = tensorboard
         self._writer: Any = None
@@ -85,11 +89,9 @@ class Records:
 
     def write(self) -> None:
         """Writes progress.csv and actions.csv."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        _write(self._directory / "progress.csv", names, [[row.get(name) for name in names] for row in self.rows])
-        steps = [row["step"] for row in self.rows]
-        shares = [[step, *shares] for step, shares in zip(steps, self._shares, strict=True)]
-        _write(self._directory / "actions.csv", ["step", *self._actions], shares)
+        rows = list(zip(self.rows, self._shares, strict=True))
+        self._progress.write(list(dict.fromkeys(name for row in self.rows for name in row)), rows)
+        self._action_shares.write(["step", *self._actions], rows)
 
     def close(self) -> None:
         """Writes what TensorBoard's writer still holds."""
@@ -150,13 +152,6 @@ class Records:
             # Events that a crashed run wrote after its last checkpoint are hidden.
             self._writer = SummaryWriter(str(self._directory / "tensorboard"), purge_step=step)
         return self._writer
-
-
-def _write(path: Path, names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_cell(value) for value in row] for row in rows)
 
 
 def _cell(value: float | None) -> str:

@@ -98,11 +98,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def quoted(texts: list[Any]) -> list[Any]:
-    """Quotes the texts that need it in a CSV file."""
-    return [
-        '"' + text.replace('"', '""') + '"' if isinstance(text, str) and any(c in text for c in ',"\r\n') else text
-        for text in texts
-    ]

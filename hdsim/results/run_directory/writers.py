@@ -21,10 +21,9 @@ from hdsim.results.run_directory.formats import (
     DONE,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
-    quoted,
     write_json,
 )
-from hdsim.util.files import replacing
+from hdsim.util.files import csv_fields, replacing
 from hdsim.util.intervals import interval_sets
 from hdsim.util.version import __version__
 
@@ -74,9 +73,9 @@ def write_jobs(path: Path, result: Result) -> None:
     rejected = (result.state[rows] == FinalState.REJECTED).tolist()
     workload = result.workload
     columns: list[list[Any]] = [
-        quoted(workload.job_id[rows].tolist()),
-        quoted([workload.name]) * len(rows),
-        quoted(workload.profile[rows].tolist()),
+        csv_fields(workload.job_id[rows].tolist()),
+        csv_fields([workload.name]) * len(rows),
+        csv_fields(workload.profile[rows].tolist()),
         *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
     ]
     with replacing(path) as file:
@@ -91,7 +90,7 @@ def _write_details(path: Path, result: Result) -> None:
     """Writes job_details.csv: how each job of jobs.csv ran, in the same order."""
     rows = np.flatnonzero(np.isin(result.state, DONE))
     names = list(details.columns(result))
-    ids = quoted(result.workload.job_id[rows].tolist())
+    ids = csv_fields(result.workload.job_id[rows].tolist())
     columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
     numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
     with replacing(path) as file:
@@ -182,7 +181,7 @@ def _write_interruptions(path: Path, result: Result) -> None:
     """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
     ran = result.attempts
     cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.given_up)))
-    ids = quoted(result.workload.job_id[cut.job].tolist())
+    ids = csv_fields(result.workload.job_id[cut.job].tolist())
     cores = interval_sets(cut.cores, cut.sizes)
     with replacing(path) as file:
         file.write(",".join(INTERRUPTION_COLUMNS) + "\n")
