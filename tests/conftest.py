@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -97,15 +98,58 @@ def shared_data() -> Path:
     return path
 
 
-@pytest.fixture
-def hdsim(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs ``python -m hdsim ARGS`` in an empty directory, as a user would; returns the finished process."""
+class Warm:
+    """A process that has imported everything, and answers with a fork of itself (see :mod:`warm`).
 
-    def run(*args: object, cwd: Path = tmp_path, **options: object) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    Args:
+        folder: Where its socket lies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.address = folder / "socket"
+        self._server = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("warm.py"), "serve", self.address],
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
+        )  # fmt: skip
+        while not self.address.exists():
+            assert self._server.poll() is None, "the server of warm processes has ended"
+            time.sleep(0.02)
+
+    def command(self, mode: str) -> list[str]:
+        """The command that runs ``hdsim``, or code after ``-c``, warm; arguments follow."""
+        client = Path(__file__).with_name("warm.py")
+        return [sys.executable, "-S", "-E", str(client), "ask", str(self.address), mode]
+
+    def close(self) -> None:
+        """Ends the server."""
+        assert self._server.stdin
+        self._server.stdin.close()
+        self._server.wait(10)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """Runs commands without the cold start of a new interpreter."""
+    server = Warm(tmp_path_factory.mktemp("warm"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``hdsim ARGS`` in an empty directory, as a user would; returns the finished process.
+
+    It is a fork of a warm process, unless `cold` asks for a new interpreter.
+    """
+
+    def run(
+        *args: object, cwd: Path = tmp_path, cold: bool = False, **options: object
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hdsim"] if cold else warm.command("hdsim")
         return subprocess.run(
-            [sys.executable, "-m", "hdsim", *map(str, args)],
-            cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options,
+            [*command, *map(str, args)],
+            cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, **options,
         )  # fmt: skip
 
     return run

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -34,12 +36,12 @@ PathFinder.find_spec = lambda name, *rest: None if name == "torch" else find(nam
 
 
 @pytest.fixture
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> dict[str, str]:
     """An environment in which ``hdsim`` and ``python`` are this checkout and this interpreter."""
     programs = tmp_path_factory.mktemp("bin")
-    for name, arguments in (("hdsim", "-m hdsim "), ("python", "")):
+    for name, command in (("hdsim", warm.command("hdsim")), ("python", [sys.executable])):
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         program.chmod(0o755)
     return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
@@ -52,7 +54,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         if BLOCK.search(page.read_text())
     ],
 )
-def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str], warm: Warm) -> None:
     for folder in ("platforms", "workloads", "agents"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     if "torch" not in NEEDS.findall(page.read_text()):
@@ -61,7 +63,7 @@ def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str]) -> 
         (tmp_path / "without" / "sitecustomize.py").write_text(WITHOUT_TORCH)
         environment["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'without'}"
     for language, block in BLOCK.findall(page.read_text()):
-        command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [sys.executable, "-c", block]
+        command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [*warm.command("-c"), block]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
