@@ -21,9 +21,8 @@ GAIA = "platform=gaia workload.jobs=250"
 EQUAL = "platform=homogeneous_256 workload.path=lublin_16000 workload.jobs=400"
 ONE_BY_ONE = f"{EQUAL} backend.batch_events=false"
 BSP = "platform=sixteen_nodes workload.memory_bandwidth=trace workload.jobs=40"
-FAILURES = (
-    "platform=eight_nodes workload.path=even_1000 workload.jobs=300 failures={} failures.mtbf=40h failures.mttr=2h"
-)
+FAILURES = "platform=eight_nodes workload.path=even_1000 workload.jobs=300 failures.mtbf=40h failures.mttr=2h"
+DENSE = "workload.arrival_factor=0.2"
 
 RUNS = {
     "fcfs": f"{EQUAL} agent=fcfs",

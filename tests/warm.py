@@ -5,9 +5,6 @@ environment, the arguments and hands over standard input, output and error; a fo
 ``python -m hdsim ARGUMENTS`` or ``python -c CODE`` as a new process would, but for the time of its imports.
 """
 
-# The client starts for every command; an import of pathlib would double its time.
-# ruff: noqa: PTH
-
 from __future__ import annotations
 
 import array
