@@ -6,7 +6,6 @@ the platform: the same seed gives the same outages whatever the scheduler does.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.inputs import read_bytes
 from hdsim.util.intervals import parse_interval_sets
 from hdsim.util.units import DURATION_UNITS, parse_duration
 
@@ -274,11 +274,11 @@ def _read(path: Path, nodes: int) -> list[list[Outage]]:
     Raises:
         ConfigError: All faults of the file.
     """
+    content, _ = read_bytes(path, ConfigError, "file of outages")
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            lines = [(number, text.strip()) for number, text in enumerate(file, 1)]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected a readable text file: {error}", where=str(path)) from None
+        lines = [(number, text.strip()) for number, text in enumerate(content.decode().splitlines(), 1)]
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"expected text in UTF-8: {error}", where=str(path)) from None
     lines = [(number, text) for number, text in lines if text and not text.startswith("#")]
     faults: list[ConfigError] = []
     read = _events if lines and lines[0][1].startswith("{") else _rows

@@ -126,7 +126,7 @@ MALFORMED = {
     "a list": ("[]", "expected an object with 'now' and a list of 'events', got []"),
     "no events": ('{"now": 5}', "expected an object with 'now' and a list of 'events'"),
     "no now": ('{"events": []}', "now: expected a number of seconds, got nothing"),
-    "now is a text": (reply(now="5"), "now: expected a number of seconds, got 5"),
+    "now is a text": (reply(now="5"), 'now: expected a number of seconds, got "5"'),
     "now is not finite": (reply(now=math.nan), "now: expected a number of seconds, got NaN"),
     "now is beyond floats": (
         '{"now": 1' + "0" * 400 + ', "events": []}',
@@ -143,10 +143,10 @@ MALFORMED = {
         "events[1] REJECT_JOB: timestamp: expected at least 7.000000, got 6.000000: time goes back",
     ),
     "now before its events": (reply(event(timestamp=7, job_id="w0!1")), "now: expected at least 7.000000, its last"),
-    "an event is a text": (json.dumps({"now": 5, "events": ["x"]}), "events[0]: expected an object, got x"),
+    "an event is a text": (json.dumps({"now": 5, "events": ["x"]}), 'events[0]: expected an object, got "x"'),
     "unknown event": (
         reply(event("EXECUTE_JOBS")),
-        "events[0]: unknown event EXECUTE_JOBS (did you mean 'EXECUTE_JOB'?); allowed: EXECUTE_JOB, REJECT_JOB",
+        "events[0]: unknown event \"EXECUTE_JOBS\" (did you mean 'EXECUTE_JOB'?); allowed: EXECUTE_JOB, REJECT_JOB",
     ),
     "no type": (reply({"timestamp": 5}), "events[0]: unknown event nothing"),
     "type is a list": (reply(event([])), "events[0]: unknown event []"),

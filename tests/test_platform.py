@@ -157,7 +157,7 @@ def test_homogeneous_is_unlimited_unless_said_otherwise():
         ({"processors_per_node": 3}, "cores_per_node: expected a multiple of processors_per_node (3), got 4"),
         ({"gflops_per_core": -1.0}, "clock_rate: expected a number above 0 (GHz), got -1.0"),
         ({"gflops_per_core": math.nan}, "clock_rate: expected a finite number, got NaN"),
-        ({"power_per_core": "much"}, "power: expected a number of at least 0 (W), got 'much'"),
+        ({"power_per_core": "much"}, 'power: expected a number of at least 0 (W), got "much"'),
         ({"memory_gb_per_node": 0}, "capacity: expected a number above 0 (GB), got 0"),
         ({"mem_bw": -5}, "mem_bw: expected a number above 0 (GB/s), got -5"),
         ({"bandwidth": "fast"}, "bandwidth: expected a bandwidth such as '10Gbps', got 'fast'"),
@@ -293,8 +293,8 @@ def test_comments_are_allowed_everywhere():
     ("path", "value", "fault"),
     [
         (["clusters"], ..., "clusters: expected a value, got none"),
-        (["clusters"], [], "clusters: expected a list [...] of at least one element, got an empty list"),
-        (["clusters"], {}, "clusters: expected a list [...] of at least one element, got an empty object"),
+        (["clusters"], [], "clusters: expected a list [...] of at least one element, got []"),
+        (["clusters"], {}, "clusters: expected a list [...] of at least one element, got {}"),
         (["clusters", 0], 3, "clusters[0]: expected an object {...}, got 3"),
         (["clusters", 0, "id"], 3, "clusters[0].id: expected a text, got 3"),
         (["clusters", 1, "id"], "main", "clusters[1].id: expected a name of its own, got 'main' a second time"),
@@ -310,7 +310,7 @@ def test_comments_are_allowed_everywhere():
             "fet",
             "nodes[1].type: expected one of 'thin', 'fat', got 'fet' (did you",
         ),
-        (["clusters", 0, "local_links"], "10G", "clusters[0].local_links: expected an object {...}, got '10G'"),
+        (["clusters", 0, "local_links"], "10G", 'clusters[0].local_links: expected an object {...}, got "10G"'),
         (
             ["clusters", 0, "local_links", "latency"],
             "5",
@@ -327,7 +327,7 @@ def test_comments_are_allowed_everywhere():
             "clusters[0].nodes[0].type: expected one of nothing, as no type is defined, got 'thin'",
         ),
         (["types", "memory"], None, "types.node.thin.memory.type: expected one of nothing, as no type is defined"),
-        (["types", "node"], [], "types.node: expected an object {...} of types, got an empty list"),
+        (["types", "node"], [], "types.node: expected an object {...} of types, got []"),
         (["types", "network", "10G", "bandwidth"], "10", "types.network.10G.bandwidth: expected a bandwidth such as"),
         (["types", "network", "10G", "bandwidth"], ..., "types.network.10G.bandwidth: expected a value, got none"),
         (["types", "node", "thin", "processors"], [], "types.node.thin.processors: expected a list [...] of at least"),
@@ -348,16 +348,16 @@ def test_comments_are_allowed_everywhere():
         (
             ["types", "processor", "slow", "clock_rate"],
             10**400,
-            "expected a finite number, got a number of hundreds of",
+            "expected a finite number, got 1000000000",
         ),
         (["types", "processor", "slow", "power"], -1, "slow.power: expected a number of at least 0 (W), got -1"),
         (["types", "processor", "slow", "power"], ..., "slow.power: expected a value, got none"),
-        (["types", "processor", "slow", "mem_bw"], "24", "slow.mem_bw: expected a number above 0 (GB/s), got '24'"),
+        (["types", "processor", "slow", "mem_bw"], "24", 'slow.mem_bw: expected a number above 0 (GB/s), got "24"'),
         (["types", "processor", "fast", "memory_bw"], 24, "fast.memory_bw: unknown key (did you mean 'mem_bw'?)"),
         (["types", "processor", "fast", "c"], [math.nan], "fast.c[0]: expected a finite number, got NaN"),
         (["types", "processor", "slow core"], {}, "types.processor['slow core'].cores: expected a value, got none"),
         (["types", "memory", "DDR", "latency"], "100", "types.memory.DDR.latency: expected a latency such as '100us'"),
-        (["name"], "", "name: expected a text, got ''"),
+        (["name"], "", 'name: expected a text, got ""'),
     ],
 )
 def test_a_fault_is_reported_with_its_place(path, value, fault):
@@ -389,15 +389,15 @@ def test_all_faults_are_reported_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", ":1:1: expected JSON, got: Expecting value"),
-        (b'{"clusters": [\n  {"id": "a",}\n]}', ":2:14: expected JSON, got: "),
-        (b"[1, 2]", ": expected an object {...}, got a list"),
-        (b"null", ": expected an object {...}, got null"),
-        (b'{"name": "\xff"}', ": expected text in UTF-8, got the byte 0xff at offset 10"),
+        (b"", ":1:1: expected JSON: Expecting value"),
+        (b'{"clusters": [\n  {"id": "a",}\n]}', ":2:14: expected JSON: "),
+        (b"[1, 2]", ": expected an object {...}, got [1, 2]"),
+        (b"null", ": expected an object {...}, got nothing"),
+        (b'{"name": "\xff"}', ": expected JSON in UTF-8, got the byte 0xff at offset 10"),
         (b'{"clusters": 1, "name": "a", "name": "b"}', ": name: expected each key once, got it twice"),
         (b'{"types": {"node": {"a": {"x": 1, "x": 2}}}}', ": types.node.a.x: expected each key once, got it twice"),
-        (b"[" * 100_000, ": expected a platform, got JSON nested too deeply"),
-        (b'{"clusters": ' + b"9" * 5000 + b"}", ": expected JSON, got: "),
+        (b"[" * 100_000, ": expected JSON, got lists and objects nested too deeply"),
+        (b'{"clusters": ' + b"9" * 5000 + b"}", ": expected JSON: "),
     ],
 )
 def test_what_is_no_platform_file_is_refused(tmp_path, content, message):
@@ -407,13 +407,13 @@ def test_what_is_no_platform_file_is_refused(tmp_path, content, message):
 
 
 def test_unreadable_files_are_refused(tmp_path):
-    assert "does not exist" in str(validate_platform(tmp_path / "none.json")[0])
-    assert "got a directory" in str(validate_platform(tmp_path)[0])
+    assert "expected a readable platform file: No such file" in str(validate_platform(tmp_path / "none.json")[0])
+    assert "expected a readable platform file: Is a directory" in str(validate_platform(tmp_path)[0])
     broken = tmp_path / "x.json.gz"
     broken.write_bytes(b"{}")
-    assert f"{broken}: expected a gzip file" in str(validate_platform(broken)[0])
+    assert f"{broken}: expected gzip data" in str(validate_platform(broken)[0])
     broken.write_bytes(gzip.compress(json.dumps(SMALL).encode())[:-20])
-    assert f"{broken}: expected a gzip file" in str(validate_platform(broken)[0])
+    assert f"{broken}: expected gzip data" in str(validate_platform(broken)[0])
 
 
 # Properties

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -83,9 +83,10 @@ def convert(file: str, types: Path | None, to: str, output: Path | None) -> None
         # A pipe or a device such as /dev/null is written to, never replaced.
         output.write_bytes(data)
     else:
-        from hdsim.workload.raw import write_bytes
+        from hdsim.errors import PlatformError
+        from hdsim.util.files import write_bytes
 
-        write_bytes(output, data)
+        write_bytes(output, data, PlatformError)
 
 
 def _summary(platform: Platform) -> Iterator[str]:
@@ -93,6 +94,7 @@ def _summary(platform: Platform) -> Iterator[str]:
     import numpy as np
 
     from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
+    from hdsim.util.text import format_table
     from hdsim.util.units import format_bandwidth, format_latency, format_size, scaled
 
     cores = platform.cores_per_processor
@@ -130,55 +132,61 @@ def _summary(platform: Platform) -> Iterator[str]:
     yield f"network    between clusters {network}"
 
     yield ""
-    yield from _table(
-        ("cluster", "nodes", "processors", "cores", *device, "node link", "latency"),
+    yield format_table(
         [
-            (
-                name,
-                last - first,
-                int(platform.node_first_processor[last] - platform.node_first_processor[first]),
-                int(platform.node_cpu_cores[first:last].sum()),
-                *(int(platform.node_gpus[first:last].sum()) for _ in device),
-                format_bandwidth(platform.local_bandwidth[k]),
-                format_latency(platform.local_latency[k]),
-            )
-            for k, name in enumerate(platform.cluster_names)
-            for first, last in [platform.cluster_first_node[k : k + 2].tolist()]
-        ],
+            ("cluster", "nodes", "processors", "cores", *device, "node link", "latency"),
+            *(
+                (
+                    name,
+                    last - first,
+                    int(platform.node_first_processor[last] - platform.node_first_processor[first]),
+                    int(platform.node_cpu_cores[first:last].sum()),
+                    *(int(platform.node_gpus[first:last].sum()) for _ in device),
+                    format_bandwidth(platform.local_bandwidth[k]),
+                    format_latency(platform.local_latency[k]),
+                )
+                for k, name in enumerate(platform.cluster_names)
+                for first, last in [platform.cluster_first_node[k : k + 2].tolist()]
+            ),
+        ]
     )
     yield ""
-    yield from _table(
-        ("node type", "nodes", "processors", "cores", *device, "memory"),
+    yield format_table(
         [
-            (
-                name,
-                len(of_type),
-                int(np.diff(platform.node_first_processor)[of_type].sum()),
-                int(platform.node_cpu_cores[of_type].sum()),
-                *(int(platform.node_gpus[of_type].sum()) for _ in device),
-                format_size(platform.memory[of_type[0]]),
-            )
-            for t, name in enumerate(platform.node_type_names)
-            for of_type in [np.flatnonzero(platform.node_type == t)]
-        ],
+            ("node type", "nodes", "processors", "cores", *device, "memory"),
+            *(
+                (
+                    name,
+                    len(of_type),
+                    int(np.diff(platform.node_first_processor)[of_type].sum()),
+                    int(platform.node_cpu_cores[of_type].sum()),
+                    *(int(platform.node_gpus[of_type].sum()) for _ in device),
+                    format_size(platform.memory[of_type[0]]),
+                )
+                for t, name in enumerate(platform.node_type_names)
+                for of_type in [np.flatnonzero(platform.node_type == t)]
+            ),
+        ]
     )
     yield ""
-    yield from _table(
-        ("processor type", "kind", "processors", "cores", "cores each", "GFLOP/s a core", "W a core", "bandwidth"),
+    yield format_table(
         [
-            (
-                name,
-                platform.processor_kind[t],
-                len(of_type),
-                int(cores[of_type].sum()),
-                int(cores[of_type[0]]),
-                f"{platform.gflops[of_type[0]]:.4g}",
-                f"{platform.power[of_type[0]]:.4g}",
-                _memory_bandwidth(platform.mem_bw[of_type[0]]),
-            )
-            for t, name in enumerate(platform.processor_type_names)
-            for of_type in [np.flatnonzero(platform.processor_type == t)]
-        ],
+            ("processor type", "kind", "processors", "cores", "cores each", "GFLOP/s a core", "W a core", "bandwidth"),
+            *(
+                (
+                    name,
+                    platform.processor_kind[t],
+                    len(of_type),
+                    int(cores[of_type].sum()),
+                    int(cores[of_type[0]]),
+                    f"{platform.gflops[of_type[0]]:.4g}",
+                    f"{platform.power[of_type[0]]:.4g}",
+                    _memory_bandwidth(platform.mem_bw[of_type[0]]),
+                )
+                for t, name in enumerate(platform.processor_type_names)
+                for of_type in [np.flatnonzero(platform.processor_type == t)]
+            ),
+        ]
     )
 
 
@@ -195,11 +203,3 @@ def _spread(values: np.ndarray, shown: Callable[[float], str], mean: float | Non
     if low == high:
         return low
     return f"{low} to {high}" + ("" if mean is None else f", {shown(mean)} on average")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
-    """Yields the lines of a table: the first column to the left, the others to the right."""
-    cells = [list(header), *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    for first, *rest in cells:
-        yield "  ".join([first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import click
 
 from hdsim.errors import HdsimError
 from hdsim.util.resources import folder, resolve
+from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -413,10 +413,10 @@ def _metrics_table(metrics: Mapping[str, float]) -> str:
             others[name] = value
     rows = [["", *_STATISTICS, ""]]
     for quantity, numbers in statistics.items():
-        rows.append([quantity, *(_number(numbers[kind]) for kind in _STATISTICS), unit(f"mean_{quantity}")])
+        rows.append([quantity, *(format_number(numbers[kind]) for kind in _STATISTICS), unit(f"mean_{quantity}")])
     width = max(map(len, others))
-    lines = [f"{name:{width}}  {_number(value):>16} {unit(name)}".rstrip() for name, value in others.items()]
-    return _aligned(rows) + "\n\n" + "\n".join(lines)
+    lines = [f"{name:{width}}  {format_number(value):>16} {unit(name)}".rstrip() for name, value in others.items()]
+    return format_table(rows) + "\n\n" + "\n".join(lines)
 
 
 def _sweep_table(outcomes: Sequence[Outcome], directory: Path) -> str:
@@ -426,26 +426,9 @@ def _sweep_table(outcomes: Sequence[Outcome], directory: Path) -> str:
     headings = [f"{name} [{unit(name)}]" if unit(name) else name for name in _SWEEP_METRICS]
     rows = [["run", *headings]]
     for outcome in outcomes:
-        numbers = [_number(outcome.metrics[name]) for name in _SWEEP_METRICS]
+        numbers = [format_number(outcome.metrics[name]) for name in _SWEEP_METRICS]
         rows.append([_name(outcome.directory, directory), *numbers])
-    return _aligned(rows)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *rest in rows:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return "-"
-    if abs(value) >= 1e9:
-        return f"{value:.4e}"
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4f}"
+    return format_table(rows)
 
 
 def _name(directory: Path, parent: Path) -> str:

@@ -238,6 +238,8 @@ def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
     """Lines that describe a workload to a person."""
     import numpy as np
 
+    from hdsim.util.text import format_number, format_table
+
     cores = platform.n_cpu_cores if platform else jobs.cluster_cores
     machine = f"the {cores} cores of {platform.name}" if platform else f"{cores} cores"
     days = float(jobs.submission_time[-1]) / 86400
@@ -256,8 +258,12 @@ def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
         f"{len(jobs)} jobs submitted over {days:.2f} days, {len(jobs.dropped)} dropped",
         f"offered load on {machine}: {jobs.offered_load * jobs.cluster_cores / cores:.3f}",
         "",
-        " " * 22 + "".join(f"{heading:>12}" for heading, _ in _STATISTICS),
-        *(f"{name:<22}" + "".join(f"{_shown(value):>12}" for value in _statistics(column)) for name, column in rows),
+        format_table(
+            [
+                ["", *(heading for heading, _ in _STATISTICS)],
+                *([name, *map(format_number, _statistics(column))] for name, column in rows),
+            ]
+        ),
     ]
 
 
@@ -265,7 +271,3 @@ def _statistics(column: np.ndarray) -> list[float]:
     import numpy as np
 
     return [float(column.mean() if share is None else np.quantile(column, share)) for _, share in _STATISTICS]
-
-
-def _shown(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"

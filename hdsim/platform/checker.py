@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hdsim.errors import PlatformError, nearest
+from hdsim.util.text import shown
 
 
 class Types:
@@ -152,21 +153,6 @@ def child_path(path: str, key: str) -> str:
     if re.fullmatch(r"\w+", str(key)):
         return f"{path}.{key}" if path else str(key)
     return f"{path}[{str(key)!r}]"
-
-
-def shown(value: Any) -> str:
-    """Returns a JSON value as error messages show it."""
-    if isinstance(value, Mapping):
-        return "an object" if value else "an empty object"
-    if isinstance(value, list | tuple):
-        return "a list" if value else "an empty list"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-    if isinstance(value, int) and not _is_finite(value):
-        return "a number of hundreds of digits"
-    return "null" if value is None else repr(value)
 
 
 def is_number(value: Any) -> bool:

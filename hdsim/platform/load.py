@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +10,7 @@ from hdsim.errors import PlatformError
 from hdsim.platform.checker import Checker, Types
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import SECTIONS, PlatformSpec, check_document, inline_types
+from hdsim.util.inputs import parse_json, read_bytes
 
 
 def load_platform(path: str | Path, types: str | Path | None = None) -> Platform:
@@ -46,37 +43,13 @@ def validate_platform(path: str | Path, types: str | Path | None = None) -> list
 
 
 def _read_json(path: Path, errors: list[PlatformError]) -> tuple[Any, str] | None:
-    """Returns the content of a JSON file and its sha256, or notes why it cannot be read."""
-
-    def fault(message: str, where: str = str(path)) -> None:
-        errors.append(PlatformError(message, where=where))
-
+    """Returns the content of a JSON file and its sha256, None after a fault, which is appended to `errors`."""
     try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        fault("expected a platform file, got a path that does not exist")
+        content, digest = read_bytes(path, PlatformError, "platform file")
+        return parse_json(content, path, PlatformError, pairs=_pairs), digest
+    except PlatformError as error:
+        errors.append(error)
         return None
-    except IsADirectoryError:
-        fault("expected a platform file, got a directory")
-        return None
-    except OSError as error:
-        fault(f"expected a readable file, got: {error.strerror}")
-        return None
-    digest = hashlib.sha256(raw).hexdigest()
-    try:
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-        return json.loads(text, object_pairs_hook=_pairs), digest
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        fault(f"expected a gzip file, got: {error}")
-    except UnicodeDecodeError as error:
-        fault(f"expected text in UTF-8, got the byte 0x{error.object[error.start]:02x} at offset {error.start}")
-    except json.JSONDecodeError as error:
-        fault(f"expected JSON, got: {error.msg}", where=f"{path}:{error.lineno}:{error.colno}")
-    except RecursionError:
-        fault("expected a platform, got JSON nested too deeply")
-    except ValueError as error:
-        fault(f"expected JSON, got: {error}")
-    return None
 
 
 class _Object(dict[str, Any]):

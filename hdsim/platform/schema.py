@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import PlatformError
-from hdsim.platform.checker import Checker, Types, child_path, shown
+from hdsim.platform.checker import Checker, Types, child_path
+from hdsim.util.text import shown
 from hdsim.util.units import parse_bandwidth, parse_latency, parse_size
 
 #: A platform larger than this is taken for a mistake in a ``number``.

@@ -14,6 +14,7 @@ from hdsim.report.pairing import joined
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
 from hdsim.util import files
+from hdsim.util.text import format_number, format_table
 
 
 def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
@@ -43,8 +44,8 @@ def _means(comparison: Comparison) -> str:
     by_metric = [[row for row in comparison.rows if row.metric == name] for name in comparison.metrics]
     lines = [["", *comparison.metrics]]
     for rows in zip(*by_metric, strict=True):
-        lines.append([_name(rows[0]), *(f"{_number(row.mean)}{'*' if row.best else ' '}" for row in rows)])
-    return _aligned(lines)
+        lines.append([_name(rows[0]), *(f"{format_number(row.mean)}{'*' if row.best else ' '}" for row in rows)])
+    return format_table(lines)
 
 
 def _details(rows: list[Row]) -> str:
@@ -53,16 +54,16 @@ def _details(rows: list[Row]) -> str:
     middle = [] if all(math.isnan(row.iqm) for row in rows) else ["IQM", ""]
     lines = [["", "runs", "mean", "", *middle, "difference", "", "pairs"]]
     for row in rows:
-        ours = [_name(row), str(row.runs), _number(row.mean), _bounds(row.low, row.high)]
+        ours = [_name(row), str(row.runs), format_number(row.mean), _bounds(row.low, row.high)]
         if middle:
-            ours += [_number(row.iqm), _bounds(row.iqm_low, row.iqm_high)]
+            ours += [format_number(row.iqm), _bounds(row.iqm_low, row.iqm_high)]
         if row.baseline:
             lines.append([*ours, "baseline", "", ""])
         else:
-            difference = _number(row.difference, signed=True)
+            difference = format_number(row.difference, signed=True)
             pairs = f"{row.pairs:,} {row.paired_by}s" if row.pairs > 1 else str(row.pairs)
             lines.append([*ours, difference, _bounds(row.difference_low, row.difference_high), pairs])
-    return f"{heading}\n{_aligned(lines)}"
+    return f"{heading}\n{format_table(lines)}"
 
 
 def _best(comparison: Comparison) -> Iterator[str]:
@@ -80,29 +81,7 @@ def _name(row: Row) -> str:
 
 
 def _bounds(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{_number(low)}, {_number(high)}]"
-
-
-def _number(value: float, *, signed: bool = False) -> str:
-    if math.isnan(value):
-        return "-"
-    sign = "+" if signed else ""
-    size = abs(value)
-    if size >= 1e9 or 0 < size < 1e-3:
-        return f"{value:{sign}.4e}"
-    return f"{value:{sign},.2f}" if size >= 100 else f"{value:{sign}.4f}"
-
-
-def _aligned(lines: list[list[str]]) -> str:
-    """Columns of equal width, the first one to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return "" if math.isnan(low) else f"[{format_number(low)}, {format_number(high)}]"
 
 
 def write_figure(comparison: Comparison, path: Path) -> None:

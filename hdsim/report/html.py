@@ -20,6 +20,7 @@ from hdsim.report.panels import panels
 from hdsim.results import metrics
 from hdsim.util.files import replacing
 from hdsim.util.plugins import short_name
+from hdsim.util.text import format_number
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
@@ -250,18 +251,7 @@ def _tile(name: str, value: float) -> str:
     if unit == "J":
         size, prefix = next((s, p) for s, p in ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")) if value >= s or s == 1)
         return f"{value / size:,.4g} {prefix}J"
-    return f"{100 * value:.1f} %" if name == "utilization" else _number(value)
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return "–"
-    if value == int(value) and abs(value) < 1e9:
-        return f"{int(value):,}"
-    if abs(value) >= 1e9:
-        mantissa, _, exponent = f"{value:.4e}".partition("e")
-        return f"{mantissa} × 10^{int(exponent)}"
-    return f"{value:,.2f}" if abs(value) >= 100 else f"{value:,.4g}"
+    return f"{100 * value:.1f} %" if name == "utilization" else format_number(value)
 
 
 def _family(name: str, values: Mapping[str, float]) -> str | None:
@@ -275,7 +265,11 @@ def _statistics(values: Mapping[str, float]) -> str:
     families = dict.fromkeys(family for name in values if (family := _family(name, values)))
     heads = ("", "mean", "median", "95 %", "99 %", "max", "unit")
     rows = (
-        [_words(family), *(_number(values[f"{kind}_{family}"]) for kind in _STATISTICS), metrics.unit(f"mean_{family}")]
+        [
+            _words(family),
+            *(format_number(values[f"{kind}_{family}"]) for kind in _STATISTICS),
+            metrics.unit(f"mean_{family}"),
+        ]
         for family in families
     )
     return _table(heads, rows)
@@ -284,7 +278,7 @@ def _statistics(values: Mapping[str, float]) -> str:
 def _others(values: Mapping[str, float]) -> str:
     items = "".join(
         f"<div><dt>{escape(_words(name))}</dt>"
-        f"<dd>{_powers(_number(value))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
+        f"<dd>{_powers(format_number(value))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
         for name, value in values.items()
         if _family(name, values) is None
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from hdsim.errors import HdsimError
 
 
 @contextmanager
@@ -93,3 +96,22 @@ class GrowingCsv:
                 file.writelines([csv_text([names]), *lines])
         self._names, self._rows = list(names), len(rows)
         self._latest = self._path.stat().st_size - len(lines[-1].encode())
+
+
+def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
+    """Writes a file whole or not at all; a name that ends in ``.gz`` is packed, the same data to the same bytes.
+
+    Args:
+        path: The file.
+        data: Its content, not packed.
+        error: Class of the error.
+
+    Raises:
+        HdsimError: The folder is missing or cannot be written.
+    """
+    path = Path(path)
+    try:
+        with replacing(path, binary=True) as file:
+            file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    except OSError as fault:
+        raise error(f"expected a place that can be written: {fault.strerror}", where=str(path)) from None

@@ -15,8 +15,11 @@ import numpy as np
 import orjson
 
 from hdsim.errors import WorkloadError
+from hdsim.util.files import write_bytes
+from hdsim.util.inputs import parse_json, read_bytes
+from hdsim.util.text import shown
 from hdsim.workload.programs import Compiler, Program
-from hdsim.workload.raw import RawJobs, plain, read_bytes, unused, write_bytes
+from hdsim.workload.raw import RawJobs, plain, unused
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -72,13 +75,8 @@ def read_document(path: str | Path) -> tuple[Any, str]:
     Raises:
         WorkloadError: The file cannot be read or is not JSON.
     """
-    content, digest = read_bytes(path)
-    try:
-        return json.loads(content), digest
-    except json.JSONDecodeError as error:
-        raise WorkloadError(f"expected JSON: {error.msg}", where=f"{path}:{error.lineno}:{error.colno}") from error
-    except UnicodeDecodeError as error:
-        raise WorkloadError(f"expected JSON in UTF-8: {error.reason}", where=str(path)) from error
+    content, digest = read_bytes(path, WorkloadError, "workload file")
+    return parse_json(content, path, WorkloadError), digest
 
 
 def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
@@ -106,13 +104,13 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         where = f"{path}: jobs[{index}]"
         found = len(errors)
         if not isinstance(job, dict):
-            errors.append(WorkloadError(f"expected an object, got {_show(job)}", where=where))
+            errors.append(WorkloadError(f"expected an object, got {shown(job)}", where=where))
             continue
         identity = job.get("id")
         if isinstance(identity, bool) or not isinstance(identity, int | str):
-            errors.append(WorkloadError(f"expected a number or a text, got {_show(identity)}", where=f"{where}.id"))
+            errors.append(WorkloadError(f"expected a number or a text, got {shown(identity)}", where=f"{where}.id"))
         elif str(identity) in seen:
-            errors.append(WorkloadError(f"expected ids to differ, got {_show(identity)} again", where=f"{where}.id"))
+            errors.append(WorkloadError(f"expected ids to differ, got {shown(identity)} again", where=f"{where}.id"))
         seen.add(str(identity))
         submitted = _number(job, "subtime", where, errors)
         cores = _whole(job, "res", where, errors)
@@ -123,7 +121,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         if not isinstance(name, str) or name not in profiles:
             errors.append(
                 WorkloadError(
-                    f"expected the name of a profile in 'profiles', got {_show(name)}", where=f"{where}.profile"
+                    f"expected the name of a profile in 'profiles', got {shown(name)}", where=f"{where}.profile"
                 )
             )
         elif len(errors) == found:
@@ -151,12 +149,12 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
 
 def _parts(data: Any, path: str | Path) -> tuple[list[Any], dict[str, Any]]:
     if not isinstance(data, dict):
-        raise WorkloadError(f"expected an object with 'jobs' and 'profiles', got {_show(data)}", where=str(path))
+        raise WorkloadError(f"expected an object with 'jobs' and 'profiles', got {shown(data)}", where=str(path))
     jobs, profiles = data.get("jobs"), data.get("profiles")
     if not isinstance(jobs, list):
-        raise WorkloadError(f"expected a list, got {_show(jobs)}", where=f"{path}: jobs")
+        raise WorkloadError(f"expected a list, got {shown(jobs)}", where=f"{path}: jobs")
     if not isinstance(profiles, dict):
-        raise WorkloadError(f"expected an object, got {_show(profiles)}", where=f"{path}: profiles")
+        raise WorkloadError(f"expected an object, got {shown(profiles)}", where=f"{path}: profiles")
     if not jobs:
         raise WorkloadError("expected at least one job, got an empty list", where=f"{path}: jobs")
     return jobs, profiles
@@ -204,7 +202,7 @@ def _demand(
     """Reads a profile for a job of some cores; None when it has faults, which are appended to `errors`."""
     where = f"{path}: profiles.{name}"
     if not isinstance(profile, dict):
-        errors.append(WorkloadError(f"expected an object, got {_show(profile)}", where=where))
+        errors.append(WorkloadError(f"expected an object, got {shown(profile)}", where=where))
         return None
     found = len(errors)
     program = None
@@ -244,7 +242,7 @@ def _number(
     value = values.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE or value < least:
         limit = "" if least == -math.inf else f" of at least {least:g}"
-        errors.append(WorkloadError(f"expected a finite number{limit}, got {_show(value)}", where=f"{where}.{key}"))
+        errors.append(WorkloadError(f"expected a finite number{limit}, got {shown(value)}", where=f"{where}.{key}"))
         return math.nan
     return float(value)
 
@@ -254,7 +252,7 @@ def _whole(
 ) -> int:
     value = values.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
-        errors.append(WorkloadError(f"expected a whole number, got {_show(value)}", where=f"{where}.{key}"))
+        errors.append(WorkloadError(f"expected a whole number, got {shown(value)}", where=f"{where}.{key}"))
         return 0
     return value
 
@@ -270,7 +268,7 @@ def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
         counts[key] = _whole({key: number}, key, where, errors)
         if counts[key] < 0 and len(errors) == found:
-            errors.append(WorkloadError(f"expected at least 0 GPUs, got {_show(value)}", where=f"{where}.{key}"))
+            errors.append(WorkloadError(f"expected at least 0 GPUs, got {shown(value)}", where=f"{where}.{key}"))
     if len(set(counts.values())) > 1:
         errors.append(
             WorkloadError(
@@ -290,15 +288,10 @@ def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> f
     if walltime <= 0:
         errors.append(
             WorkloadError(
-                f"expected more than 0 s, or -1 for none, got {_show(job['walltime'])}", where=f"{where}.walltime"
+                f"expected more than 0 s, or -1 for none, got {shown(job['walltime'])}", where=f"{where}.walltime"
             )
         )
     return walltime
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value) if value is not None else "nothing"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def write_batsim(workload: Workload, path: str | Path, platform: Platform | None = None) -> None:
@@ -312,7 +305,7 @@ def write_batsim(workload: Workload, path: str | Path, platform: Platform | None
     Raises:
         WorkloadError: Ids repeat, or the place cannot be written.
     """
-    write_bytes(path, _text(to_batsim(workload, platform)).encode())
+    write_bytes(path, _text(to_batsim(workload, platform)).encode(), WorkloadError)
 
 
 def _text(content: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ follows Valiant, A bridging model for parallel computation, CACM 33 (8), 1990.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from itertools import chain
 from typing import Any
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.util.text import shown
 from hdsim.workload.patterns import Pattern, make_pattern
 
 #: Profile types, in the order in which messages list them.
@@ -196,7 +196,7 @@ class Compiler:
             return self._steps[key]
         profile = self._profiles.get(name)
         if not isinstance(profile, Mapping):
-            raise self._fault(f"expected an object, got {_show(profile)}", name)
+            raise self._fault(f"expected an object, got {shown(profile)}", name)
         kind = profile.get("type")
         if kind in ("composed", "sequence"):
             steps = self._sequence(name, profile, tasks, within)
@@ -210,7 +210,7 @@ class Compiler:
             steps = (self._homogeneous(name, profile, tasks, total=kind != "parallel_homogeneous"),)
         else:
             raise self._fault(
-                f"profile type {_show(kind)} is not supported{nearest(str(kind), TYPES)}; allowed: {', '.join(TYPES)}",
+                f"profile type {shown(kind)} is not supported{nearest(str(kind), TYPES)}; allowed: {', '.join(TYPES)}",
                 name,
                 "type",
             )
@@ -222,11 +222,11 @@ class Compiler:
             raise self._fault(f"profile '{name}' contains itself", name, "seq")
         parts = profile.get("seq")
         if not isinstance(parts, list) or not parts:
-            raise self._fault(f"expected a list of names of profiles, got {_show(parts)}", name, "seq")
+            raise self._fault(f"expected a list of names of profiles, got {shown(parts)}", name, "seq")
         for index, part in enumerate(parts):
             if not isinstance(part, str) or part not in self._profiles:
                 raise self._fault(
-                    f"expected the name of a profile in 'profiles', got {_show(part)}"
+                    f"expected the name of a profile in 'profiles', got {shown(part)}"
                     f"{nearest(str(part), self._profiles)}",
                     name,
                     f"seq[{index}]",
@@ -272,7 +272,7 @@ class Compiler:
         if com is None or com == 0:
             return Step(StepType.TOGETHER, work)
         if not isinstance(com, list) or len(com) != tasks * tasks:
-            got = f"{len(com)} numbers" if isinstance(com, list) else _show(com)
+            got = f"{len(com)} numbers" if isinstance(com, list) else shown(com)
             raise self._fault(f"expected {tasks} x {tasks} volumes in one list, got {got}", name, "com")
         values = [self._number(value, name, f"com[{index}]") for index, value in enumerate(com)]
         return Step(StepType.TOGETHER, work, _unless_empty(make_pattern(values, tasks)))
@@ -288,7 +288,7 @@ class Compiler:
 
     def _works(self, values: Any, name: str, key: str, tasks: int) -> tuple[float, ...]:
         if not isinstance(values, list) or len(values) != tasks:
-            got = f"{len(values)} numbers" if isinstance(values, list) else _show(values)
+            got = f"{len(values)} numbers" if isinstance(values, list) else shown(values)
             raise self._fault(f"expected {tasks} numbers, one a core of the job, got {got}", name, key)
         works = tuple(self._seconds(value, name, f"{key}[{index}]") for index, value in enumerate(values))
         return works[:1] if works.count(works[0]) == tasks else works
@@ -305,12 +305,12 @@ class Compiler:
 
     def _number(self, value: Any, name: str, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _HUGE:
-            raise self._fault(f"expected a finite number of at least 0, got {_show(value)}", name, key)
+            raise self._fault(f"expected a finite number of at least 0, got {shown(value)}", name, key)
         return float(value)
 
     def _count(self, value: Any, name: str, key: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self._fault(f"expected a whole number of at least 1, got {_show(value)}", name, key)
+            raise self._fault(f"expected a whole number of at least 1, got {shown(value)}", name, key)
         return value
 
     def _fault(self, message: str, name: str, key: str = "") -> WorkloadError:
@@ -319,8 +319,3 @@ class Compiler:
 
 def _unless_empty(pattern: Pattern) -> Pattern | None:
     return pattern if pattern.h else None
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value) if value is not None else "nothing"
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,10 +1,7 @@
-"""Readers and writers of workload files, and what they share: raw columns of jobs and whole-file input and output."""
+"""What readers and writers of workload files share: raw columns of jobs and reports of faults."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import zlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +10,6 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
-from hdsim.util.files import replacing
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -36,49 +30,6 @@ class RawJobs:
     header: dict[str, Any] = field(default_factory=dict)
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: tuple[WorkloadError, ...] = ()
-
-
-def read_bytes(path: str | Path) -> tuple[bytes, str]:
-    """Reads a file, unpacked if it is gzip.
-
-    Args:
-        path: The file; gzip is known by its first bytes, and demanded of a name that ends in ``.gz``.
-
-    Returns:
-        The content, and the sha256 of the file as it is on disk.
-
-    Raises:
-        WorkloadError: The file is missing, unreadable or broken gzip.
-    """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise WorkloadError(f"expected a readable workload file: {error.strerror}", where=str(path)) from error
-    digest = hashlib.sha256(data).hexdigest()
-    if data.startswith(_GZIP_MAGIC):
-        try:
-            return gzip.decompress(data), digest
-        except (EOFError, OSError, zlib.error) as error:
-            raise WorkloadError(f"expected a complete gzip file: {error}", where=str(path)) from error
-    if Path(path).suffix == ".gz":
-        raise WorkloadError(f"expected gzip data (first bytes 1f 8b), got {data[:2].hex(' ')}", where=str(path))
-    return data, digest
-
-
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Writes a file whole or not at all; a name that ends in ``.gz`` is packed, the same data to the same bytes.
-
-    Raises:
-        WorkloadError: The folder is missing or cannot be written.
-    """
-    path = Path(path)
-    if path.suffix == ".gz":
-        data = gzip.compress(data, mtime=0)
-    try:
-        with replacing(path, binary=True) as file:
-            file.write(data)
-    except OSError as error:
-        raise WorkloadError(f"expected a place that can be written: {error.strerror}", where=str(path)) from error
 
 
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:

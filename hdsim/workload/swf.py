@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
-from hdsim.workload.raw import RawJobs, plain, read_bytes, write_bytes
+from hdsim.util.files import write_bytes
+from hdsim.util.inputs import read_bytes
+from hdsim.workload.raw import RawJobs, plain
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
@@ -79,7 +81,7 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
     Raises:
         WorkloadError: The file cannot be read or has no line with a job.
     """
-    content, digest = read_bytes(path)
+    content, digest = read_bytes(path, WorkloadError, "workload file")
     lines: NDArray[np.int64] | None = None
     errors: tuple[WorkloadError, ...] = ()
     table = _parse_quickly(content)
@@ -211,7 +213,7 @@ def write_swf(workload: Workload, path: str | Path) -> None:
     Raises:
         WorkloadError: The place cannot be written.
     """
-    write_bytes(path, format_swf(workload).encode())
+    write_bytes(path, format_swf(workload).encode(), WorkloadError)
 
 
 def format_swf(workload: Workload) -> str:

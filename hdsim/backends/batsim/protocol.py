@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 import orjson
 
 from hdsim.errors import BackendError, nearest
+from hdsim.util.text import shown
 
 #: Where Batsim connects to and a scheduler binds by default.
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
@@ -178,15 +179,16 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     Raises:
         BackendError: It is not JSON, lacks a key, has an unknown event, or time goes back in it.
     """
+    raw = text.encode() if isinstance(text, str) else text
     try:
         content = _read(text)
     except (ValueError, RecursionError) as error:
-        raise _fault(sender, f"expected JSON, got {_shown(text)}: {error}") from None
+        raise _fault(sender, f"expected JSON, got {shown(raw)}: {error}") from None
     if type(content) is not dict or type(content.get("events")) is not list:
-        raise _fault(sender, f"expected an object with 'now' and a list of 'events', got {_shown(text)}")
+        raise _fault(sender, f"expected an object with 'now' and a list of 'events', got {shown(raw)}")
     now = content.get("now")
     if not _is_time(now):
-        raise _fault(sender, f"now: expected a number of seconds, got {_shown(now)}")
+        raise _fault(sender, f"now: expected a number of seconds, got {shown(now)}")
     if now < clock:
         raise _fault(sender, f"now: expected at least {clock:.6f}, the time it was told, got {now:.6f}: time goes back")
     events = []
@@ -225,22 +227,22 @@ def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) ->
         BackendError: What is wrong with it.
     """
     if type(event) is not dict:
-        raise _fault(f"{sender}: events[{index}]", f"expected an object, got {_shown(event)}")
+        raise _fault(f"{sender}: events[{index}]", f"expected an object, got {shown(event)}")
     kind, timestamp, data = event.get("type"), event.get("timestamp"), event.get("data", {})
     expected = kinds.get(kind) if isinstance(kind, str) else None
     if not isinstance(kind, str) or expected is None:
         raise _fault(
             f"{sender}: events[{index}]",
-            f"unknown event {_shown(kind)}{nearest(str(kind), kinds)}; allowed: {', '.join(kinds)}",
+            f"unknown event {shown(kind)}{nearest(str(kind), kinds)}; allowed: {', '.join(kinds)}",
         )
     where = f"{sender}: events[{index}] {kind}"
     if not _is_time(timestamp):
-        raise _fault(where, f"timestamp: expected a number of seconds, got {_shown(timestamp)}")
+        raise _fault(where, f"timestamp: expected a number of seconds, got {shown(timestamp)}")
     if type(data) is not dict:
-        raise _fault(where, f"data: expected an object, got {_shown(data)}")
+        raise _fault(where, f"data: expected an object, got {shown(data)}")
     for key, types in expected.items():
         if type(data.get(key)) not in types:
-            raise _fault(where, f"data.{key}: expected {_NAMES[types]}, got {_shown(data.get(key))}")
+            raise _fault(where, f"data.{key}: expected {_NAMES[types]}, got {shown(data.get(key))}")
     if timestamp < clock:
         raise _fault(where, f"timestamp: expected at least {clock:.6f}, got {timestamp:.6f}: time goes back")
     return Event(timestamp, kind, data)
@@ -249,15 +251,6 @@ def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) ->
 def _is_time(value: Any) -> TypeGuard[float]:
     # JSON has whole numbers that no float can hold.
     return (type(value) is float or type(value) is int) and abs(value) < LATEST
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    # JSON escapes what would break the line.
-    plain = isinstance(value, str) and value.isprintable()
-    text = "nothing" if value is None else value if plain else json.dumps(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def _fault(where: str, message: str) -> BackendError:
@@ -277,7 +270,7 @@ def parse_hosts(text: str, count: int) -> list[int]:
         BackendError: It is no interval set, a host is in it twice, or one does not exist.
     """
     if _NO_HOSTS.search(text):
-        raise BackendError(f"expected hosts as in '0-3 8', got '{_shown(text)}'")
+        raise BackendError(f"expected hosts as in '0-3 8', got {shown(text)}")
     hosts: list[int] = []
     try:
         for part in text.split():
@@ -285,17 +278,17 @@ def parse_hosts(text: str, count: int) -> list[int]:
             if dash:
                 low, high = int(first), int(last)
                 if not low <= high < count:
-                    raise BackendError(f"expected hosts from 0 to {count - 1}, got '{_shown(text)}'")
+                    raise BackendError(f"expected hosts from 0 to {count - 1}, got {shown(text)}")
                 hosts.extend(range(low, high + 1))
             else:
                 hosts.append(int(part))
     except ValueError:
-        raise BackendError(f"expected hosts as in '0-3 8', got '{_shown(text)}'") from None
+        raise BackendError(f"expected hosts as in '0-3 8', got {shown(text)}") from None
     hosts.sort()
     if hosts and hosts[-1] >= count:
-        raise BackendError(f"expected hosts from 0 to {count - 1}, got '{_shown(text)}'")
+        raise BackendError(f"expected hosts from 0 to {count - 1}, got {shown(text)}")
     if len(set(hosts)) < len(hosts):
-        raise BackendError(f"expected each host once, got '{_shown(text)}'")
+        raise BackendError(f"expected each host once, got {shown(text)}")
     return hosts
 
 
@@ -324,5 +317,5 @@ def split_job_id(job_id: str) -> tuple[str, str]:
     """
     workload, separator, own = job_id.partition(SEPARATOR)
     if not (workload and separator and own):
-        raise BackendError(f"expected a job id such as 'w0{SEPARATOR}1', got '{_shown(job_id)}'")
+        raise BackendError(f"expected a job id such as 'w0{SEPARATOR}1', got {shown(job_id)}")
     return workload, own

@@ -18,7 +18,6 @@ from hdsim.errors import ConfigError
 from hdsim.results.run_directory.formats import JOB_COLUMNS
 from hdsim.util.files import csv_fields, csv_text
 from hdsim.util.version import __version__
-from hdsim.workload.raw import write_bytes
 
 #: P-state of a host that is on its way to another.
 _SWITCHING = -1
@@ -199,7 +198,7 @@ class Record:
         paths = []
         for name, content in texts.items():
             paths.append(Path(f"{prefix}_{name}.csv"))
-            write_bytes(paths[-1], content.encode("utf-8", "replace"))
+            write_bytes(paths[-1], content.encode("utf-8", "replace"), ConfigError)
         return paths
 
     def _job_line(self, row: JobRow, outcome: Outcome) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.util.files import replacing
+from hdsim.util.inputs import parse_json
 
 Floats = NDArray[np.float64]
 
@@ -71,10 +72,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"expected JSON: {error}", where=str(path)) from None
+    content = parse_json(path.read_bytes(), path, ConfigError)
     if not isinstance(content, dict):
         raise ConfigError("expected a JSON object", where=str(path))
     return content

@@ -1,0 +1,54 @@
+"""Values as text for users: numbers, tables, and values of input files in error messages."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_SHOWN = 60
+
+
+def shown(value: Any) -> str:
+    """Returns a value of an input file for an error message, at most 60 characters.
+
+    Args:
+        value: A parsed value, which is shown as JSON, None as "nothing"; or bytes, which are shown as they are.
+    """
+    if value is None:
+        return "nothing"
+    try:
+        if isinstance(value, bytes):
+            text = value.decode("utf-8", "backslashreplace")
+        else:
+            text = json.dumps(value, ensure_ascii=False, default=repr)
+        if not text.isprintable():
+            text = ascii(text)[1:-1]
+    except (ValueError, RecursionError):
+        return "an integer of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def format_number(value: float, *, signed: bool = False) -> str:
+    """Returns a number for a table: integers in full, others with four decimals, or two from 100 on; "-" for none."""
+    if not math.isfinite(value):
+        return "-"
+    sign, size = "+" if signed else "", abs(value)
+    if size >= 1e9 or 0 < size < 1e-3:
+        return f"{value:{sign}.4e}"
+    decimals = 0 if value == int(value) else 2 if size >= 100 else 4
+    return f"{value:{sign},.{decimals}f}"
+
+
+def format_table(rows: Iterable[Sequence[object]]) -> str:
+    """Returns columns of equal width, the first aligned left, the others right.
+
+    Args:
+        rows: Cells of each line, as many in every line; integers get thousands separators.
+    """
+    lines = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip() for first, *rest in lines
+    )
