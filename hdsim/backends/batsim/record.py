@@ -16,7 +16,7 @@ from hdsim.backends.batsim.protocol import format_hosts
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.formats import JOB_COLUMNS
-from hdsim.util.files import csv_fields, csv_text
+from hdsim.util.files import csv_fields, csv_text, write_bytes
 from hdsim.util.version import __version__
 
 #: P-state of a host that is on its way to another.
