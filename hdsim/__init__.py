@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
+    from hdsim.backends.base import Backend, Capabilities
     from hdsim.platform.load import load_platform
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Agent": "hdsim.scheduling.agent",
+    "Backend": "hdsim.backends.base",
+    "Capabilities": "hdsim.backends.base",
     "Platform": "hdsim.platform.model",
     "load_platform": "hdsim.platform.load",
     "simulate": "hdsim.simulation.replay",
@@ -28,7 +31,18 @@ _HOME = {
     "load_workload": "hdsim.workload.load",
 }
 
-__all__ = ["Agent", "Platform", "Result", "Workload", "__version__", "load_platform", "load_workload", "simulate"]
+__all__ = [
+    "Agent",
+    "Backend",
+    "Capabilities",
+    "Platform",
+    "Result",
+    "Workload",
+    "__version__",
+    "load_platform",
+    "load_workload",
+    "simulate",
+]
 
 
 def _register_environment() -> None:

@@ -1001,11 +1001,13 @@ def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_pat
     told = [str(error) for error in caught.value.errors]
     assert all(error.startswith("backend=batsim: ") for error in told)
     assert [bool(re.search(part, error)) for part, error in zip(
-        ("no program 'no-such-batsim'", "got FairShare", "2 of 4 jobs", "job ids without '!'"), told, strict=True
+        ("got fair_share", "no program 'no-such-batsim'", "2 of 4 jobs", "job ids without '!'"), told, strict=True
     )] == [True] * 4  # fmt: skip
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"does not do with backend\.energy=false"):
-        backend.check(backend.Settings(socket="tcp://*:1", energy=False), platform, made_up(4), "threshold")
+        backend.Settings(socket="tcp://*:1", energy=False).check(platform, made_up(4), contention="threshold")
+    with pytest.raises(ConfigError, match="network: expected none, got fluid"):
+        backend.Settings(socket="tcp://*:1").check(platform, made_up(4), network="fluid")
 
 
 def test_a_socket_that_cannot_be_bound(platform: hdsim.Platform, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_every_key_is_documented(key: str) -> None:
         ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
         ("platform.path=???", "platform.path: "),
         ("platform=./mine.json", "got './mine.json'; a file is given as platform.path=FILE"),
-        ("backend=batsm", "backend: expected one of batsim, sim, got 'batsm' (did you mean 'batsim'?)"),
+        ("backend=batsm", "backend: expected one of batsim, custom, sim, got 'batsm' (did you mean 'batsim'?)"),
         ("agent.job_polcy=sjf", "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
         ("hydra.run.dri=x", "hydra.run.dri: unknown key (did you mean 'dir'?)"),
         ("hydra.run.dir=${x}", "hydra.run.dir: Interpolation key 'x' not found"),
@@ -166,7 +166,7 @@ def test_a_mistake_is_one_line(composer: Composer, override: str, message: str) 
 
 def test_all_wrong_values_are_listed_at_once(composer: Composer) -> None:
     with pytest.raises(ConfigError) as caught:
-        compose(composer, "seed=x", "workload.jobs=0", "+backend.sped=1")
+        compose(composer, "seed=x", "workload.jobs=0", "+platform.sped=1")
     assert len(caught.value.errors) == 3
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +28,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.scheduling.agent import ENTRY_POINTS, parse_name
+from hdsim.scheduling.agent import parse_name
+from hdsim.util.plugins import installed
 from hdsim.util.resources import folder
+from hdsim.util.rules import ANYTHING, FLAG, INTEGERS, NOT_NEGATIVE, NULL, POSITIVE, TEXT, TEXTS, Rule, integers_from
 
 Task = Callable[[DictConfig], object]
 
@@ -46,110 +45,50 @@ def run_name(overrides: str) -> str:
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What a configuration key takes.
-
-    Attributes:
-        expected: The words an error message uses.
-        accepts: Whether a value is one of them.
-    """
-
-    expected: str
-    accepts: Callable[[Any], bool]
-
-    def __or__(self, other: Rule) -> Rule:
-        return Rule(f"{self.expected} or {other.expected}", lambda value: self.accepts(value) or other.accepts(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _whole(minimum: int) -> Rule:
-    return Rule(f"a whole number >= {minimum}", lambda value: _is_number(value) and value >= minimum and value % 1 == 0)
-
-
-def _words(*allowed: str) -> Rule:
-    return Rule(", ".join(allowed), lambda value: value in allowed)
-
-
-_POSITIVE = Rule("a number > 0", lambda value: _is_number(value) and value > 0)
-_NOT_NEGATIVE = Rule("a number >= 0", lambda value: _is_number(value) and value >= 0)
-_TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")
-_NULL = Rule("null", lambda value: value is None)
-_FLAG = Rule("true or false", lambda value: isinstance(value, bool))
-_TEXTS = Rule(
-    "a list of texts such as [--quiet]",
-    lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
-)
-_WHOLES = Rule(
-    "a list of whole numbers such as [0, 1024]",
-    lambda value: isinstance(value, list) and len(value) > 0 and all(_whole(0).accepts(number) for number in value),
-)
-
-_ANYTHING = Rule("anything", lambda value: True)
-
 # The keys hdsim itself reads. The open groups are not among them: their further keys belong to the class they name.
 RULES: dict[str, Rule | dict[str, Any]] = {
-    "seed": _whole(0),
-    "platform": {"path": _TEXT, "types": _TEXT | _NULL},
+    "seed": integers_from(0),
+    "platform": {"path": TEXT, "types": TEXT | NULL},
     "workload": {
-        "path": _TEXT,
-        "jobs": _whole(1) | _NULL,
-        "start": _whole(0),
-        "arrival_factor": _POSITIVE,
+        "path": TEXT,
+        "jobs": integers_from(1) | NULL,
+        "start": integers_from(0),
+        "arrival_factor": POSITIVE,
         # The words these take are known, and checked, where the workload is read.
-        "memory_bandwidth": _TEXT | _NOT_NEGATIVE,
-        "memory": _TEXT | _NOT_NEGATIVE,
-        "runtime": _TEXT,
-        "walltime": _TEXT,
-        "strict": _FLAG,
+        "memory_bandwidth": TEXT | NOT_NEGATIVE,
+        "memory": TEXT | NOT_NEGATIVE,
+        "runtime": TEXT,
+        "walltime": TEXT,
+        "strict": FLAG,
         # Checked where the jobs are made, as far as they say "anything" here.
         "bsp": {
-            "supersteps": _ANYTHING,
-            "communication": _ANYTHING,
-            "pattern": _ANYTHING,
-            "imbalance": _ANYTHING,
-            "latency": _NOT_NEGATIVE,
-            "bandwidth": _POSITIVE | _NULL,
+            "supersteps": ANYTHING,
+            "communication": ANYTHING,
+            "pattern": ANYTHING,
+            "imbalance": ANYTHING,
+            "latency": NOT_NEGATIVE,
+            "bandwidth": POSITIVE | NULL,
         },
     },
-    "backend": {
-        "name": _words("sim", "batsim"),
-        "kill_at_walltime": _FLAG,
-        "batch_events": _FLAG,
-        "executable": _TEXT,
-        "arguments": _TEXTS,
-        "socket": _TEXT | _NULL,
-        "timeout": _POSITIVE,
-        "energy": _FLAG | _NULL,
-        "one_core": _FLAG | _NULL,
-    },
 }
-OPEN_GROUPS = ("agent", "contention", "network", "failures")
+OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures")
 GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
 # What `hdsim train` reads besides; the keys of `env` belong to the environment and its task.
 TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     "train": {
-        "steps": _whole(1),
-        "traces": _TEXTS | _NULL,
-        "window_jobs": _whole(1) | _NULL,
-        "validation": _whole(0) | _WHOLES,
-        "test": _whole(1) | _WHOLES,
-        "metric": _TEXT | _NULL,
-        "baselines": _TEXTS | _NULL,
-        "scale_rewards": _FLAG,
-        "log_every": _whole(1),
-        "evaluate_every": _whole(1),
-        "checkpoint_every": _whole(1),
-        "tensorboard": _FLAG,
+        "steps": integers_from(1),
+        "traces": TEXTS | NULL,
+        "window_jobs": integers_from(1) | NULL,
+        "validation": integers_from(0) | INTEGERS,
+        "test": integers_from(1) | INTEGERS,
+        "metric": TEXT | NULL,
+        "baselines": TEXTS | NULL,
+        "scale_rewards": FLAG,
+        "log_every": integers_from(1),
+        "evaluate_every": integers_from(1),
+        "checkpoint_every": integers_from(1),
+        "tensorboard": FLAG,
     },
-}
-# Which of the backend's keys each backend takes.
-KEYS_OF_BACKEND = {
-    "sim": ("name", "kill_at_walltime", "batch_events"),
-    "batsim": ("name", "kill_at_walltime", "executable", "arguments", "socket", "timeout", "energy", "one_core"),
 }
 
 
@@ -178,8 +117,6 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)
             continue
-        if key == "backend" and isinstance(value, Mapping) and isinstance(rule, dict):
-            rule = {name: rule[name] for name in KEYS_OF_BACKEND.get(value.get("name", ""), rule)}
         checked[key] = _check_value(key, value, rule or {}, faults)
     if faults:
         raise ConfigError.many(faults)
@@ -193,10 +130,9 @@ def _check_value(key: str, value: Any, rule: Rule | Mapping[str, Any], faults: l
             return value
         faults += [_unknown_key(f"{key}.{name}", rule) for name in value if name not in rule]
         return {name: _check_value(f"{key}.{name}", value.get(name), rule[name], faults) for name in rule}
-    if not rule.accepts(value):
-        faults.append(
-            ConfigError(f"expected {rule.expected}, got {'null' if value is None else repr(value)}", where=key)
-        )
+    fault = rule.fault(value, key)
+    if fault is not None:
+        faults.append(fault)
     return int(value) if isinstance(value, float) and rule.expected.startswith("a whole number") else value
 
 
@@ -221,9 +157,10 @@ class Composer:
     def __init__(self, config_dir: str | None = None, config_name: str = "config") -> None:
         hydra_version.setbase("1.3")
         self._config_name = config_name
-        self._installed_agents = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
-        for name, target in self._installed_agents.items():
-            self._add_agent(name, {"_target_": target.replace(":", ".")})
+        self._installed = {group: {entry.name for entry in installed(group)} for group in ("agent", "backend")}
+        for group in self._installed:
+            for entry in installed(group):
+                self._add_option(group, entry.name, {"_target_": entry.value.replace(":", ".")})
         search_path = create_config_search_path(str(folder("conf")))
         if config_dir is not None:
             extra = Path(config_dir).resolve()
@@ -243,7 +180,7 @@ class Composer:
         # Which settings there are depends on the kinds of action and observation; the task knows them.
         given = [f"++{text}" if text.startswith("env.") else text for text in given]
         for group in OPEN_GROUPS:
-            foreign = {"custom", *(self._installed_agents if group == "agent" else ())}
+            foreign = {"custom", *self._installed.get(group, ())}
             choices = {name for text in given if text.startswith(f"{group}=") for name in text.split("=")[1].split(",")}
             if not choices and any(text.startswith((f"{group}.path=", f"{group}._target_=")) for text in given):
                 choices = {"custom"}
@@ -323,8 +260,8 @@ class Composer:
         return sorted(self._hydra.config_loader.get_group_options(group))
 
     @staticmethod
-    def _add_agent(name: str, node: dict[str, Any]) -> None:
-        ConfigStore.instance().store(group="agent", name=name, node=node, provider="hdsim")
+    def _add_option(group: str, name: str, node: dict[str, Any]) -> None:
+        ConfigStore.instance().store(group=group, name=name, node=node, provider="hdsim")
 
     def _compose(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
         composed = self._guard(
@@ -359,7 +296,7 @@ class Composer:
             meant = "" if "did you mean" in unknown.message else nearest(name, options)
             message = f"{unknown.message}; further options: {', '.join(options)}{meant}"
             raise ConfigError(message, where="agent") from error
-        self._add_agent(name, {"defaults": ["classic", "_self_"], **settings})
+        self._add_option("agent", name, {"defaults": ["classic", "_self_"], **settings})
         return True
 
     def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:

@@ -21,6 +21,7 @@ from hdsim.util.text import format_number, format_table
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from hdsim.backends.base import Backend
     from hdsim.cli.config import Composer
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
+# Groups of the configuration whose models a backend follows.
+_MODELS = ("contention", "network", "failures")
 # Columns of a sweep's table.
 _SWEEP_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 
@@ -127,6 +130,7 @@ class Inputs:
     platform: Platform
     workload: Workload
     agent: Agent
+    backend: Backend
 
 
 @dataclass(frozen=True)
@@ -169,23 +173,18 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
     Raises:
         HdsimError: A file or a setting cannot be used.
     """
+    from hdsim.backends.base import make_backend
     from hdsim.decisions.task import KEYS_OF_EPISODES, Task
     from hdsim.scheduling.agent import make_agent
-    from hdsim.simulation.replay import make_contention, make_failures, make_network
 
     # A replay takes what is decided and seen from the checkpoint; a mistake in `env` is one all the same.
     Task(**{key: value for key, value in (config["env"] or {}).items() if key not in KEYS_OF_EPISODES})
     platform = read_platform(config)
     agent = make_agent(config["agent"])
-    make_contention(config["contention"], platform)
-    make_network(config["network"], platform)
-    make_failures(config["failures"], platform)
+    backend = make_backend(config["backend"])
     workload = read_workload(config, config["workload"]["path"])
-    if config["backend"]["name"] == "batsim":
-        from hdsim.backends.batsim.backend import Settings, check
-
-        check(Settings.of(config["backend"]), platform, workload, config["contention"], config["failures"])
-    return Inputs(platform, workload, agent)
+    backend.check(platform, workload, **{key: config[key] for key in _MODELS})
+    return Inputs(platform, workload, agent, backend)
 
 
 def read_platform(config: Mapping[str, Any]) -> Platform:
@@ -265,25 +264,10 @@ def execute(work: Work, config: Mapping[str, Any], inputs: Any, directory: Path)
 
 def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple[Result, dict[str, Any]]:
     """Replays on the backend; returns the result and what the manifest is to tell of the backend."""
-    backend = config["backend"]
-    options: dict[str, Any] = {
-        "contention": config["contention"],
-        "seed": config["seed"],
-        "progress": sys.stderr.isatty(),
-        "config": config,
-    }
-    if backend["name"] == "batsim":
-        from hdsim.backends.batsim.backend import Settings, run
-
-        settings = Settings.of(backend)
-        # Batsim simulates the network itself.
-        result, facts = run(inputs.platform, inputs.workload, inputs.agent, directory, settings, **options)
-        return result, {"backend": facts}
-    from hdsim.simulation.replay import simulate
-
-    options |= {key: config[key] for key in ("network", "failures")}
-    options |= {key: backend[key] for key in ("kill_at_walltime", "batch_events")}
-    return simulate(inputs.platform, inputs.workload, inputs.agent, **options), {}
+    options = {key: config[key] for key in (*_MODELS, "seed")}
+    options |= {"progress": sys.stderr.isatty(), "config": config}
+    result, facts = inputs.backend.run(inputs.platform, inputs.workload, inputs.agent, directory, **options)
+    return result, {"backend": facts} if facts else {}
 
 
 def _conclude(inputs: Inputs, outcome: Outcome) -> None:

@@ -121,7 +121,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.result: Result | None = None
         self._reward_scale = float(reward_scale)
         self._max_steps = None if max_steps is None else whole("max_steps", max_steps)
-        self._models = {
+        self._models: dict[str, Any] = {
             group: model_settings(group, spec)
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }

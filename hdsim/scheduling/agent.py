@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.util.plugins import PluginType
+from hdsim.util.plugins import PluginType, installed
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.orders import JobOrder
 
-#: Installed packages register agents in this entry point group.
-ENTRY_POINTS = "hdsim.agents"
 _CLASSIC = "hdsim.agents.classic.ClassicAgent"
 
 
@@ -108,10 +105,10 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
         try:
             settings = parse_name(spec)
         except ConfigError:
-            installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-            if spec not in installed:
+            found = installed("agent").select(name=spec)
+            if not found:
                 raise
-            agent: Agent = _KIND.construct(installed[spec].load(), spec)
+            agent: Agent = _KIND.construct(found[spec].load(), spec)
             return agent
         spec = settings
     if not isinstance(spec, Mapping):

@@ -174,8 +174,9 @@ def set_stage(
     network: str | Mapping[str, Any] = "none",
     failures: str | Mapping[str, Any] = "none",
     seed: int,
+    confirms_starts: bool = False,
 ) -> Stage:
-    """Makes agent, models and cluster; see :func:`simulate` for the arguments and the errors."""
+    """Makes agent, models and cluster; see :func:`simulate` and `Cluster` for the arguments and the errors."""
     if len(workload) == 0:
         raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
     agent = make_agent(agent)
@@ -198,6 +199,7 @@ def set_stage(
         core_policies=agent.core_policies,
         needs_processors=model is not None or workload.has_programs,
         nodes_fail=breakdowns is not None,
+        confirms_starts=confirms_starts,
         rng=np.random.default_rng(seed),
     )
     possible = cores_with_memory(platform, workload.memory, workload.requested_cores, workload.requested_gpus)

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ def short_name(spec: Mapping[str, Any]) -> str:
         return Path(str(spec["path"])).stem
     name = str(spec.get("_target_") or "none").rpartition(".")[2]
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def installed(group: str) -> EntryPoints:
+    """Classes that installed packages register for a group of the configuration, as for ``hdsim.agents``."""
+    return entry_points(group=f"hdsim.{group}s")
 
 
 @dataclass(frozen=True)

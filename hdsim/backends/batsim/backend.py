@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.batsim.cores import one_core
 from hdsim.backends.batsim.process import Process
 from hdsim.backends.batsim.protocol import SEPARATOR
@@ -32,7 +33,8 @@ from hdsim.backends.batsim.translation import Translation
 from hdsim.backends.batsim.zmtp import Line, Listener
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
-from hdsim.simulation.replay import ReplayBar, make_contention, make_failures, perform, replay, set_stage
+from hdsim.simulation.replay import ReplayBar, perform, replay, set_stage
+from hdsim.util.rules import FLAG, NULL, POSITIVE, TEXT, TEXTS, require
 
 if TYPE_CHECKING:
     from hdsim.contention import ProcessorContention
@@ -56,8 +58,19 @@ _OUTPUTS = "out"
 _TOLD = ("workload_name", "job_id", "final_state", "starting_time", "finish_time", "allocated_resources")
 
 
+_RULES = {
+    "executable": TEXT,
+    "arguments": TEXTS,
+    "socket": TEXT | NULL,
+    "timeout": POSITIVE,
+    "energy": FLAG | NULL,
+    "kill_at_walltime": FLAG,
+    "one_core": FLAG | NULL,
+}
+
+
 @dataclass(frozen=True)
-class Settings:
+class Settings(Backend):
     """Settings of the backend, the keys of ``conf/backend/batsim.yaml``.
 
     Attributes:
@@ -78,52 +91,34 @@ class Settings:
     kill_at_walltime: bool = False
     one_core: bool | None = None
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Settings:
-        """Takes the settings from a configuration's part ``backend``."""
-        return cls(**{key.name: config[key.name] for key in fields(cls) if key.name in config})
+    name = "batsim"
+    capabilities = Capabilities(contention=("threshold",))
 
+    def __post_init__(self) -> None:
+        require("backend", _RULES, vars(self))
 
-def check(
-    settings: Settings,
-    platform: Platform,
-    workload: Workload,
-    contention: str | Mapping[str, Any],
-    failures: str | Mapping[str, Any] = "none",
-) -> None:
-    """Finds out before time 0 whether Batsim can do what is asked for.
+    def faults(self, platform: Platform, workload: Workload, contention: Any) -> list[str]:
+        """See :meth:`hdsim.backends.base.Backend.faults`."""
+        faults: list[str] = []
+        if self.socket is None and shutil.which(self.executable) is None:
+            faults.append(
+                f"expected Batsim on PATH or its path in backend.executable, found no program '{self.executable}' "
+                "(docs/batsim.md says how to get it), or backend.socket, where a running one connects to"
+            )
+        if contention is not None and self.energy is False:
+            faults.append("contention threshold sets P-states, which Batsim does not do with backend.energy=false")
+        instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
+        if instant:
+            faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")
+        if workload.job_id.dtype == object and any(SEPARATOR in str(own) for own in workload.job_id.tolist()):
+            faults.append(f"expected job ids without '{SEPARATOR}', which Batsim puts behind the workload's name")
+        return faults
 
-    Raises:
-        ConfigError: It cannot; one message with all reasons.
-    """
-    from hdsim.contention.threshold import Threshold
-
-    faults: list[str] = []
-    if settings.socket is None and shutil.which(settings.executable) is None:
-        faults.append(
-            f"expected Batsim on PATH or its path in backend.executable, found no program '{settings.executable}' "
-            "(docs/batsim.md says how to get it), or backend.socket, where a running one connects to"
-        )
-    model = make_contention(contention, platform)
-    if model is not None and not isinstance(model, Threshold):
-        faults.append(f"contention: expected none or threshold, which P-states can express, got {type(model).__name__}")
-    elif model is not None and settings.energy is False:
-        faults.append("contention threshold sets P-states, which Batsim does not do with backend.energy=false")
-    if make_failures(failures, platform) is not None:
-        faults.append("failures: expected none; only backend=sim lets nodes fail")
-    if workload.asks_for_gpus:
-        asking = int(np.count_nonzero(workload.requested_gpus))
-        faults.append(f"expected jobs without GPUs, unknown to Batsim; {asking} of {len(workload)} jobs ask for some")
-    stepping = sum(program is not None and program.supersteps > 0 for program in workload.program.tolist())
-    if stepping:
-        faults.append(f"expected jobs without supersteps, unknown to Batsim; {stepping} of {len(workload)} have some")
-    instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
-    if instant:
-        faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")
-    if workload.job_id.dtype == object and any(SEPARATOR in str(own) for own in workload.job_id.tolist()):
-        faults.append(f"expected job ids without '{SEPARATOR}', which Batsim puts behind the workload's name")
-    if faults:
-        raise ConfigError.many([ConfigError(fault, where="backend=batsim") for fault in faults])
+    def run(
+        self, platform: Platform, workload: Workload, agent: Any, directory: str | Path = ".", **options: Any
+    ) -> tuple[Result, dict[str, Any]]:
+        """See :meth:`hdsim.backends.base.Backend.run`."""
+        return run(platform, workload, agent, directory, self, **options)
 
 
 class Channel:
@@ -273,9 +268,11 @@ def run(
     settings: Settings | None = None,
     *,
     contention: str | Mapping[str, Any] = "none",
+    network: str | Mapping[str, Any] = "none",
+    failures: str | Mapping[str, Any] = "none",
     seed: int = 0,
     progress: bool = False,
-    check_state: bool = False,
+    check: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> tuple[Result, dict[str, Any]]:
     """Replays a workload on a Batsim under an agent; the counterpart of :func:`hdsim.simulation.replay.simulate`.
@@ -288,9 +285,11 @@ def run(
         directory: Gets Batsim's input, its output and its log.
         settings: Where Batsim is.
         contention: ``none`` or ``threshold``.
+        network: ``none``: Batsim simulates the network itself.
+        failures: ``none``.
         seed: Seed of everything random in the agent.
         progress: Show a progress bar on standard error.
-        check_state: Assert all invariants of the state at every message (slow).
+        check: Assert all invariants of the state at every message (slow).
         config: Settings to keep in the result.
 
     Returns:
@@ -304,7 +303,7 @@ def run(
         Interrupted: SIGINT or SIGTERM came.
     """
     settings = settings or Settings()
-    check(settings, platform, workload, contention)
+    settings.check(platform, workload, contention=contention, network=network, failures=failures)
     stage = set_stage(platform, workload, agent, contention=contention, seed=seed)
     model: ProcessorContention | None = stage.contention  # type: ignore[assignment]
     if settings.energy is None:
@@ -331,7 +330,7 @@ def run(
             else:
                 log.warning("waiting for Batsim at %s; to start it: %s", channel.endpoint, " ".join(command))
                 backend = BatsimBackend(channel, translation)
-            replay(backend, stage.cluster, stage.agent, stop, bar, check=check_state)
+            replay(backend, stage.cluster, stage.agent, stop, bar, check=check)
             facts.update(endpoint=channel.endpoint, messages=channel.messages)
             if settings.socket is None and not stop:
                 process.wait(settings.timeout)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hdsim.backends.base import make_backend
 from hdsim.decisions import Task
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
@@ -83,13 +84,14 @@ class Course:
         jobs = train["window_jobs"]
         if jobs is None:
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
-        if config["backend"]["name"] != "sim":
-            raise ConfigError(f"expected sim for training, got {config['backend']['name']}", where="backend")
+        backend = make_backend(config["backend"])
+        if backend.episodes is None:
+            raise ConfigError(f"expected sim for training, got {backend.name}", where="backend")
         validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"])
         # What an episode and a replay share.
         options = {
             **{group: config[group] for group in ("contention", "network", "failures")},
-            **{key: config["backend"][key] for key in ("kill_at_walltime", "batch_events")},
+            **backend.episodes,
         }
         windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
         environments = [

@@ -1,0 +1,41 @@
+"""Backend ``sim``: the discrete-event simulation runs the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdsim.backends.base import Backend, Capabilities
+from hdsim.simulation.replay import simulate
+from hdsim.util.rules import FLAG, require
+
+if TYPE_CHECKING:
+    from hdsim.results.result import Result
+    from hdsim.simulation.replay import Stage
+
+
+class Sim(Backend):
+    """The simulation.
+
+    Args:
+        kill_at_walltime: Kill jobs at their walltime.
+        batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
+    """
+
+    capabilities = Capabilities(contention=None, network=None, failures=True, gpus=True, supersteps=True)
+
+    def __init__(self, kill_at_walltime: bool = False, batch_events: bool = True) -> None:
+        self.episodes: Mapping[str, Any] = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+        require("backend", dict.fromkeys(self.episodes, FLAG), self.episodes)
+
+    def run(
+        self, platform: Any, workload: Any, agent: Any, directory: str | Path = ".", **options: Any
+    ) -> tuple[Result, dict[str, Any]]:
+        """See :meth:`Backend.run`; the simulation has quicker ways through some replays."""
+        return simulate(platform, workload, agent, **options, **self.episodes), {}
+
+    def open(self, stage: Stage, directory: Path, stop: Sequence[int]) -> None:
+        """See :meth:`Backend.open`."""
+        self._engine = stage.backend(**self.episodes)
+        self.advance, self.apply = self._engine.advance, self._engine.apply  # type: ignore[method-assign]
