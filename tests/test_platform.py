@@ -413,7 +413,7 @@ def test_unreadable_files_are_refused(tmp_path):
     broken.write_bytes(b"{}")
     assert f"{broken}: expected gzip data" in str(validate_platform(broken)[0])
     broken.write_bytes(gzip.compress(json.dumps(SMALL).encode())[:-20])
-    assert f"{broken}: expected gzip data" in str(validate_platform(broken)[0])
+    assert f"{broken}: expected a complete gzip file" in str(validate_platform(broken)[0])
 
 
 # Properties
