@@ -88,7 +88,7 @@ class ClassicAgent(Agent):
             candidates.refresh(cluster)
         head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster)
         if head is not None and backfill is not None:
-            backfill.fill(cluster, queue, candidates, head)
+            backfill.backfill(cluster, queue, candidates, head)
 
     def _serve(self, cluster: Cluster) -> int | None:
         """Starts jobs in order until one does not fit; returns that one."""

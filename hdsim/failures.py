@@ -69,7 +69,7 @@ class Outages:
         return np.bincount(self.node, seconds, nodes).astype(np.float64)
 
 
-def kept(work: float, interval: float) -> float:
+def checkpointed_work(work: float, interval: float) -> float:
     """The part of the work done that the last checkpoint holds, where one is taken after every `interval`."""
     # A checkpoint at the very end counts, whatever the rounding of the work.
     return math.floor(work / interval + 1e-9) * interval if interval < math.inf else 0.0

@@ -182,7 +182,7 @@ def replayed(
     server = Server(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=energy))
     stage = set_stage(platform, workload, agent, contention=contention, seed=1)
     pstates = PStates(platform, workload, stage.contention) if energy else None  # type: ignore[arg-type]
-    translation = Translation(stage.cluster, impossible=stage.impossible.tolist(), pstates=pstates)
+    translation = Translation(stage.cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
 
     def exchange(message: str) -> str:
         if translation.read(message):

@@ -691,7 +691,7 @@ def written(path: Path) -> Result:
     directory = RunDirectory(path)
     directory.start({"seed": 5}, platform, workload)
     directory.finish(result)
-    assert len(result.given_up)
+    assert len(result.failed_permanently)
     return result
 
 
@@ -704,7 +704,7 @@ def test_run_directories_keep_failures(tmp_path: Path) -> None:
     assert run.outages.up.tolist() == result.outages.up.tolist()
     for name in ("restarts", "lost_core_seconds"):
         np.testing.assert_allclose(run.jobs[name], result.jobs[name], atol=1e-3)
-    assert sorted(run.given_up.tolist()) == sorted(result.given_up.tolist())
+    assert sorted(run.failed_permanently.tolist()) == sorted(result.failed_permanently.tolist())
     assert run.attempts.cores.tolist() == result.attempts.cores.tolist()
     for curve in (series.power, series.busy_cores, series.queue_length, series.down_nodes, series.running_jobs):
         assert curve(run).integral() == pytest.approx(curve(result).integral(), rel=1e-6)

@@ -47,7 +47,11 @@ def test_steps_of_every_type() -> None:
     assert [step.work for step in compiler.program("rows", 2).steps] == [(1.0, 2.0), (3.0, 0.0)]
     assert [(step.kind, step.work) for step in compiler.program("pause", 2).steps] == [(StepType.DELAY, (7.5,))]
     [send] = compiler.program("send", 2).steps
-    assert (send.kind, send.work, send.pattern.matrix().tolist()) == (StepType.TOGETHER, (0.0,), [[0, 1e9], [0, 0]])
+    assert (send.kind, send.work, send.pattern.matrix().tolist()) == (
+        StepType.PARALLEL_TASK,
+        (0.0,),
+        [[0, 1e9], [0, 0]],
+    )
     [work] = compiler.program("work", 2).steps
     assert (work.work, work.pattern) == ((1.0, 2.0), None)
     mixed = compiler.program("mixed", 2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hdsim.errors import WorkloadError
 from hdsim.platform.model import Platform
-from hdsim.workload.feasibility import cores_with_memory
+from hdsim.workload.feasibility import feasible_cores
 from hdsim.workload.load import BANDWIDTHS, RUNTIME_PROBABILITIES, RUNTIME_SHARES, load_workload, validate_workload
 from hdsim.workload.model import COLUMNS, Workload
 
@@ -314,5 +314,5 @@ def test_room_on_an_empty_platform(nodes: list[tuple[int, int]], memory: list[in
             },
         }
     )
-    for megabytes, room in zip(memory, cores_with_memory(platform, np.array(memory) * 1000.0), strict=True):
+    for megabytes, room in zip(memory, feasible_cores(platform, np.array(memory) * 1000.0), strict=True):
         assert room == sum(min(cores, gb // megabytes if megabytes else cores) for cores, gb in nodes)

@@ -54,12 +54,12 @@ class FreeNodes:
         """The same in arrays of its own."""
         return FreeNodes(self.idle.copy(), self.memory.copy(), None if self.gpus is None else self.gpus.copy())
 
-    def room(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
+    def capacity(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
         """How many chunks of a job nodes can give, by default all nodes."""
         idle, memory, gpus = self.idle, self.memory, self.gpus
         if nodes is not None:
             idle, memory, gpus = idle[nodes], memory[nodes], None if gpus is None else gpus[nodes]
-        cores = capacity(idle, memory, chunk.memory)
+        cores = cores_by_memory(idle, memory, chunk.memory)
         if not chunk.gpus:
             return cores
         assert gpus is not None
@@ -74,7 +74,7 @@ class FreeNodes:
             self.gpus[nodes] += cores // chunk.cores * chunk.gpus
 
 
-def capacity(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
+def cores_by_memory(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
     """Cores that nodes with `idle` cores and `free_memory` bytes can give to a job of `memory` bytes a core."""
     if not memory:
         return idle

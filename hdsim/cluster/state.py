@@ -116,7 +116,7 @@ class Cluster:
         outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
         interruptions: Starts cut short by failures after which jobs went back to the queue, in order of these.
         failed_starts: Starts that the backend has refused, in order.
-        given_up: Jobs that have failed for good because nodes failed under them too often.
+        failed_permanently: Jobs that have failed for good because nodes failed under them too often.
         starting_time: s of the last start, NaN until it is confirmed and after an interruption; one entry a job.
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
@@ -187,7 +187,7 @@ class Cluster:
         self.outages: list[tuple[int, float, float]] = []
         self.interruptions: list[Interruption] = []
         self.failed_starts: list[FailedStart] = []
-        self.given_up: list[int] = []
+        self.failed_permanently: list[int] = []
         self.starting_time: list[float] = [math.nan] * jobs
         self.finish_time: list[float] = [math.nan] * jobs
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs

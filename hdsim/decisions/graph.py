@@ -138,7 +138,7 @@ class Graph(Observer):
         for row, job in enumerate(jobs.tolist()):
             kind = cluster.requests.chunk(job)._replace(number=1)
             if kind not in room:
-                room[kind] = free.room(kind) > 0
+                room[kind] = free.capacity(kind) > 0
             fits[row] = room[kind]
         edges = fits.size
         edge_mask[:edges] = edge_mask[edges : 2 * edges] = fits.ravel()

@@ -105,7 +105,7 @@ class PickJob(Action):
         if placement is None:
             self._committed = job
             if backfill is not None:
-                backfill.fill(cluster, waiting, waiting, job)
+                backfill.backfill(cluster, waiting, waiting, job)
             return
         cluster.start(job, placement)
         waiting.remove(job)

@@ -117,7 +117,7 @@ class Placing:
         self.job = job
         self.total = self.chunks = chunk.number
         self.cores_of_slot = chunk.cores
-        self.room: Ints = cluster.cores.free_nodes().room(chunk).astype(np.int64)
+        self.room: Ints = cluster.cores.free_nodes().capacity(chunk).astype(np.int64)
         self.chosen: Ints = np.zeros(len(self.room), np.int64)
 
     @property

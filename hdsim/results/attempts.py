@@ -47,10 +47,10 @@ class Attempts:
         end: Floats,
         sizes: NDArray[np.int64],
         cores: NDArray[np.int32],
-        given_up: NDArray[np.int64],
+        failed_permanently: NDArray[np.int64],
     ) -> Attempts:
-        """Makes the last starts of jobs; those of jobs that were given up were in vain."""
-        lost = np.where(np.isin(job, given_up), end - start, 0.0) if len(given_up) else np.zeros(len(job))
+        """Makes the last starts of jobs; those of jobs that failed permanently are lost."""
+        lost = np.where(np.isin(job, failed_permanently), end - start, 0.0)
         return cls(job, start, end, sizes, cores, lost, np.zeros(len(job), bool))
 
     @classmethod

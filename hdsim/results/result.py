@@ -61,7 +61,7 @@ class Result:
         sizes: (S,) core ids of each of them: cores and GPUs.
         cores: (sum of sizes,) core ids of each of them in turn, ascending within a job.
         interrupted_attempts: Earlier starts of jobs, cut short by failures.
-        given_up: (G,) jobs that have failed for good because nodes failed under them too often.
+        failed_permanently: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
         time_breakdown: Where the time of jobs has gone, None where none has a program.
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
@@ -81,7 +81,7 @@ class Result:
         cores: NDArray[np.int32],
         end_time: float,
         interrupted_attempts: Attempts | None = None,
-        given_up: Sequence[int] = (),
+        failed_permanently: Sequence[int] = (),
         outages: Outages | None = None,
         time_breakdown: TimeBreakdown | None = None,
         config: Mapping[str, Any] | None = None,
@@ -98,7 +98,7 @@ class Result:
         self.sizes: NDArray[np.int64] = workload.requested_resources[started]
         self.cores = cores
         self.interrupted_attempts = interrupted_attempts or Attempts.none()
-        self.given_up = np.array(given_up, np.int64)
+        self.failed_permanently = np.array(failed_permanently, np.int64)
         self.outages = outages
         self.time_breakdown = time_breakdown
         self.end_time = end_time
@@ -126,7 +126,7 @@ class Result:
             cores=cores,
             end_time=end,
             interrupted_attempts=cut_short,
-            given_up=cluster.given_up,
+            failed_permanently=cluster.failed_permanently,
             outages=Outages.of(cluster.outages).begun_before(end) if cluster.nodes_fail else None,
             time_breakdown=cluster.time_breakdown,
             config=config,
@@ -179,7 +179,7 @@ class Result:
     def attempts(self) -> Attempts:
         """Every start of a job, those cut short by failures among them."""
         job, start, end = self.started, self.starting_time, self.busy_until
-        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.given_up)
+        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.failed_permanently)
         return last.joined(self.interrupted_attempts)
 
     @cached_property
@@ -280,7 +280,7 @@ def _cut_short(cluster: Cluster) -> Attempts:
         return Attempts.none()
     jobs, placements, starts, ends, losses = zip(*cluster.interruptions, strict=True)
     job, start, end = np.array(jobs, np.int64), np.array(starts), np.array(ends)
-    lost = np.where(np.isin(job, cluster.given_up), end - start, losses)
+    lost = np.where(np.isin(job, cluster.failed_permanently), end - start, losses)
     sizes = np.array([len(placement.ids) for placement in placements], np.int64)
     cores = cluster.cores.cores_of(placements, sizes)
     return Attempts(job, start, end, sizes, cores, lost, np.ones(len(job), bool))

@@ -98,7 +98,7 @@ class SimBackend(simpy.Environment):
         kill_at_walltime: Kill a job when its walltime has passed.
         batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
             scheduling pass after each.
-        impossible: Jobs to turn away at their submission.
+        infeasible: Jobs to turn away at their submission.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SimBackend(simpy.Environment):
         executor: Executor | None = None,
         kill_at_walltime: bool = False,
         batch_events: bool = True,
-        impossible: Iterable[int] = (),
+        infeasible: Iterable[int] = (),
     ) -> None:
         super().__init__()
         self.cluster = cluster
@@ -123,7 +123,7 @@ class SimBackend(simpy.Environment):
         self._runtime: list[float] = workload.runtime.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
         self._at_peak: list[bool] = (workload.fixed_duration | platform.homogeneous_speed).tolist()
-        self._impossible = frozenset(impossible)
+        self._infeasible = frozenset(infeasible)
         self._finals: list[int] = completed(workload).tolist()
         self._completions: list[Alarm | None] = [None] * len(workload)
         self._walltimes: dict[int, Alarm] = {}
@@ -247,7 +247,7 @@ class SimBackend(simpy.Environment):
         return submission[job]
 
     def _arrive_one(self, job: int) -> None:
-        if job in self._impossible:
+        if job in self._infeasible:
             self.cluster.refuse(job)
         else:
             self.cluster.submit(job)

@@ -21,7 +21,7 @@ from hdsim.cluster.placement import Placement
 from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
-from hdsim.failures import kept
+from hdsim.failures import checkpointed_work
 from hdsim.workload.programs import Program, Step, StepType
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Execution:
         """Starts a job, or goes on with one that was interrupted; `settle` will tell its first date."""
         program = self._program[job]
         if program is None:
-            kind = StepType.DELAY if self._fixed[job] else StepType.TOGETHER
+            kind = StepType.DELAY if self._fixed[job] else StepType.PARALLEL_TASK
             steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
         else:
             steps = program.steps
@@ -226,7 +226,7 @@ class Execution:
             lost = now - course.entered
         elif interval is not None:
             done = course.step.longest - course.left + course.rate * (now - course.since)
-            saved = kept(done, interval)
+            saved = checkpointed_work(done, interval)
             self._runtime[job] -= saved
             lost *= 1 - saved / done if saved else 1.0
         self.end(job, now)

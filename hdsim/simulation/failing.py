@@ -10,7 +10,7 @@ import numpy as np
 from simpy.events import NORMAL, EventPriority
 
 from hdsim.cluster.state import FinalState
-from hdsim.failures import Failures, kept
+from hdsim.failures import Failures, checkpointed_work
 from hdsim.simulation.engine import Alarm, SimBackend
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,10 @@ class FailingBackend(SimBackend):
 
     def _tell_of_lost_jobs(self) -> None:
         cluster = self.cluster
-        if cluster.given_up:
-            log.warning("%d jobs failed for good after %d restarts", len(cluster.given_up), self._max_restarts)
+        if cluster.failed_permanently:
+            log.warning(
+                "%d jobs failed for good after %d restarts", len(cluster.failed_permanently), self._max_restarts
+            )
         if not cluster.queue or not cluster.down:
             return
         for_good = {node for node, _, until in cluster.outages if until == math.inf}
@@ -94,7 +96,7 @@ class FailingBackend(SimBackend):
                 self._restarts[job] = restarts + 1
                 cluster.interrupt(job, self._interrupt(job))
             else:
-                cluster.given_up.append(job)
+                cluster.failed_permanently.append(job)
                 self._stop(job, FinalState.COMPLETED_FAILED)
         cluster.fail(node, up)
         self._called = True
@@ -117,7 +119,7 @@ class FailingBackend(SimBackend):
         if interval is None:
             return now - begin
         speed = 1.0 if self._at_peak[job] else cluster.cores.slowest(cluster.running[job])
-        saved = kept((now - begin) * speed, interval)
+        saved = checkpointed_work((now - begin) * speed, interval)
         self._runtime[job] -= saved
         return now - begin - saved / speed
 

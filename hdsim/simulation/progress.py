@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.placement import Placement
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
-from hdsim.failures import kept
+from hdsim.failures import checkpointed_work
 from hdsim.util.arrays import members, min_at
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Progress(ABC):
         lost = now - begin
         if interval is not None:
             done = self._runtime[job] - self._left[job] + self._rate[job] * (now - self._since[job])
-            saved = kept(done, interval)
+            saved = checkpointed_work(done, interval)
             self._runtime[job] -= saved
             lost *= 1 - saved / done if saved else 1.0
         self.end(job, now)

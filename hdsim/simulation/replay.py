@@ -29,7 +29,7 @@ from hdsim.simulation.failing import FailingBackend
 from hdsim.simulation.strict import replay_in_order
 from hdsim.util.plugins import PluginType
 from hdsim.util.resources import folder
-from hdsim.workload.feasibility import cores_with_memory
+from hdsim.workload.feasibility import feasible_cores
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -119,7 +119,7 @@ def simulate(
                 bar.update()
                 return bool(stop)
 
-            replay_in_order(cluster, cluster.cores, order, durations, finals, stage.impossible, look)
+            replay_in_order(cluster, cluster.cores, order, durations, finals, stage.infeasible, look)
         else:
             backend = stage.backend(kill_at_walltime=kill_at_walltime, batch_events=batch_events)
             replay(backend, cluster, stage.agent, stop, bar, check=check)
@@ -137,7 +137,7 @@ class Stage:
         contention: Contention model; None also where there is nothing to contend for.
         network: Network model; None also where nobody sends a message.
         failures: Failure model, None where no node fails.
-        impossible: Jobs that do not fit on the empty platform.
+        infeasible: Jobs that do not fit on the empty platform.
         seed: Seed of the replay.
     """
 
@@ -146,7 +146,7 @@ class Stage:
     contention: Contention | None
     network: Network | None
     failures: Failures | None
-    impossible: NDArray[np.int64]
+    infeasible: NDArray[np.int64]
     seed: int
 
     def backend(self, *, kill_at_walltime: bool, batch_events: bool) -> SimBackend:
@@ -156,7 +156,7 @@ class Stage:
             "executor": make_executor(cluster.platform, cluster.workload, self.contention, self.network),
             "kill_at_walltime": kill_at_walltime,
             "batch_events": batch_events,
-            "impossible": self.impossible.tolist(),
+            "infeasible": self.infeasible.tolist(),
         }
         if self.failures is None:
             return SimBackend(cluster.platform, cluster.workload, cluster, **options)
@@ -202,11 +202,11 @@ def set_stage(
         confirms_starts=confirms_starts,
         rng=np.random.default_rng(seed),
     )
-    possible = cores_with_memory(platform, workload.memory, workload.requested_cores, workload.requested_gpus)
-    impossible = np.flatnonzero(workload.requested_cores > possible)
-    if len(impossible):
-        log.warning("%d of %d jobs can never run on %s and are rejected", len(impossible), len(workload), platform.name)
-    return Stage(agent, cluster, model, links, breakdowns, impossible, seed)
+    possible = feasible_cores(platform, workload.memory, workload.requested_cores, workload.requested_gpus)
+    infeasible = np.flatnonzero(workload.requested_cores > possible)
+    if len(infeasible):
+        log.warning("%d of %d jobs can never run on %s and are rejected", len(infeasible), len(workload), platform.name)
+    return Stage(agent, cluster, model, links, breakdowns, infeasible, seed)
 
 
 def perform(

@@ -36,7 +36,7 @@ def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[W
         check(columns[column] >= 0, column, "at least 0 s", columns[column])
     if platform:
         gpus = columns.get("requested_gpus", np.zeros_like(cores))
-        room = cores_with_memory(platform, memory, np.maximum(cores, 1), gpus)
+        room = feasible_cores(platform, memory, np.maximum(cores, 1), gpus)
         for row in np.flatnonzero(fits & (room < cores)).tolist():
             if gpus[row]:
                 parts = math.gcd(cores[row], gpus[row])
@@ -55,7 +55,7 @@ def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[W
     return dict(sorted(faults.items()))
 
 
-def cores_with_memory(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
+def feasible_cores(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
     """How large a job may be on an empty platform.
 
     Args:

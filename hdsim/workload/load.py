@@ -117,8 +117,8 @@ def validate_workload(path: str | Path, platform: Platform | None = None) -> lis
         raw, _ = _read(path, platform.reference_gflops if platform else 1.0)
     except WorkloadError as error:
         return [fault for fault in error.errors if isinstance(fault, WorkloadError)]
-    impossible = [error for errors in infeasible_rows(raw, platform).values() for error in errors]
-    return [*raw.errors, *impossible]
+    infeasible = [error for errors in infeasible_rows(raw, platform).values() for error in errors]
+    return [*raw.errors, *infeasible]
 
 
 def is_json(path: str | Path) -> bool:

@@ -38,7 +38,7 @@ class StepType(IntEnum):
     #: A number of seconds, whatever the speed of the cores.
     DELAY = 0
     #: All computations and messages progress at one pace (SimGrid's parallel task).
-    TOGETHER = 1
+    PARALLEL_TASK = 1
     #: Tasks compute, each at its own speed, then exchange messages, then meet at a barrier.
     SUPERSTEP = 2
 
@@ -108,7 +108,8 @@ class Program:
     def is_rigid(self) -> bool:
         """Whether all tasks merely compute the same, together: `runtime` then says all."""
         step = self.steps[0]
-        return len(self.steps) == 1 and step.kind == StepType.TOGETHER and len(step.work) == 1 and step.pattern is None
+        parallel = step.kind == StepType.PARALLEL_TASK
+        return len(self.steps) == 1 and parallel and len(step.work) == 1 and step.pattern is None
 
 
 def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,12 +271,12 @@ class Compiler:
         work = (0.0,) if cpu is None and com is not None else self._works(cpu, name, "cpu", tasks)
         # Batsim's own files write "no communication" as 0 too.
         if com is None or com == 0:
-            return Step(StepType.TOGETHER, work)
+            return Step(StepType.PARALLEL_TASK, work)
         if not isinstance(com, list) or len(com) != tasks * tasks:
             got = f"{len(com)} numbers" if isinstance(com, list) else shown(com)
             raise self._fault(f"expected {tasks} x {tasks} volumes in one list, got {got}", name, "com")
         values = [self._number(value, name, f"com[{index}]") for index, value in enumerate(com)]
-        return Step(StepType.TOGETHER, work, _unless_empty(make_pattern(values, tasks)))
+        return Step(StepType.PARALLEL_TASK, work, _unless_empty(make_pattern(values, tasks)))
 
     def _homogeneous(self, name: str, profile: Mapping[str, Any], tasks: int, *, total: bool) -> Step:
         work = self._seconds(profile.get("cpu", 0), name, "cpu")
@@ -284,7 +285,7 @@ class Compiler:
             # As Batsim does it: a task sends a part of the volume to each other one.
             work /= tasks
             volume /= tasks
-        return Step(StepType.TOGETHER, (work,), _unless_empty(make_pattern("all_to_all", tasks, volume)))
+        return Step(StepType.PARALLEL_TASK, (work,), _unless_empty(make_pattern("all_to_all", tasks, volume)))
 
     def _works(self, values: Any, name: str, key: str, tasks: int) -> tuple[float, ...]:
         if not isinstance(values, list) or len(values) != tasks:

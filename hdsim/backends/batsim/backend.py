@@ -309,7 +309,7 @@ def run(
     if settings.energy is None:
         settings = replace(settings, energy=model is not None)
     pstates = PStates(platform, workload, model) if settings.energy else None
-    translation = Translation(stage.cluster, impossible=stage.impossible.tolist(), pstates=pstates)
+    translation = Translation(stage.cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
     if hasattr(stage.agent, "batsim"):
         stage.agent.batsim = translation
     files = Files(Path(directory), settings)

@@ -81,18 +81,18 @@ class Translation:
 
     Args:
         cluster: State before the first event.
-        impossible: Jobs to turn away at their submission.
+        infeasible: Jobs to turn away at their submission.
         pstates: Decides on P-states; None leaves them alone.
     """
 
-    def __init__(self, cluster: Cluster, *, impossible: Iterable[int] = (), pstates: StateKeeper | None = None) -> None:
+    def __init__(self, cluster: Cluster, *, infeasible: Iterable[int] = (), pstates: StateKeeper | None = None) -> None:
         self.cluster = cluster
         self.rows: dict[str, int] = {}
         self.allocations: dict[int, str] = {}
         self.abandoned: list[int] = []
         self.answer: Mapping[str, Any] = {}
         self.ended = False
-        self._impossible = frozenset(impossible)
+        self._infeasible = frozenset(infeasible)
         self._pstates = pstates
         # Batsim's id of each job as JSON.
         self._quoted: dict[int, str] = {}
@@ -259,7 +259,7 @@ class Translation:
                 f"job {data['job_id']}: data.job.res: expected {self.cluster.size[job]}, which the workload says, "
                 f"got {cores}"
             )
-        if job in self._impossible:
+        if job in self._infeasible:
             self.cluster.refuse(job)
         else:
             self.cluster.submit(job)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.placement import Placement
-from hdsim.cluster.requests import Chunk, FreeNodes, capacity
+from hdsim.cluster.requests import Chunk, FreeNodes, cores_by_memory
 from hdsim.cluster.selection import rank_cores, static_scores, water_fill
 from hdsim.cluster.stores.gpus import Gpus
 from hdsim.errors import DecisionError
@@ -100,7 +100,7 @@ class NodeCores:
                 return placement
         if n == 1 and limit is None and policy != "random":
             return self._pick_one(self._key(policy, memory, bandwidth)[0], memory)
-        room = capacity(self.node_idle, self.node_memory, memory)
+        room = cores_by_memory(self.node_idle, self.node_memory, memory)
         if limit is not None:
             room = np.minimum(room, limit)
         if room is not self.node_idle and np.add.reduce(room) < n:
@@ -119,7 +119,7 @@ class NodeCores:
         self, gpus: Gpus, chunk: Chunk, policy: str, bandwidth: float, limit: Floats | Ints | None
     ) -> Placement | None:
         """The first core of each chunk is the best of the nodes with room for a chunk, the rest are of that node."""
-        room = FreeNodes(self.node_idle, self.node_memory, gpus.node_idle).room(chunk)
+        room = FreeNodes(self.node_idle, self.node_memory, gpus.node_idle).capacity(chunk)
         if limit is not None:
             room = np.minimum(room, limit)
         if room.sum() < chunk.number:
@@ -139,7 +139,7 @@ class NodeCores:
         kind = chunk.cores, chunk.gpus, chunk.memory
         if kind not in self._chunks:
             gpus = None if self.gpus is None else self.gpus.node_idle
-            self._chunks[kind] = int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).room(chunk)))
+            self._chunks[kind] = int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).capacity(chunk)))
         return self._chunks[kind]
 
     def processor_busy(self) -> Ints:

@@ -53,7 +53,7 @@ class Run:
             of a job that never started are not known, and 0.
         oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
         interrupted_attempts: Starts of these jobs that failures have cut short, but the last of those given up.
-        given_up: (G,) jobs that have failed for good because nodes failed under them too often.
+        failed_permanently: (G,) jobs that have failed for good because nodes failed under them too often.
         outages: When nodes were down, None where they do not fail.
         contention: (E, 3) changes of lost speed and of tasks that send messages, without what no report can show.
     """
@@ -65,7 +65,7 @@ class Run:
     jobs: Mapping[str, NDArray[Any]]
     oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
     interrupted_attempts: Attempts
-    given_up: NDArray[np.int64]
+    failed_permanently: NDArray[np.int64]
     outages: Outages | None
     contention: Floats
 
@@ -122,7 +122,7 @@ class Run:
     def attempts(self) -> Attempts:
         """Every start of a job, those cut short by failures among them."""
         job, start, end = self.started, self.starting_time, self.busy_until
-        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.given_up)
+        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.failed_permanently)
         return last.joined(self.interrupted_attempts)
 
     @cached_property

@@ -180,7 +180,7 @@ def _write_outages(path: Path, outages: Outages) -> None:
 def _write_interruptions(path: Path, result: Result) -> None:
     """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
     ran = result.attempts
-    cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.given_up)))
+    cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.failed_permanently)))
     ids = csv_fields(result.workload.job_id[cut.job].tolist())
     cores = interval_sets(cut.cores, cut.sizes)
     with replacing(path) as file:

@@ -56,7 +56,7 @@ class Backfill(Protocol):
     def ended(self, cluster: Cluster) -> None:
         """Jobs may have ended: see ``cluster.ended``."""
 
-    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+    def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Start what may start.
 
         Args:

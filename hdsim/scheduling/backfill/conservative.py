@@ -42,7 +42,7 @@ class Conservative:
             if not expected or isinstance(self._plan, NodeAvailabilityProfile):
                 self._plan = None
 
-    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+    def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Plans every queued job in order and starts those whose turn is now."""
         jobs = order.jobs()
         overdue = self._ends.overdue(cluster.now)

@@ -39,7 +39,7 @@ class Easy:
         if cluster.node_changes:
             self._head = -1
 
-    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+    def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts what does not delay the head.
 
         While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
@@ -65,7 +65,7 @@ class Easy:
                 continue
             placement = cluster.pick(job)
             end = now + cluster.estimate(job, placement)
-            if end > shadow and not room.spare(cluster, job, placement):
+            if end > shadow and not room.admit(cluster, job, placement):
                 continue
             start_queued(cluster, queue, order, job, placement)
             self._ends.add(job, end)

@@ -139,7 +139,7 @@ class NodeAvailabilityProfile:
         known = self._room[i].get(kind)
         if known is None:
             # Of its own: without memory limits the room is the array of idle cores, which changes.
-            room: Floats | Ints = self._free[i].room(kind).copy()
+            room: Floats | Ints = self._free[i].capacity(kind).copy()
             known = self._room[i][kind] = room, float(room.sum())
         return known
 

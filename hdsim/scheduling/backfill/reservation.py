@@ -34,7 +34,7 @@ class HeadReservation:
             self.shadow = math.inf
         self.extra = -missing
 
-    def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
+    def admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Gives the job extra cores to keep past the shadow time, if there are enough."""
         if cluster.size[job] > self.extra:
             return False
@@ -52,7 +52,7 @@ class NodeHeadReservation:
         self._free: FreeNodes = cluster.cores.free_nodes()
         self._slot = cluster.requests.chunk(head)
         self.shadow = math.inf
-        self._spare = float(self._free.room(self._slot).sum()) - self._slot.number
+        self._spare = float(self._free.capacity(self._slot).sum()) - self._slot.number
         for end, job in ends.order:
             date = max(end, cluster.now)
             if self._spare >= 0 and date > self.shadow:
@@ -67,11 +67,11 @@ class NodeHeadReservation:
 
     def _change(self, nodes: Ints, counts: Ints, chunk: Chunk) -> float:
         """Gives nodes back what a job has there; returns by how many chunks the head's room has grown."""
-        before = self._free.room(self._slot, nodes).sum()
+        before = self._free.capacity(self._slot, nodes).sum()
         self._free.add(nodes, counts, chunk)
-        return float(self._free.room(self._slot, nodes).sum() - before)
+        return float(self._free.capacity(self._slot, nodes).sum() - before)
 
-    def spare(self, cluster: Cluster, job: int, placement: Any) -> bool:
+    def admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
         chunk = cluster.requests.chunk(job)
         change = self._change(placement.nodes, -placement.node_counts, chunk)

@@ -41,7 +41,7 @@ class RLScheduler:
         if cluster.node_changes:
             self._head = -1
 
-    def fill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+    def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts, in order of submission, what ends before the head's first reservation.
 
         While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
