@@ -10,8 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, mapped, number, stacked, whole, widths
-from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer, valuer
+from hdsim.learning.agent import (
+    LearningAgent,
+    TensorShapes,
+    Transitions,
+    draw,
+    integer,
+    layer_widths,
+    map_arrays,
+    number,
+    stacked,
+)
+from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network, state_value_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -33,26 +43,29 @@ class ActorCriticAgent(LearningAgent):
     weights = ("network",)
     progress = ("optimizer", "rollout")
 
-    num_envs: int = whole(8)
-    num_steps: int = whole(5)
+    num_envs: int = integer(8)
+    num_steps: int = integer(5)
     learning_rate: float = number(7e-4)
     gamma: float = number(0.99, high=1)
     ent_coef: float = number(0.0)
     vf_coef: float = number(0.5)
     max_grad_norm: float = number(0.5)
-    hidden: Sequence[int] = widths(64, 64)
-    kernel: Sequence[int] = widths(32, 16, 8)
+    hidden: Sequence[int] = layer_widths(64, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """Policy (actor) and value (critic), RMSprop, and an empty rollout."""
-        self.any_size = by_rows(shapes)
+        self.any_size = has_row_per_action(shapes)
         self.network = nn.ModuleDict(self.networks(shapes)).to(self.torch_device)
         self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=self.learning_rate, alpha=0.99, eps=1e-5)
         self.rollout: list[dict[str, Any]] = []
 
-    def networks(self, shapes: Shapes) -> dict[str, nn.Module]:
+    def networks(self, shapes: TensorShapes) -> dict[str, nn.Module]:
         """Policy and value."""
-        return {"actor": scorer(shapes, self.hidden, self.kernel), "critic": valuer(shapes, self.hidden, self.kernel)}
+        return {
+            "actor": score_network(shapes, self.hidden, self.kernel),
+            "critic": state_value_network(shapes, self.hidden, self.kernel),
+        }
 
     def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""
@@ -102,7 +115,7 @@ class ActorCriticAgent(LearningAgent):
             returns = moment["rewards"] + self.gamma * moment["goes_on"] * returns
             targets.insert(0, returns)
         observations, masks, actions = (
-            mapped(
+            map_arrays(
                 lambda array: array.reshape(-1, *array.shape[2:]), stacked([moment[name] for moment in self.rollout])
             )
             for name in ("observations", "masks", "actions")

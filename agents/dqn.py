@@ -1,8 +1,7 @@
 """Deep Q-learning: target network, replay buffer, double estimates (Mnih et al. 2015; van Hasselt et al. 2016).
 
-The defaults are those of the Kubernetes scheduler that hdsim's `node` task comes from. Where the observation has a row
-for every job or node to choose from, the values come from one small network for every row, which fits any number of
-them.
+The defaults are those of the Kubernetes scheduler that hdsim's `node` action comes from. Observations with a row for
+each job or node are valued by one small network for every row, which fits any number of rows.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.decisions.node import PlaceJob
+from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.errors import ConfigError
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, number, whole, widths
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw, integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import by_rows, scorer
+from hdsim.learning.training.networks import has_row_per_action, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -55,30 +54,30 @@ class DQNAgent(LearningAgent):
     weights = ("network",)
     progress = ("target", "optimizer", "buffer", "epsilon", "steps")
 
-    num_envs: int = whole(1)
+    num_envs: int = integer(1)
     learning_rate: float = number(1e-3)
     gamma: float = number(0.99, high=1)
-    buffer_size: int = whole(2000)
-    batch_size: int = whole(200)
-    learning_starts: int = whole(200, low=0)
-    train_frequency: int = whole(25)
-    target_network_frequency: int = whole(50)
+    buffer_size: int = integer(2000)
+    batch_size: int = integer(200)
+    learning_starts: int = integer(200, low=0)
+    train_frequency: int = integer(25)
+    target_network_frequency: int = integer(50)
     start_e: float = number(1.0, high=1)
     end_e: float = number(0.01, high=1)
     decay_e: float = number(0.995, high=1)
     heuristic_exploration: float = number(0.0, high=1)
     replay_from: str | None = None
-    replay_steps: int = whole(2000)
+    replay_steps: int = integer(2000)
     double: bool = True
-    n_step: int = whole(1)
+    n_step: int = integer(1)
     max_grad_norm: float = number(10.0)
-    hidden: Sequence[int] = widths(128, 64)
-    kernel: Sequence[int] = widths(32, 16, 8)
+    hidden: Sequence[int] = layer_widths(128, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """The network, its target network, Adam and an empty buffer."""
-        self.any_size = by_rows(shapes)
-        self.network = self.value_network(shapes).to(self.torch_device)
+        self.any_size = has_row_per_action(shapes)
+        self.network = self.q_network(shapes).to(self.torch_device)
         self.target = deepcopy(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, self.gamma, self.n_step)
@@ -87,28 +86,28 @@ class DQNAgent(LearningAgent):
         self.environments: Sequence[Any] = ()
         self.demonstrations: Demonstrations | None = None
 
-    def value_network(self, shapes: Shapes) -> nn.Module:
+    def q_network(self, shapes: TensorShapes) -> nn.Module:
         """What estimates the value Q of every action."""
-        return scorer(shapes, self.hidden, self.kernel, gain=1.0)
+        return score_network(shapes, self.hidden, self.kernel, gain=1.0)
 
     def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""
         return self.network
 
-    def begin_with(self, path: str) -> None:
+    def load_start(self, path: str) -> None:
         """See :class:`LearningAgent`."""
-        super().begin_with(path)
+        super().load_start(path)
         self.target.load_state_dict(self.network.state_dict())
 
-    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+    def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Finds out what exploration and the replay buffer can begin with.
 
         Raises:
             ConfigError: There are no nodes to choose, or no such recording.
         """
         self.environments = environments
-        action = environments[0].task.settings["action"]
-        if self.heuristic_exploration and not isinstance(environments[0].task.action, PlaceJob):
+        action = environments[0].problem.settings["action"]
+        if self.heuristic_exploration and not isinstance(environments[0].problem.action, PlaceJob):
             raise ConfigError(
                 f"expected 0 with env.action={action}; only with env.action=node there is a least loaded node to take",
                 where="agent.heuristic_exploration",
@@ -186,9 +185,9 @@ class DQNAgent(LearningAgent):
 
 def least_loaded(environment: Any, mask: np.ndarray) -> np.ndarray:
     """(A,) the same probability for each of the legal nodes with the smallest share of busy cores, 0 for others."""
-    cluster, placing = environment.cluster, environment.task.waiting.placing
+    cluster, partial = environment.cluster, environment.problem.wait_queue.partial
     cores = cluster.platform.node_cpu_cores
-    idle = cluster.cores.node_idle - placing.chosen * placing.cores_of_slot
+    idle = cluster.cores.node_idle - partial.chosen * partial.cores_per_chunk
     legal = mask[: len(cores)]
     load = np.where(legal, 1.0 - idle / np.maximum(cores, 1), np.inf)
     least = np.zeros(len(mask))

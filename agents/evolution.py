@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, number, whole, widths
-from hdsim.learning.training.networks import by_rows, scorer, without_torch
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, integer, layer_widths, number
+from hdsim.learning.training.networks import has_row_per_action, numpy_policy, score_network
 from hdsim.results.metrics import direction
 from hdsim.simulation.replay import Interrupted
 
@@ -50,20 +50,20 @@ class EvolutionAgent(LearningAgent):
     weights = ("network",)
     progress = ("optimizer", "played", "steps")
 
-    num_envs: int = whole(4)
-    pairs: int = whole(16)
-    windows: int = whole(4)
+    num_envs: int = integer(4)
+    pairs: int = integer(16)
+    windows: int = integer(4)
     sigma: float = number(0.1, low=1e-6)
     learning_rate: float = number(0.05)
-    anneal: int = whole(0, low=0)
-    hidden: Sequence[int] = widths(64, 64)
-    kernel: Sequence[int] = widths(32, 16, 8)
+    anneal: int = integer(0, low=0)
+    hidden: Sequence[int] = layer_widths(64, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """The policy, Adam, and no window played yet."""
-        self.any_size = by_rows(shapes)
-        self.network = scorer(shapes, self.hidden, self.kernel)
-        self.best = without_torch(self.network)
+        self.any_size = has_row_per_action(shapes)
+        self.network = score_network(shapes, self.hidden, self.kernel)
+        self.best = numpy_policy(self.network)
         # A generation is a noisy guess of the gradient: the second moment is that of the latest hundred.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99))
         self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
@@ -94,7 +94,7 @@ class EvolutionAgent(LearningAgent):
 
     # ---- learning
 
-    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+    def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Keeps what draws windows, and what replays them."""
         self._environments, self._evaluation = environments, evaluation
 

@@ -1,9 +1,9 @@
 """Advantage actor-critic on graphs: :mod:`hdsim.agents.actor_critic` with graph convolutions.
 
-Policy and value look at the cluster as a graph of jobs, nodes, processors and links
-(:class:`hdsim.decisions.graph.Graph`). The policy scores every node (or queued job) to choose, or, for actions that
-choose neither, the mean over all vertices; the value always comes from that mean, as in the Kubernetes scheduler that
-hdsim's `node` task comes from. The weights fit every platform and queue.
+Policy and value take a graph of jobs, nodes, processors and links (:class:`hdsim.decisions.observations.graph.Graph`).
+The policy scores every node or queued job, or, for other actions, the mean over all vertices. The value is computed
+from that mean, as in the Kubernetes scheduler that hdsim's `node` action comes from. The weights fit every platform and
+queue.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.actor_critic import ActorCriticAgent
-from hdsim.learning.agent import Shapes, whole, widths
-from hdsim.learning.training.graphs import OnGraphs, graph_scorer, graph_valuer
+from hdsim.learning.agent import TensorShapes, integer, layer_widths
+from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer, graph_valuer
 
 
 @dataclass(eq=False, kw_only=True)
-class GNNActorCriticAgent(OnGraphs, ActorCriticAgent):
+class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
     """GNN-A2C: policy gradient with a learned value, both from the graph of the cluster.
 
     Args:
@@ -35,12 +35,12 @@ class GNNActorCriticAgent(OnGraphs, ActorCriticAgent):
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
     """
 
-    num_envs: int = whole(8)
-    convolutions: Sequence[int] = widths(32, 32)
-    hidden: Sequence[int] = widths(64)
-    kernel: Sequence[int] = widths(32)
+    num_envs: int = integer(8)
+    convolutions: Sequence[int] = layer_widths(32, 32)
+    hidden: Sequence[int] = layer_widths(64)
+    kernel: Sequence[int] = layer_widths(32)
 
-    def networks(self, shapes: Shapes) -> dict[str, nn.Module]:
+    def networks(self, shapes: TensorShapes) -> dict[str, nn.Module]:
         """See :class:`ActorCriticAgent`."""
         return {
             "actor": graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden),

@@ -1,10 +1,9 @@
 """Deep Q-learning on graphs: :mod:`hdsim.agents.dqn` with values from graph convolutions.
 
-After the Kubernetes scheduler that hdsim's `node` task comes from, and with its defaults: graph convolutions over
-machines and what links them, then a value for every node (or queued job) to choose, or, for actions that choose
-neither, values from the mean over all vertices. That scheduler's graph has its control plane and workers; hdsim's has
-vertices for jobs, nodes, processors and links (:class:`hdsim.decisions.graph.Graph`). The weights fit every platform
-and queue.
+After the Kubernetes scheduler that hdsim's `node` action comes from, with its defaults: graph convolutions, then a
+value for every node or queued job, or, for other actions, values from the mean over all vertices. The graph of that
+scheduler has its control plane and workers; hdsim's has vertices for jobs, nodes, processors and links
+(:class:`hdsim.decisions.observations.graph.Graph`). The weights fit every platform and queue.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.dqn import DQNAgent
-from hdsim.learning.agent import Shapes, widths
-from hdsim.learning.training.graphs import OnGraphs, graph_scorer
+from hdsim.learning.agent import TensorShapes, layer_widths
+from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer
 
 
 @dataclass(eq=False, kw_only=True)
-class GNNDQNAgent(OnGraphs, DQNAgent):
+class GNNDQNAgent(GraphAgentMixin, DQNAgent):
     """GNN-DQN: learns the value of every node, job or other action from the graph of the cluster.
 
     Args:
@@ -47,10 +46,10 @@ class GNNDQNAgent(OnGraphs, DQNAgent):
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
     """
 
-    convolutions: Sequence[int] = widths(32, 32)
-    hidden: Sequence[int] = widths(64)
-    kernel: Sequence[int] = widths(32)
+    convolutions: Sequence[int] = layer_widths(32, 32)
+    hidden: Sequence[int] = layer_widths(64)
+    kernel: Sequence[int] = layer_widths(32)
 
-    def value_network(self, shapes: Shapes) -> nn.Module:
+    def q_network(self, shapes: TensorShapes) -> nn.Module:
         """See :class:`DQNAgent`."""
         return graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden, gain=1.0)

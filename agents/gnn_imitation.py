@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.imitation import ImitationAgent
-from hdsim.learning.agent import Shapes, whole, widths
-from hdsim.learning.training.graphs import OnGraphs, graph_scorer
+from hdsim.learning.agent import TensorShapes, integer, layer_widths
+from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer
 
 
 @dataclass(eq=False, kw_only=True)
-class GNNImitationAgent(OnGraphs, ImitationAgent):
+class GNNImitationAgent(GraphAgentMixin, ImitationAgent):
     """Behaviour cloning of a policy that sees the graph of the cluster.
 
     Args:
@@ -35,11 +35,11 @@ class GNNImitationAgent(OnGraphs, ImitationAgent):
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
     """
 
-    num_envs: int = whole(4)
-    convolutions: Sequence[int] = widths(32, 32)
-    hidden: Sequence[int] = widths(64)
-    kernel: Sequence[int] = widths(32)
+    num_envs: int = integer(4)
+    convolutions: Sequence[int] = layer_widths(32, 32)
+    hidden: Sequence[int] = layer_widths(64)
+    kernel: Sequence[int] = layer_widths(32)
 
-    def scoring_network(self, shapes: Shapes) -> nn.Module:
+    def scoring_network(self, shapes: TensorShapes) -> nn.Module:
         """See :class:`ImitationAgent`."""
         return graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, number, whole, widths
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer
+from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -42,28 +42,28 @@ class ImitationAgent(LearningAgent):
     weights = ("network",)
     progress = ("optimizer", "buffer", "steps")
 
-    num_envs: int = whole(4)
+    num_envs: int = integer(4)
     teacher: str = "sjf"
     recording: str | None = None
     learning_rate: float = number(1e-3)
-    buffer_size: int = whole(20_000)
-    batch_size: int = whole(256)
-    train_frequency: int = whole(8)
+    buffer_size: int = integer(20_000)
+    batch_size: int = integer(256)
+    train_frequency: int = integer(8)
     max_grad_norm: float = number(0.5)
-    hidden: Sequence[int] = widths(64, 64)
-    kernel: Sequence[int] = widths(32, 16, 8)
+    hidden: Sequence[int] = layer_widths(64, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """The policy, Adam, and no decision yet."""
-        self.any_size = by_rows(shapes)
+        self.any_size = has_row_per_action(shapes)
         self.network = self.scoring_network(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, gamma=1.0)
         self.steps = 0
 
-    def scoring_network(self, shapes: Shapes) -> nn.Module:
+    def scoring_network(self, shapes: TensorShapes) -> nn.Module:
         """What scores every action."""
-        return scorer(shapes, self.hidden, self.kernel)
+        return score_network(shapes, self.hidden, self.kernel)
 
     # ---- choosing
 
@@ -75,11 +75,11 @@ class ImitationAgent(LearningAgent):
 
     # ---- watching
 
-    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+    def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Finds out what there is to watch.
 
         Raises:
-            ConfigError: The teacher decides nothing that the task can decide.
+            ConfigError: The teacher decides nothing that the problem can decide.
         """
         self._demonstrations = Demonstrations(
             environments, evaluation, teacher=self.teacher, recording=self.recording, where="agent.teacher"

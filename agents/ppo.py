@@ -15,8 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, mapped, number, whole, widths
-from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer, valuer
+from hdsim.learning.agent import (
+    LearningAgent,
+    TensorShapes,
+    Transitions,
+    draw,
+    integer,
+    layer_widths,
+    map_arrays,
+    number,
+)
+from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network, state_value_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,29 +53,29 @@ class PPOAgent(LearningAgent):
     weights = ("network",)
     progress = ("optimizer", "rollout", "filled", "steps")
 
-    num_envs: int = whole(8)
-    num_steps: int = whole(128)
+    num_envs: int = integer(8)
+    num_steps: int = integer(128)
     learning_rate: float = number(3e-4)
-    anneal: int = whole(0, low=0)
+    anneal: int = integer(0, low=0)
     gamma: float = number(0.99, high=1)
     gae_lambda: float = number(0.95, high=1)
-    update_epochs: int = whole(4)
-    num_minibatches: int = whole(4)
+    update_epochs: int = integer(4)
+    num_minibatches: int = integer(4)
     clip_coef: float = number(0.2)
     ent_coef: float = number(0.0)
     vf_coef: float = number(0.5)
     max_grad_norm: float = number(0.5)
     target_kl: float = number(0.0)
-    hidden: Sequence[int] = widths(64, 64)
-    kernel: Sequence[int] = widths(32, 16, 8)
+    hidden: Sequence[int] = layer_widths(64, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """Policy (actor) and value (critic), Adam, and an empty rollout."""
-        self.any_size = by_rows(shapes)
+        self.any_size = has_row_per_action(shapes)
         self.network = nn.ModuleDict(
             {
-                "actor": scorer(shapes, self.hidden, self.kernel),
-                "critic": valuer(shapes, self.hidden, self.kernel),
+                "actor": score_network(shapes, self.hidden, self.kernel),
+                "critic": state_value_network(shapes, self.hidden, self.kernel),
             }
         ).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5)
@@ -139,7 +148,7 @@ class PPOAgent(LearningAgent):
 
     def _update(self, advantages: np.ndarray, returns: np.ndarray) -> dict[str, float]:
         flat = {
-            name: self.tensors(mapped(lambda array: array.reshape(-1, *array.shape[2:]), column))
+            name: self.tensors(map_arrays(lambda array: array.reshape(-1, *array.shape[2:]), column))
             for name, column in (self.rollout | {"advantages": advantages, "returns": returns}).items()
         }
         size = returns.size
@@ -147,7 +156,9 @@ class PPOAgent(LearningAgent):
         updates = 0
         for _ in range(self.update_epochs):
             for rows in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
-                part = {name: mapped(lambda column, rows=rows: column[rows], column) for name, column in flat.items()}
+                part = {
+                    name: map_arrays(lambda column, rows=rows: column[rows], column) for name, column in flat.items()
+                }
                 log_probs = self.policy(part["observations"], part["masks"])
                 log_ratio = log_probs.gather(1, part["actions"][:, None]).squeeze(1) - part["log_probs"]
                 ratio = log_ratio.exp()
@@ -177,7 +188,7 @@ class PPOAgent(LearningAgent):
     def _put(self, name: str, values: Any) -> None:
         """Writes what E environments gave at this step into the rollout, (T, E, ...)."""
         if name not in self.rollout:
-            self.rollout[name] = mapped(lambda v: np.zeros((self.num_steps, *v.shape), v.dtype), values)
+            self.rollout[name] = map_arrays(lambda v: np.zeros((self.num_steps, *v.shape), v.dtype), values)
         column = self.rollout[name]
         if isinstance(column, dict):
             for key, array in column.items():

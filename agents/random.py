@@ -1,4 +1,4 @@
-"""Random legal actions: the baseline that any agent must beat, and an exerciser of every task."""
+"""Random legal actions: the baseline that any agent must beat, and an exerciser of every problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
 
 
 @dataclass(eq=False, kw_only=True)
@@ -20,7 +20,7 @@ class RandomAgent(LearningAgent):
 
     sample: bool = True
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """Nothing to build."""
 
     def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from hdsim.learning.agent import (
     LearningAgent,
-    Shapes,
+    TensorShapes,
     Transitions,
     concatenated,
     draw,
+    integer,
+    layer_widths,
     number,
     row,
     stacked,
-    whole,
-    widths,
 )
-from hdsim.learning.training.networks import by_rows, masked_log_softmax, scorer
+from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -43,19 +43,19 @@ class ReinforceAgent(LearningAgent):
     weights = ("network",)
     progress = ("optimizer", "episodes", "finished")
 
-    num_envs: int = whole(4)
+    num_envs: int = integer(4)
     learning_rate: float = number(1e-3)
     gamma: float = number(0.99, high=1)
-    episodes_per_update: int = whole(4)
+    episodes_per_update: int = integer(4)
     ent_coef: float = number(0.0)
     max_grad_norm: float = number(0.5)
-    hidden: Sequence[int] = widths(64, 64)
-    kernel: Sequence[int] = widths(32, 16, 8)
+    hidden: Sequence[int] = layer_widths(64, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """The policy, Adam, and no episode yet."""
-        self.any_size = by_rows(shapes)
-        self.network = scorer(shapes, self.hidden, self.kernel).to(self.torch_device)
+        self.any_size = has_row_per_action(shapes)
+        self.network = score_network(shapes, self.hidden, self.kernel).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.episodes: list[list[dict[str, Any]]] = [[] for _ in range(self.num_envs)]  # under way
         self.finished: list[dict[str, Any]] = []  # wait for their update

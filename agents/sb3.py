@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.learning.agent import LearningAgent, Shapes, Transitions, draw, number, whole
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw, integer, number
 
 #: Algorithms and the packages they are in.
 ALGORITHMS = {
@@ -73,13 +73,13 @@ class SB3Agent(LearningAgent):
     weights = ("policy",)
     progress = ("optimizer", "buffer", "counters", "starts")
 
-    num_envs: int = whole(8)
+    num_envs: int = integer(8)
     algo: str = "MaskablePPO"
     gamma: float = number(0.99, high=1)
-    total_steps: int = whole(100_000)
+    total_steps: int = integer(100_000)
     options: Mapping[str, Any] | None = None
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """Makes the algorithm with its policy, optimizer and empty buffer.
 
         Raises:
@@ -98,7 +98,7 @@ class SB3Agent(LearningAgent):
         self.counters = _Kept(model)
         self.starts = np.ones(self.num_envs, bool)  # whether the next step is the first of its episode
 
-    def _make(self, shapes: Shapes) -> Any:
+    def _make(self, shapes: TensorShapes) -> Any:
         if self.algo not in ALGORITHMS:
             raise ConfigError(
                 f"expected one of {', '.join(ALGORITHMS)}, got '{self.algo}'{nearest(str(self.algo), ALGORITHMS)}",
@@ -209,7 +209,7 @@ class SB3Agent(LearningAgent):
 class _Spaces(gymnasium.Env[Any, Any]):
     """All that an algorithm asks of an environment it never steps."""
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: TensorShapes) -> None:
         self.observation_space = spaces.Box(0, 1, shapes.observation)
         self.action_space = spaces.Discrete(shapes.actions)
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import yaml
-from courses import make_course
+from training_setups import make_setup, run
 
 from hdsim.errors import ConfigError
 from hdsim.util.resources import folder
 
 if TYPE_CHECKING:
     from hdsim.learning.agent import LearningAgent
-    from hdsim.learning.training.course import Course
+    from hdsim.learning.training.setup import TrainingSetup
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,10 +69,10 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def probability(course: Course, agent: LearningAgent, action: int) -> float:
+def probability(setup: TrainingSetup, agent: LearningAgent, action: int) -> float:
     """Mean probability of an action over the decisions of the first test window."""
-    environment = course.environments[0]
-    observation, info = environment.reset(seed=0, options={"workload": course.test[0]})
+    environment = setup.environments[0]
+    observation, info = environment.reset(seed=0, options={"workload": setup.test[0]})
     found, over = [], False
     while not over:
         (probabilities,) = agent.probabilities(
@@ -89,15 +89,15 @@ def probability(course: Course, agent: LearningAgent, action: int) -> float:
 @pytest.mark.parametrize(("experiment", "name"), [(case, name) for case, names in CASES.items() for name in names])
 def test_an_agent_learns_the_right_policy(tmp_path: Path, name: str, experiment: str) -> None:
     option, _, algo = name.partition(" ")
-    course = make_course(
+    setup = make_setup(
         f"experiment={experiment}", f"agent={option}", "train.validation=0", "train.test=1", "train.tensorboard=false",
         *([f"agent.algo={algo}"] if algo else []), *CASES[experiment][name],
     )  # fmt: skip
-    _, facts = course.run(tmp_path, resume=False, progress=False)
-    right, wrong = course.actions
-    means = facts["training"]["means"]
+    facts = run(setup, tmp_path)
+    right, wrong = setup.actions
+    means = facts["means"]
     assert means[right] < 0.8 * means[wrong]
-    assert probability(course, course.agent, course.actions.index(right)) > 0.9
+    assert probability(setup, setup.agent, setup.actions.index(right)) > 0.9
     assert means["final"] < 1.02 * means[right]
 
 
@@ -123,24 +123,24 @@ def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
 def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
     import hdsim
 
-    course = make_course(
+    setup = make_setup(
         "platform=homogeneous_256", "workload.jobs=400", "env.action=job", "env.observation=jobs", "env.queue_size=16",
         "env.objective=bounded_slowdown", "env.jobs=50", "agent=ppo", "agent.num_steps=32", "train.steps=1000",
         "train.validation=0", "train.test=1", "train.baselines=[fcfs]", "train.tensorboard=false",
     )  # fmt: skip
-    course.run(tmp_path, resume=False, progress=False)
+    run(setup, tmp_path)
     agent = {"_target_": "hdsim.agents.ppo.PPOAgent", "checkpoint": str(tmp_path / "checkpoints/final.safetensors")}
     for nodes in (3, 700):
         platform = hdsim.Platform.homogeneous(nodes, 4)
         workload = hdsim.load_workload(folder("workloads") / "even_1000.swf", platform=platform, jobs=60)
         assert hdsim.simulate(platform, workload, agent, check=True).metrics["jobs_completed"] == 60
     observations = np.random.default_rng(0).random((2, 300, 8), np.float32)
-    probabilities = course.agent.probabilities(observations, np.ones((2, 300), bool))
+    probabilities = setup.agent.probabilities(observations, np.ones((2, 300), bool))
     assert probabilities.shape == (2, 300)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     # The order of the rows does not matter, and rows of no job change nothing but their own share.
     np.testing.assert_allclose(
-        course.agent.probabilities(observations[:, ::-1].copy(), np.ones((2, 300), bool)), probabilities[:, ::-1],
+        setup.agent.probabilities(observations[:, ::-1].copy(), np.ones((2, 300), bool)), probabilities[:, ::-1],
         rtol=1e-4,
     )  # fmt: skip
 
@@ -149,11 +149,11 @@ def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
 def test_a_network_without_torch_chooses_the_same(shape: tuple[int, ...], actions: int) -> None:
     import torch
 
-    from hdsim.learning.agent import Shapes
-    from hdsim.learning.training.networks import scorer, without_torch
+    from hdsim.learning.agent import TensorShapes
+    from hdsim.learning.training.networks import numpy_policy, score_network
 
-    network = scorer(Shapes(shape, actions), (16,), (16, 8), gain=1.0)
-    best = without_torch(network)
+    network = score_network(TensorShapes(shape, actions), (16,), (16, 8), gain=1.0)
+    best = numpy_policy(network)
     rng = np.random.default_rng(1)
     chosen = set()
     for case in range(60):
@@ -185,11 +185,11 @@ def test_members_of_a_generation_are_compared_window_by_window() -> None:
 def test_a_perceptron_fits_one_size_only(tmp_path: Path) -> None:
     import hdsim
 
-    course = make_course(
+    setup = make_setup(
         "platform=teaching", "workload.path=even_1000", "env.observation=small", "env.jobs=20", "agent=reinforce",
         "train.steps=100", "train.validation=0", "train.test=1", "train.baselines=[]", "train.tensorboard=false",
     )  # fmt: skip
-    course.run(tmp_path, resume=False, progress=False)
+    run(setup, tmp_path)
     agent = {
         "_target_": "hdsim.agents.reinforce.ReinforceAgent",
         "checkpoint": str(tmp_path / "checkpoints/final.safetensors"),

@@ -10,13 +10,13 @@ import yaml
 from test_batsim_backend import assert_equal, made_up, replayed
 
 import hdsim
-from hdsim.decisions import Task
+from hdsim.decisions import DecisionProblem
 from hdsim.scheduling.agent import make_agent
 from hdsim.util.resources import folder, resolve
 
 pytestmark = pytest.mark.requires("torch", "stable-baselines3")
 
-#: Options of the group `agent` that decide by a task, with what they see.
+#: Options of the group `agent` that decide by a problem, with what they see.
 KINDS = {
     path.stem: ("graph",) if path.stem.startswith("gnn") else ("minimal", "jobs", "nodes")
     for path in sorted((folder("conf") / "agent").glob("*.yaml"))
@@ -39,10 +39,10 @@ def test_every_agent(tmp_path: Path, kind: str, seen: str) -> None:
     platform = hdsim.load_platform(resolve("platforms", "teaching"))
     workload = made_up(40)
     option = yaml.safe_load((folder("conf") / "agent" / f"{kind}.yaml").read_text())
-    task = Task(**TASKS[seen])
+    problem = DecisionProblem(**TASKS[seen])
     agent: Any = make_agent(option | {"task": TASKS[seen]} if "task" in option else option | {"sample": True})
     # Weights as training begins with them.
-    agent.begin_training(task, platform, 1)
+    agent.begin_training(problem, platform, 1)
     sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
     assert sim.metrics["jobs_completed"] == 40
     batsim = replayed(platform, workload, agent, tmp_path, contention="threshold", check=True, sockets=True)

@@ -10,9 +10,9 @@ from gymnasium.utils import seeding
 import hdsim
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
-from hdsim.decisions import Task
-from hdsim.decisions.policy_pair import PAIRS
-from hdsim.decisions.task import ACTIONS, OBSERVATIONS
+from hdsim.decisions import DecisionProblem
+from hdsim.decisions.actions.policy_pair import PAIRS
+from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError
 
@@ -119,7 +119,7 @@ def test_hdeeprm_observations(action: str, observation: str) -> None:
 
 def test_sizes_of_hdeeprm_observations_on_gaia() -> None:
     gaia = hdsim.load_platform("platforms/gaia.json")
-    assert [Task(observation=name).arrays(gaia).shape for name in ("normal", "small", "minimal")] == [
+    assert [DecisionProblem(observation=name).arrays(gaia).shape for name in ("normal", "small", "minimal")] == [
         (7356,),
         (516,),
         (21,),
@@ -166,9 +166,9 @@ def test_nodes_observation(action: str) -> None:
     partial = 0
     while not player.over:
         at = snapshot(player.env.cluster)
-        placing = player.env.task.waiting.placing
-        job = at.queue[0] if placing is None and at.queue else placing and placing.job
-        chosen = {} if placing is None else {int(n): int(placing.chosen[n]) for n in placing.chosen.nonzero()[0]}
+        partial = player.env.problem.wait_queue.partial
+        job = at.queue[0] if partial is None and at.queue else partial and partial.job
+        chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
         partial += bool(chosen)
         assert player.observation == pytest.approx(np.array(oracle.node_rows(at, chosen, job)), abs=2e-6)
         if action == "node":
@@ -190,9 +190,9 @@ def test_graph_observation(action: str) -> None:
         seen, at = player.observation, snapshot(player.env.cluster)
         x = seen["x"]
         assert x[:6] == pytest.approx(np.array(oracle.job_rows(at, 6)), abs=2e-6)
-        placing = player.env.task.waiting.placing
-        job = at.queue[0] if placing is None and at.queue else placing and placing.job
-        chosen = {} if placing is None else {int(n): int(placing.chosen[n]) for n in placing.chosen.nonzero()[0]}
+        partial = player.env.problem.wait_queue.partial
+        job = at.queue[0] if partial is None and at.queue else partial and partial.job
+        chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
         assert x[first_node:first_processor] == pytest.approx(
             np.array(oracle.node_rows(at, chosen, job))[:, :8], abs=2e-6
         )
@@ -246,7 +246,7 @@ def test_graph_observation(action: str) -> None:
 
 def test_graph_views() -> None:
     pytest.importorskip("torch_geometric")
-    from hdsim.decisions.graph import EDGE_TYPES, VERTEX_TYPES, to_data, to_hetero_data
+    from hdsim.decisions.observations.graph import EDGE_TYPES, VERTEX_TYPES, to_data, to_hetero_data
 
     player = Player(environment("job", "graph", queue_size=6))
     for _ in range(10):
@@ -366,11 +366,11 @@ def test_choosing_the_nodes_that_a_classic_agent_chose_gives_its_schedule() -> N
     offsets = result.alloc_offsets
     over = False
     while not over:
-        placing = env.task.waiting.placing
-        used = node_of[result.alloc_cores[offsets[placing.job] : offsets[placing.job + 1]]]
-        wanted = np.bincount(used, minlength=platform.n_nodes) * (placing.chosen == 0)
+        partial = env.problem.wait_queue.partial
+        used = node_of[result.alloc_cores[offsets[partial.job] : offsets[partial.job + 1]]]
+        wanted = np.bincount(used, minlength=platform.n_nodes) * (partial.chosen == 0)
         # Nodes that the job fills come before the one of which it needs only a part.
-        filled = np.flatnonzero((wanted > 0) & (placing.room == wanted))
+        filled = np.flatnonzero((wanted > 0) & (partial.capacity == wanted))
         *_, over, _, _ = env.step(int(filled[0]) if len(filled) else int(wanted.argmax()))
     same(env, result)
 
@@ -479,28 +479,28 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
 )
 def test_settings_that_cannot_be(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
-        Task(**settings)
+        DecisionProblem(**settings)
 
 
 def test_settings_make_an_equal_task() -> None:
-    task = Task("job", "graph", queue_size=9, commit=True)
-    again = Task(**task.settings)
-    assert again.settings == task.settings
-    assert again.arrays(PLATFORM) == task.arrays(PLATFORM)
-    assert Task("job", "graph").settings["queue_size"] == 128  # both have the action's
+    problem = DecisionProblem("job", "graph", queue_size=9, commit=True)
+    again = DecisionProblem(**problem.settings)
+    assert again.settings == problem.settings
+    assert again.arrays(PLATFORM) == problem.arrays(PLATFORM)
+    assert DecisionProblem("job", "graph").settings["queue_size"] == 128  # both have the action's
 
 
 def test_an_action_beside_the_mask_is_refused() -> None:
     jobs = hdsim.Workload.from_columns(submission_time=[0, 0], runtime=[5, 5], requested_cores=[3, 2])
     cluster = Cluster(hdsim.Platform.homogeneous(nodes=1, cores_per_node=4), jobs)
-    task = Task("job", "jobs", queue_size=4)
-    task.begin(cluster)
+    problem = DecisionProblem("job", "jobs", queue_size=4)
+    problem.begin(cluster)
     cluster.submit(0)
     cluster.submit(1)
-    assert task.pending()
+    assert problem.pending()
     for wrong in (2, -1, 4):
         with pytest.raises(DecisionError, match=r"one of \[0, 1\]"):
-            task.act(wrong)
-    task.act(0)
-    assert not task.pending()
+            problem.act(wrong)
+    problem.act(0)
+    assert not problem.pending()
     assert math.isnan(cluster.starting_time[1])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from courses import make_course
+from training_setups import make_setup
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -27,17 +27,17 @@ def ready(*overrides: str) -> tuple[Any, Any]:
     """An agent and its environments, as training begins with them."""
     from hdsim.learning.training.environments import Environments
 
-    course = make_course(*overrides)
-    course.agent.begin_training(course.environments[0].task, course.platform, 1)
-    course.agent.meet(course.environments, course.evaluation)
-    return course.agent, Environments(course.environments, 1)
+    setup = make_setup(*overrides)
+    setup.agent.begin_training(setup.environments[0].problem, setup.platform, 1)
+    setup.agent.attach(setup.environments, setup.evaluation)
+    return setup.agent, Environments(setup.environments, 1)
 
 
 def busy(environment: Any) -> np.ndarray:
     """Share of the cores of each node that are busy, those of the job that is being placed among them."""
-    placing = environment.task.waiting.placing
+    partial = environment.problem.wait_queue.partial
     cores = environment.platform.node_cpu_cores
-    return 1 - (environment.cluster.cores.node_idle - placing.chosen * placing.cores_of_slot) / cores
+    return 1 - (environment.cluster.cores.node_idle - partial.chosen * partial.cores_per_chunk) / cores
 
 
 @pytest.mark.parametrize("agent", ["dqn", "gnn_dqn"])
@@ -75,10 +75,10 @@ def test_the_share_of_the_heuristic_is_the_one_asked_for() -> None:
     assert len({int(learner.explore(environments.observations, environments.masks)[0]) for _ in range(20)}) == 1
 
 
-@pytest.mark.parametrize(("task", "policy"), [(NODES, "first-spread"), (JOBS, "sjf")])
-def test_the_buffer_is_filled_with_what_the_recording_did(task: tuple[str, ...], policy: str) -> None:
+@pytest.mark.parametrize(("problem", "policy"), [(NODES, "first-spread"), (JOBS, "sjf")])
+def test_the_buffer_is_filled_with_what_the_recording_did(problem: tuple[str, ...], policy: str) -> None:
     learner, environments = ready(
-        *task, "agent=dqn", f"agent.replay_from={policy}", "agent.replay_steps=100", "agent.buffer_size=300"
+        *problem, "agent=dqn", f"agent.replay_from={policy}", "agent.replay_steps=100", "agent.buffer_size=300"
     )
     weights = [parameter.clone() for parameter in learner.network.parameters()]
     (environment,) = learner.environments
@@ -126,7 +126,7 @@ def test_a_run_directory_fills_the_buffer(tmp_path: Path, hdsim: Any) -> None:
     of_job = {str(run.jobs["job_id"][job]): part for job, part in zip(run.attempts.job, parts, strict=True)}
     agreed = 0
     while learner.steps < 50:
-        job = str(environment.cluster.workload.job_id[environment.task.waiting.placing.job])
+        job = str(environment.cluster.workload.job_id[environment.problem.wait_queue.partial.job])
         actions = learner.explore(environments.observations, environments.masks)
         agreed += actions[0] in of_job[job]
         learner.learn(environments.step(actions))

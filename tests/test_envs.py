@@ -19,7 +19,7 @@ from test_decisions import PLATFORM, Player, environment, workload
 import hdsim
 import hdsim.envs
 from hdsim.cluster import invariants
-from hdsim.decisions.task import ACTIONS, OBSERVATIONS
+from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.objectives import OBJECTIVES
 from hdsim.envs.scheduling import SchedulingEnv
@@ -205,13 +205,13 @@ def test_sampled_rates(action: str, objective: str, contention: str) -> None:
     env = environment(action, "minimal", jobs, objective=objective, contention=contention, reward_scale=0.5)
     player, oracle = Player(env), Oracle(PLATFORM, jobs)
     taken = []
-    act = env.task.act
+    act = env.problem.act
 
     def acted(choice: int) -> None:
         act(choice)
         taken.append(snapshot(env.cluster))
 
-    env.task.act = acted
+    env.problem.act = acted
     while not player.over:
         reward = player.step()
         assert reward == pytest.approx(0.5 * oracle.rate(objective, taken[-1], contention == "threshold"))
@@ -270,7 +270,7 @@ def test_cluster_balance() -> None:
     env = environment("node", "nodes", jobs, objective="cluster_balance", void=True)
     player = Player(env)
     chosen: list[int] = []
-    act = env.task.act
+    act = env.problem.act
     expected = []
 
     def acted(node: int) -> None:
@@ -292,7 +292,7 @@ def test_cluster_balance() -> None:
             expected.append(balance / (chosen.count(node) + 1) ** 0.5)
         chosen.append(node)
 
-    env.task.act = acted
+    env.problem.act = acted
     rewards = []
     while not player.over:
         rewards.append(player.step())
@@ -386,7 +386,7 @@ def test_a_workload_may_be_named_at_reset() -> None:
 def test_the_queue_is_scaled_by_whole_traces() -> None:
     trace = workload(1, 100)
     env = environment("policy_pair", "minimal", trace, jobs=5)
-    assert env.task.settings["scales"]["requested_time"] == np.percentile(trace.requested_time, 99)
+    assert env.problem.settings["scales"]["requested_time"] == np.percentile(trace.requested_time, 99)
 
 
 # Vectors

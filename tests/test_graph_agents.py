@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hdsim
-from hdsim.decisions import Task
+from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
 from hdsim.util.resources import folder
 
@@ -21,12 +21,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def agent_for(name: str, task: Task, platform: hdsim.Platform) -> Any:
+def agent_for(name: str, problem: DecisionProblem, platform: hdsim.Platform) -> Any:
     from hdsim.agents.gnn_actor_critic import GNNActorCriticAgent
     from hdsim.agents.gnn_dqn import GNNDQNAgent
 
     agent = {"dqn": GNNDQNAgent, "actor_critic": GNNActorCriticAgent}[name]()
-    agent.begin_training(task, platform, 3)
+    agent.begin_training(problem, platform, 3)
     return agent
 
 
@@ -41,11 +41,11 @@ class Recorder(hdsim.Agent):
         self.agent.begin(cluster)
 
     def decide(self, cluster: Any) -> None:
-        task = self.agent.decisions
-        while task.pending():
-            observation, mask = task.observe(), task.mask().copy()
+        problem = self.agent.decisions
+        while problem.pending():
+            observation, mask = problem.observe(), problem.mask().copy()
             self.seen.append((observation, mask))
-            task.act(self.agent.choose(observation, mask))
+            problem.act(self.agent.choose(observation, mask))
 
 
 def scores(agent: Any, graphs: dict[str, np.ndarray]) -> np.ndarray:
@@ -63,7 +63,7 @@ def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kin
 
     torch.set_num_threads(1)
     small, large = hdsim.Platform.homogeneous(3, 4), hdsim.Platform.homogeneous(9, 8)
-    agent = agent_for(name, Task(**SETTINGS[kind]), small)
+    agent = agent_for(name, DecisionProblem(**SETTINGS[kind]), small)
     workload = hdsim.load_workload(
         folder("workloads") / "even_1000.swf", platform=large, jobs=40, arrival_factor=0.2, memory_bandwidth="none"
     )
@@ -85,4 +85,4 @@ def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kin
 
 def test_other_observations_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"env\.observation: expected graph for an agent with a graph network"):
-        agent_for("dqn", Task("node", "nodes"), hdsim.Platform.homogeneous(3, 4))
+        agent_for("dqn", DecisionProblem("node", "nodes"), hdsim.Platform.homogeneous(3, 4))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from courses import make_course
+from training_setups import make_setup, run
 
 import hdsim
-from hdsim.decisions import Task
+from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import Agent
 from hdsim.util.resources import folder
@@ -26,16 +26,16 @@ PICKING = (
 class Follower(Agent):
     """Does what a demonstration does."""
 
-    def __init__(self, task: Task, demonstration: Any) -> None:
-        self.task, self.demonstration = task, demonstration
-        self.core_policy, self.fixed_policy = task.core_policy, task.fixed_policy
+    def __init__(self, problem: DecisionProblem, demonstration: Any) -> None:
+        self.problem, self.demonstration = problem, demonstration
+        self.core_policy, self.fixed_policy = problem.core_policy, problem.fixed_policy
 
     def begin(self, cluster: Any) -> None:
-        self.task.begin(cluster)
+        self.problem.begin(cluster)
 
     def decide(self, cluster: Any) -> None:
-        while self.task.pending():
-            self.task.act(self.demonstration.action(self.task, cluster))
+        while self.problem.pending():
+            self.problem.act(self.demonstration.action(self.problem, cluster))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,9 @@ def test_a_recording_is_followed(
     from hdsim.learning.training.demonstrations import Demonstration
 
     recorded = hdsim.simulate(platform, workload, teacher)
-    followed = hdsim.simulate(platform, workload, Follower(Task(**settings), Demonstration(recorded, exact=True)))
+    followed = hdsim.simulate(
+        platform, workload, Follower(DecisionProblem(**settings), Demonstration(recorded, exact=True))
+    )
     np.testing.assert_allclose(followed.starting_time, recorded.starting_time)
     if teacher == {"core_policy": "pack"}:  # `node` gives a node all it can take
         nodes = [np.searchsorted(platform.node_first_core, result.attempts.cores, side="right")
@@ -82,12 +84,12 @@ def test_a_recording_is_followed(
 def imitated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The checkpoint of an agent that has watched the shortest job being served first, and its scores."""
     directory = tmp_path_factory.mktemp("imitation")
-    course = make_course(
+    setup = make_setup(
         *PICKING, "agent=imitation", "train.steps=4000", "train.baselines=[fcfs]", "agent.train_frequency=4",
         "agent.learning_rate=3e-3",
     )  # fmt: skip
-    _, facts = course.run(directory, resume=False, progress=False)
-    return directory, facts["training"]
+    facts = run(setup, directory)
+    return directory, facts
 
 
 def test_what_was_watched_is_learned(imitated: tuple[Path, dict[str, Any]]) -> None:
@@ -100,13 +102,13 @@ def test_what_was_watched_is_learned(imitated: tuple[Path, dict[str, Any]]) -> N
 @pytest.mark.parametrize("agent", ["ppo", "actor_critic", "reinforce", "dqn", "evolution"])
 def test_others_begin_with_it(imitated: tuple[Path, dict[str, Any]], tmp_path: Path, agent: str) -> None:
     start = imitated[0] / "checkpoints" / "final.safetensors"
-    course = make_course(*PICKING, f"agent={agent}", f"agent.start={start}", "train.steps=1")
-    course.agent.begin_training(course.environments[0].task, course.platform, 1)
+    setup = make_setup(*PICKING, f"agent={agent}", f"agent.start={start}", "train.steps=1")
+    setup.agent.begin_training(setup.environments[0].problem, setup.platform, 1)
     teacher = hdsim.scheduling.agent.make_agent(
         {"_target_": "hdsim.agents.imitation.ImitationAgent", "checkpoint": str(start)}
     )
     observations, masks = np.random.default_rng(1).random((50, 32, 8), np.float32), np.ones((50, 32), bool)
-    chosen, taught = (one.probabilities(observations, masks).argmax(axis=1) for one in (course.agent, teacher))
+    chosen, taught = (one.probabilities(observations, masks).argmax(axis=1) for one in (setup.agent, teacher))
     np.testing.assert_array_equal(chosen, taught)
 
 
@@ -117,22 +119,22 @@ def test_a_start_that_does_not_fit_is_explained(imitated: tuple[Path, dict[str, 
         ("agent.start=nothing", "agent.start: expected a checkpoint, found no file 'nothing'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            make_course(*PICKING, "agent=ppo", f"agent.start={start}", override)
+            make_setup(*PICKING, "agent=ppo", f"agent.start={start}", override)
 
 
 def test_a_run_directory_is_a_recording(tmp_path: Path, hdsim: Any) -> None:
     done = hdsim("run", "platform=homogeneous_256", "workload.jobs=1500", "agent=f1", "hydra.run.dir=recorded")
     assert done.returncode == 0, done.stderr
-    course = make_course(
+    setup = make_setup(
         *PICKING, "agent=imitation", f"agent.recording={tmp_path / 'recorded'}", "train.steps=600",
         "train.baselines=[fcfs]",
     )  # fmt: skip
     (tmp_path / "out").mkdir()
-    course.run(tmp_path / "out", resume=False, progress=False)
+    run(setup, tmp_path / "out")
     progress = np.genfromtxt(tmp_path / "out" / "progress.csv", delimiter=",", names=True)
     assert progress["agreement"][-1] > 0.4
 
 
 def test_a_teacher_must_be_able_to_decide_what_the_task_decides() -> None:
     with pytest.raises(ConfigError, match=r"agent\.teacher: expected one of the actions"):
-        make_course("agent=imitation", "train.validation=0", "workload.jobs=4000")
+        make_setup("agent=imitation", "train.validation=0", "workload.jobs=4000")

@@ -57,7 +57,7 @@ def test_every_metric_of_a_run_is_in_the_table_and_the_other_way_round() -> None
 def test_evolution_moves_towards_better_values_of_its_metric() -> None:
     """The score is a known function of the weights: exp of their sum. It rises for goodput and falls for lost work."""
     import torch
-    from courses import make_course
+    from training_setups import make_setup
 
     from hdsim.learning.training.evaluation import Evaluation
 
@@ -70,14 +70,14 @@ def test_evolution_moves_towards_better_values_of_its_metric() -> None:
 
     for name, sign in (("goodput", 1), ("utilization", 1), ("lost_work", -1)):
         torch.manual_seed(1)
-        course = make_course(
+        setup = make_setup(
             "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
             "env.objective=makespan", "env.jobs=20", "env.pairs=[first-low_power,shortest-high_gflops]",
             "agent=evolution",
             "train.validation=1", "train.test=2",
         )  # fmt: skip
-        agent: Any = course.agent
-        agent._evaluation = SumOfWeights(course.platform, name, {})
+        agent: Any = setup.agent
+        agent._evaluation = SumOfWeights(setup.platform, name, {})
         before = total(agent)
         agent._generation([[0, 0, 20]])
         assert np.sign(total(agent) - before) == sign, name
@@ -86,9 +86,9 @@ def test_evolution_moves_towards_better_values_of_its_metric() -> None:
 @pytest.mark.requires("torch")
 @pytest.mark.parametrize(("name", "higher"), [("jobs_completed", True), ("jobs_killed", False)])
 def test_a_model_card_ranks_agents_by_the_direction_of_the_metric(tmp_path: Path, name: str, higher: bool) -> None:
-    from courses import train
+    from training_setups import train
 
-    from hdsim.learning.training import card
+    from hdsim.learning.training import model_card
 
     _, facts = train(
         tmp_path / "run", "platform=teaching", "workload.path=even_1000", "workload.jobs=300",
@@ -97,7 +97,7 @@ def test_a_model_card_ranks_agents_by_the_direction_of_the_metric(tmp_path: Path
         "train.steps=40", "train.validation=1", "train.test=1", "train.baselines=[fcfs,sjf]",
     )  # fmt: skip
     assert facts["higher_is_better"] is higher
-    ranked = card._best_first(facts | {"means": {"one": 1.0, "three": 3.0, "two": 2.0}})
+    ranked = model_card._best_first(facts | {"means": {"one": 1.0, "three": 3.0, "two": 2.0}})
     assert ranked == (["three", "two", "one"] if higher else ["one", "two", "three"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from courses import train, train_whole_and_cut
+from training_setups import train, train_whole_and_cut
 
 from hdsim.errors import ConfigError
 
@@ -35,7 +35,7 @@ def test_a_training_cut_in_two_ends_with_the_same_bytes(
     tmp_path: Path, algo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overrides = (*SMALL, f"agent.algo={algo}", f"agent.options={ALGORITHMS[algo]}")
-    _, cut, course = train_whole_and_cut(tmp_path, *overrides, crash_after=300, monkeypatch=monkeypatch)
+    _, cut, setup = train_whole_and_cut(tmp_path, *overrides, crash_after=300, monkeypatch=monkeypatch)
     # What was trained decides in a replay, and never against the mask.
     checkpoint = cut / "checkpoints/final.safetensors"
     agent: Any = _loaded(checkpoint)
@@ -45,7 +45,7 @@ def test_a_training_cut_in_two_ends_with_the_same_bytes(
     probabilities = agent.probabilities(observations, masks)
     assert (probabilities[~masks] == 0).all()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
-    np.testing.assert_array_equal(probabilities, course.agent.probabilities(observations, masks))
+    np.testing.assert_array_equal(probabilities, setup.agent.probabilities(observations, masks))
     assert b"pickle" not in checkpoint.read_bytes()
 
 

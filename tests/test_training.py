@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from courses import make_course, train, train_whole_and_cut
+from training_setups import make_setup, train, train_whole_and_cut
 
 from hdsim.errors import ConfigError
 
@@ -141,11 +141,11 @@ def test_windows_that_cannot_be_held_out(settings: dict[str, Any], message: str)
 
 
 def test_no_episode_has_a_job_of_a_held_out_window() -> None:
-    course = make_course(*SMALL, "agent=reinforce")
-    held = {str(job) for window in (*course.validation, *course.test) for job in window.job_id}
+    setup = make_setup(*SMALL, "agent=reinforce")
+    held = {str(job) for window in (*setup.validation, *setup.test) for job in window.job_id}
     assert len(held) == 60
     rng = np.random.default_rng(1)
-    episodes = course.environments[0].episodes
+    episodes = setup.environments[0].episodes
     learned_from = {str(job) for _ in range(300) for job in episodes.draw(rng).job_id}
     assert learned_from.isdisjoint(held)
     assert len(learned_from) > 200
@@ -231,7 +231,7 @@ def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
 
     overrides = (*SMALL, "agent=reinforce", "agent.num_envs=3", "env.curriculum=growing", "env.curriculum_episodes=20")
     rng = np.random.default_rng(7)
-    one, other = (Environments(make_course(*overrides).environments, seed=seed) for seed in (4, 99))
+    one, other = (Environments(make_setup(*overrides).environments, seed=seed) for seed in (4, 99))
     for _ in range(90):
         one.step(rng.integers(3, size=3))
     checkpoint.save(tmp_path / "file", {"state": one.state()})
@@ -460,7 +460,7 @@ def test_a_replay_finds_mistakes_in_env() -> None:
 
     from hdsim.cli import run
     from hdsim.cli.config import Composer
-    from hdsim.decisions.task import KEYS_OF_EPISODES
+    from hdsim.decisions.problem import EPISODE_KEYS
     from hdsim.envs.scheduling import SchedulingEnv
 
     composer = Composer()
@@ -472,7 +472,7 @@ def test_a_replay_finds_mistakes_in_env() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             run.prepare(composer.compose(composer.overrides([override])))
-    assert set(KEYS_OF_EPISODES) <= inspect.signature(SchedulingEnv).parameters.keys()
+    assert set(EPISODE_KEYS) <= inspect.signature(SchedulingEnv).parameters.keys()
 
 
 def test_a_classic_policy_has_nothing_to_learn(tmp_path: Path) -> None:

@@ -174,11 +174,11 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.backends.base import make_backend
-    from hdsim.decisions.task import KEYS_OF_EPISODES, Task
+    from hdsim.decisions.problem import EPISODE_KEYS, DecisionProblem
     from hdsim.scheduling.agent import make_agent
 
     # A replay takes what is decided and seen from the checkpoint; a mistake in `env` is one all the same.
-    Task(**{key: value for key, value in (config["env"] or {}).items() if key not in KEYS_OF_EPISODES})
+    DecisionProblem(**{key: value for key, value in (config["env"] or {}).items() if key not in EPISODE_KEYS})
     platform = read_platform(config)
     agent = make_agent(config["agent"])
     backend = make_backend(config["backend"])

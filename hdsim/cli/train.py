@@ -16,7 +16,7 @@ from hdsim.cli.run import Outcome, Work, configured, launch, read_platform, read
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.course import Course
+    from hdsim.learning.training.setup import TrainingSetup
     from hdsim.results.result import Result
 
 _OVERRIDES = Path(".hydra/overrides.yaml")
@@ -118,38 +118,40 @@ def _begun(directory: Path, *, unfinished: bool = False) -> Mapping[str, Any] | 
     return None if unfinished and manifest["status"] == "finished" else config
 
 
-def prepare(config: Mapping[str, Any]) -> Course:
+def prepare(config: Mapping[str, Any]) -> TrainingSetup:
     """Reads and makes everything a configuration names, so that a mistake in it is found before anything is written.
 
     Raises:
         HdsimError: A file or a setting cannot be used.
     """
-    from hdsim.learning.training.course import Course
+    from hdsim.learning.training.setup import TrainingSetup
 
     platform = read_platform(config)
     workload = read_workload(config, config["workload"]["path"])
     traces = [read_workload(config, path, "train.traces") for path in config["train"]["traces"] or ()]
-    return Course.of(config, platform, workload, traces)
+    return TrainingSetup.of(config, platform, workload, traces)
 
 
 def _perform(
-    config: Mapping[str, Any], course: Course, directory: Path, *, resume: bool = False
+    config: Mapping[str, Any], setup: TrainingSetup, directory: Path, *, resume: bool = False
 ) -> tuple[Result, dict[str, Any]]:
+    from hdsim.learning.training.run import run_training
+
     try:
-        return course.run(directory, resume=resume, progress=sys.stderr.isatty())
+        return run_training(setup, directory, resume=resume, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; 'hdsim train resume=true hydra.run.dir={shown(directory)}' goes on from here"
         ) from None
 
 
-def _conclude(course: Course, outcome: Outcome) -> None:
+def _conclude(setup: TrainingSetup, outcome: Outcome) -> None:
     """Prints the scores on the test windows, best first."""
-    from hdsim.learning.training import card
+    from hdsim.learning.training import model_card
     from hdsim.results.run_directory.manifest import read_manifest
 
     facts = read_manifest(outcome.directory)["training"]
-    click.echo(card.table(facts))
+    click.echo(model_card.table(facts))
     click.echo(f"\nrun directory  {shown(outcome.directory)}")
     click.echo(f"report         hdsim report {shown(outcome.directory)}")
     agent = facts["config"]["agent"]

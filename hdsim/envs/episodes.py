@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.parts import checked, whole
+from hdsim.decisions.base import one_of, positive_int
 from hdsim.errors import ConfigError
 from hdsim.util.resources import resolve
 from hdsim.workload.load import load_workload
@@ -48,7 +48,7 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
         from hdsim.workload.generators.lublin import generate
 
         settings = {"cores": platform.n_cpu_cores, **trace}
-        checked("workload.model", str(settings.pop("model", None)), ("lublin",))
+        one_of("workload.model", str(settings.pop("model", None)), ("lublin",))
         try:
             return generate(**settings)
         except TypeError as error:
@@ -105,9 +105,9 @@ class Episodes:
         curriculum_start: float = 0.1,
     ) -> None:
         self.traces = list(traces)
-        self._jobs = None if jobs is None else whole("jobs", jobs)
-        self._curriculum = checked("curriculum", curriculum, CURRICULA)
-        self._episodes = whole("curriculum_episodes", curriculum_episodes)
+        self._jobs = None if jobs is None else positive_int("jobs", jobs)
+        self._curriculum = one_of("curriculum", curriculum, CURRICULA)
+        self._episodes = positive_int("curriculum_episodes", curriculum_episodes)
         if not 0 < curriculum_start <= 1:
             raise ConfigError(
                 f"expected a share above 0 and at most 1, got {curriculum_start}", where="env.curriculum_start"

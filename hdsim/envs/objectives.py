@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.parts import overdrawn
+from hdsim.decisions.base import oversubscription_limit
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 from hdsim.results.metrics import TAU
 
 if TYPE_CHECKING:
-    from hdsim.decisions import Task
+    from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
     from hdsim.simulation.replay import Stage
 
@@ -22,8 +22,8 @@ REWARDS = ("sampled", "integrated")
 class Objective:
     """Rewards of one objective.
 
-    An environment calls `begin`; then `news` at every instant before anything is decided there, `acted` after every
-    action and `settled` before time goes on; and `reward` once an action.
+    An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
+    every action, `end_of_pass` before time advances, and `reward` once an action.
 
     Attributes:
         only_action: The only kind of action it is for, None = any.
@@ -42,18 +42,18 @@ class Objective:
         """Whether it needs to know where idle cores are."""
         return False
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """Called before the first event of an episode."""
         self.cluster = stage.cluster
-        self.task = task
+        self.problem = problem
 
-    def news(self) -> None:
+    def on_instant(self) -> None:
         """Time has come to a new instant, whose events are in the cluster."""
 
-    def acted(self, action: int) -> None:
+    def after_action(self, action: int) -> None:
         """An action was carried out."""
 
-    def settled(self) -> None:
+    def end_of_pass(self) -> None:
         """Everything is decided at this instant."""
 
     def reward(self, over: bool) -> float:
@@ -64,25 +64,25 @@ class Objective:
 class Rate(Objective):
     """A number that the cluster has at any time: its value right after the action, or its integral until the next."""
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, task)
+        super().begin(stage, problem)
         self._total = self._since = self._rate = 0.0
 
-    def news(self) -> None:
-        """See :meth:`Objective.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Objective.on_instant`."""
         if self.integrated:
             now = self.cluster.now
             self._total += self._rate * (now - self._since)
             self._since = now
 
-    def acted(self, action: int) -> None:
-        """See :meth:`Objective.acted`."""
+    def after_action(self, action: int) -> None:
+        """See :meth:`Objective.after_action`."""
         if not self.integrated:
             self._total = self.value()
 
-    def settled(self) -> None:
-        """See :meth:`Objective.settled`."""
+    def end_of_pass(self) -> None:
+        """See :meth:`Objective.end_of_pass`."""
         if self.integrated:
             self._rate = self.value()
 
@@ -101,15 +101,15 @@ class AverageJobSlowdown(Rate):
 
     shortest: ClassVar[float] = 1.0
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, task)
+        super().begin(stage, problem)
         self._weight: list[float] = (1.0 / np.maximum(stage.cluster.workload.requested_time, self.shortest)).tolist()
         self._sum = 0.0
 
-    def news(self) -> None:
-        """See :meth:`Objective.news`."""
-        super().news()
+    def on_instant(self) -> None:
+        """See :meth:`Objective.on_instant`."""
+        super().on_instant()
         cluster, weight = self.cluster, self._weight
         for job in cluster.submitted:
             self._sum += weight[job]
@@ -158,13 +158,13 @@ class Makespan(Rate):
         """See :meth:`Objective.sees_cores`."""
         return not platform.homogeneous_speed or platform.n_gpus > 0
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, task)
+        super().begin(stage, problem)
         platform = stage.cluster.platform
         self._peak = platform.gflops
         self._slowed = PSTATES[OVERSUBSCRIBED].speed * platform.gflops
-        self._overdrawn = overdrawn(platform)
+        self._overdrawn = oversubscription_limit(platform)
         self._contended = stage.contention is not None
         self._alike = not (self._contended or self.sees_cores(platform))
 
@@ -204,9 +204,9 @@ class Edp(EnergyConsumption):
     def __init__(self, integrated: bool) -> None:
         super().__init__(integrated=True)
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, task)
+        super().begin(stage, problem)
         self._energy = self._product = 0.0
 
     def reward(self, over: bool) -> float:
@@ -222,14 +222,14 @@ class BoundedSlowdown(Objective):
     Integrated, every job's share of it is paid when the job ends.
     """
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, task)
+        super().begin(stage, problem)
         self._submission: list[float] = stage.cluster.workload.submission_time.tolist()
         self._total = 0.0
 
-    def news(self) -> None:
-        """See :meth:`Objective.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Objective.on_instant`."""
         cluster = self.cluster
         for job in cluster.ended:
             finish, start = cluster.finish_time[job], cluster.starting_time[job]
@@ -260,23 +260,23 @@ class ClusterBalance(Objective):
         """See :meth:`Objective.sees_cores`."""
         return True
 
-    def begin(self, stage: Stage, task: Task) -> None:
+    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, task)
+        super().begin(stage, problem)
         self._cores = np.maximum(stage.cluster.platform.node_cpu_cores, 1)
         self._times = np.zeros(len(self._cores))
         self._last = -1
         self._reward = 0.0
 
-    def acted(self, action: int) -> None:
-        """See :meth:`Objective.acted`."""
+    def after_action(self, action: int) -> None:
+        """See :meth:`Objective.after_action`."""
         if action == len(self._cores):
             self._reward = 0.0
             return
         busy = self._cores - self.cluster.cores.node_idle
-        placing = self.task.waiting.placing
-        if placing is not None:
-            busy = busy + placing.chosen * placing.cores_of_slot
+        partial = self.problem.wait_queue.partial
+        if partial is not None:
+            busy = busy + partial.chosen * partial.cores_per_chunk
         deviation = float(np.std(busy / self._cores))
         balance = 1.0 - 2.0 * deviation / (deviation + 1.0)
         self._times[action] += 1

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: a simulated cluster, a task, and rewards."""
+"""The Gymnasium environment: a simulated cluster, a problem, and rewards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from hdsim.decisions import Task
-from hdsim.decisions.hdeeprm import Minimal, queue_scales
-from hdsim.decisions.parts import Array, Observation, checked, whole
+from hdsim.decisions import DecisionProblem
+from hdsim.decisions.base import Array, Observation, one_of, positive_int
+from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.objectives import OBJECTIVES, REWARDS, Objective
 from hdsim.errors import ConfigError
@@ -37,7 +37,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
     Attributes:
         platform: The platform.
         episodes: Where the jobs of episodes come from.
-        task: What is decided and seen.
+        problem: What is decided and seen.
         objective: What is rewarded.
         cluster: The state of the episode.
         result: The replay when the episode is over, else None.
@@ -45,8 +45,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
     Args:
         platform: A platform, its file, or the name of a bundled one.
         workload: A trace or several; see :func:`hdsim.envs.episodes.make_traces`.
-        action: See :class:`hdsim.decisions.Task`.
-        observation: See :class:`hdsim.decisions.Task`.
+        action: See :class:`hdsim.decisions.DecisionProblem`.
+        observation: See :class:`hdsim.decisions.DecisionProblem`.
         objective: A name of :data:`hdsim.envs.objectives.OBJECTIVES`.
         reward: ``sampled`` right after actions or ``integrated`` over the time between them.
         reward_scale: Multiplies every reward.
@@ -62,8 +62,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         kill_at_walltime: See there.
         batch_events: See there.
         render_mode: None; there is nothing to render, ``hdsim report`` shows what an agent does.
-        **settings: Settings of action and observation, see :class:`hdsim.decisions.Task`. The observations of the
-            queue's quartiles are scaled by the 99th percentiles over all traces unless `scales` is given.
+        **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. Quartiles of the
+            queue are scaled by the 99th percentiles over all traces unless `scales` is given.
 
     Raises:
         ConfigError: Unknown names, or settings that exclude each other.
@@ -105,28 +105,28 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.episodes = Episodes(
             make_traces(workload, platform), jobs, held_out, curriculum, curriculum_episodes, curriculum_start
         )
-        if issubclass(Task.observer_class(observation), Minimal):
+        if issubclass(DecisionProblem.observer_class(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
-        self.task = Task(action, observation, **settings)
-        kind = OBJECTIVES[checked("objective", objective, OBJECTIVES)]
+        self.problem = DecisionProblem(action, observation, **settings)
+        kind = OBJECTIVES[one_of("objective", objective, OBJECTIVES)]
         if kind.only_action not in (None, action):
             raise ConfigError(
                 f"expected env.action={kind.only_action} with env.objective={objective}, got {action}",
                 where="env.objective",
             )
-        self.objective: Objective = kind(checked("reward", reward, REWARDS) == "integrated")
-        self.n_actions = self.task.n_actions(platform)
+        self.objective: Objective = kind(one_of("reward", reward, REWARDS) == "integrated")
+        self.n_actions = self.problem.n_actions(platform)
         self.action_space = spaces.Discrete(self.n_actions)
-        self.observation_space = _space(self.task.arrays(platform))
+        self.observation_space = _space(self.problem.arrays(platform))
         self.result: Result | None = None
         self._reward_scale = float(reward_scale)
-        self._max_steps = None if max_steps is None else whole("max_steps", max_steps)
+        self._max_steps = None if max_steps is None else positive_int("max_steps", max_steps)
         self._models: dict[str, Any] = {
             group: model_settings(group, spec)
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
         self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-        self._seat = _Seat(self.task, self.objective.sees_cores(platform))
+        self._seat = _Seat(self.problem, self.objective.sees_cores(platform))
         # Wrong settings of a model are found now.
         self._set_stage(self.episodes.traces[0], seed=0)
 
@@ -151,21 +151,21 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self._backend = stage.backend(**self._backend_options)
         self.result = None
         self._steps = 0
-        self.task.begin(self.cluster)
-        self.objective.begin(stage, self.task)
+        self.problem.begin(self.cluster)
+        self.objective.begin(stage, self.problem)
         over = not self._backend.advance()
         if not over:
-            self.objective.news()
+            self.objective.on_instant()
             over = self._to_decision()
         self._mask = self._look(over)
-        return self.task.observe(), {"action_mask": self._mask}
+        return self.problem.observe(), {"action_mask": self._mask}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Carries out a decision and lets time pass until the next one is due."""
         valid = self._mask[action]
         action = int(action) if valid else int(self._mask.argmax())
-        self.task.act(action)
-        self.objective.acted(action)
+        self.problem.act(action)
+        self.objective.after_action(action)
         over = self._to_decision()
         self._steps += 1
         truncated = not over and self._steps == self._max_steps
@@ -175,7 +175,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             self.result = Result.of(self.cluster, config=None, wall_seconds=0.0, interrupted=truncated)
             info["metrics"] = self.result.metrics
         reward = self.objective.reward(over) * self._reward_scale
-        return self.task.observe(), reward, over, truncated, info
+        return self.problem.observe(), reward, over, truncated, info
 
     def action_masks(self) -> np.ndarray:
         """(A,) which actions the mask allows now, under the name that sb3-contrib looks for."""
@@ -183,17 +183,17 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
 
     def _to_decision(self) -> bool:
         """Lets time pass until a decision is due; True when the episode is over."""
-        task, objective, backend = self.task, self.objective, self._backend
-        while not task.pending():
+        problem, objective, backend = self.problem, self.objective, self._backend
+        while not problem.pending():
             backend.apply()
-            objective.settled()
+            objective.end_of_pass()
             if not backend.advance():
                 return True
-            objective.news()
+            objective.on_instant()
         return False
 
     def _look(self, over: bool) -> np.ndarray:
-        return np.ones(self.n_actions, bool) if over else self.task.mask().copy()
+        return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
 
     def _set_stage(self, workload: Workload, seed: int) -> Any:
         return set_stage(self.platform, workload, self._seat, seed=seed, **self._models)
@@ -202,10 +202,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
 class _Seat(Agent):
     """Stands for the agent outside when the stage is set."""
 
-    def __init__(self, task: Task, sees_cores: bool) -> None:
-        self.core_policy = task.core_policy
-        self.fixed_policy = task.fixed_policy and not sees_cores
-        self.core_policies = () if sees_cores else task.core_policies
+    def __init__(self, problem: DecisionProblem, sees_cores: bool) -> None:
+        self.core_policy = problem.core_policy
+        self.fixed_policy = problem.fixed_policy and not sees_cores
+        self.core_policies = () if sees_cores else problem.core_policies
 
 
 def _space(arrays: Array | dict[str, Array]) -> spaces.Space[Any]:

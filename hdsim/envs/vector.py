@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hdsim.decisions.parts import whole
+from hdsim.decisions.base import positive_int
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError
 
@@ -62,8 +62,8 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
     def __init__(
         self, num_envs: int = 1, workers: int | None = None, context: str | None = None, **settings: Any
     ) -> None:
-        self.num_envs = whole("num_envs", num_envs)
-        workers = min(whole("workers", workers or len(os.sched_getaffinity(0))), num_envs)
+        self.num_envs = positive_int("num_envs", num_envs)
+        workers = min(positive_int("workers", workers or len(os.sched_getaffinity(0))), num_envs)
         environments = [SchedulingEnv(**settings)]
         first = environments[0]
         self.single_observation_space = first.observation_space

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions import Task
+from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
 from hdsim.learning import checkpoint
 from hdsim.scheduling.agent import Agent
@@ -35,7 +35,7 @@ _IMITATION = ("ImitationAgent", "GNNImitationAgent")
 
 
 @dataclass(frozen=True)
-class Shapes:
+class TensorShapes:
     """What a network is built for.
 
     Attributes:
@@ -47,9 +47,9 @@ class Shapes:
     actions: int
 
     @classmethod
-    def of(cls, task: Task, platform: Platform) -> Shapes:
-        """Shapes of a task on a platform."""
-        return cls(mapped(lambda array: tuple(array.shape), task.arrays(platform)), task.n_actions(platform))
+    def of(cls, problem: DecisionProblem, platform: Platform) -> TensorShapes:
+        """Shapes of a decision problem on a platform."""
+        return cls(map_arrays(lambda array: tuple(array.shape), problem.arrays(platform)), problem.n_actions(platform))
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ def number(default: float, low: float = 0.0, high: float = math.inf) -> Any:
     return field(default=default, metadata={"expected": expected, "range": (low, high)})
 
 
-def whole(default: int, low: int = 1) -> Any:
+def integer(default: int, low: int = 1) -> Any:
     """A setting that is a whole number, at least `low`; a field of an agent's dataclass."""
     return field(
         default=default, metadata={"expected": f"a whole number >= {low}", "range": (low, math.inf), "whole": True}
     )
 
 
-def widths(*default: int) -> Any:
+def layer_widths(*default: int) -> Any:
     """A setting that lists whole numbers, such as widths of hidden layers; a field of an agent's dataclass."""
     return field(default=default, metadata={"expected": "a list of whole numbers >= 1", "many": True})
 
@@ -114,7 +114,7 @@ class LearningAgent(Agent):
     """Base class of agents that learn: settings are fields; `build`, `probabilities`, `explore`, `learn` the algorithm.
 
     One object is either trained, after `begin_training`, or used in a replay as any other agent; in a replay it does
-    not learn. What it decides and sees is a :class:`hdsim.decisions.Task`, so it works on every backend.
+    not learn. What it decides and sees is a :class:`hdsim.decisions.DecisionProblem`, so it works on every backend.
 
     Attributes:
         weights: Names of the attributes that `probabilities` needs: networks, normalisers. They make up a checkpoint.
@@ -129,7 +129,7 @@ class LearningAgent(Agent):
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` ...
         num_envs: Environments that are stepped together in training.
         start: A checkpoint whose weights training begins with: of the same algorithm, or of imitation.
-        task: Settings of the task (see :class:`hdsim.decisions.Task`) of an agent without a checkpoint.
+        task: Settings of the :class:`hdsim.decisions.DecisionProblem` of an agent without a checkpoint.
     """
 
     weights: ClassVar[tuple[str, ...]] = ("network",)
@@ -140,14 +140,14 @@ class LearningAgent(Agent):
     checkpoint: str | None = None
     sample: bool = False
     device: str = "auto"
-    num_envs: int = whole(1)
+    num_envs: int = integer(1)
     start: str | None = None
     task: Mapping[str, Any] | None = None
 
     # ---- what an algorithm defines
 
     @abstractmethod
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """Makes networks, optimisers and storage; PyTorch's generator is seeded."""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class LearningAgent(Agent):
         if self.checkpoint is not None:
             self._open(str(self.checkpoint))
         elif self.task is not None:
-            self._take(Task(**self.task))
+            self._take(DecisionProblem(**self.task))
 
     def begin(self, cluster: Cluster) -> None:
         """Called once before the first event of a replay.
@@ -184,7 +184,7 @@ class LearningAgent(Agent):
             raise ConfigError(
                 "expected agent.checkpoint=FILE of a trained agent; `hdsim train` makes one", where="agent.checkpoint"
             )
-        shapes = Shapes.of(self.decisions, cluster.platform)
+        shapes = TensorShapes.of(self.decisions, cluster.platform)
         if self.trainable and shapes != self.shapes and not self.any_size:
             raise ConfigError(
                 f"expected a platform like the one it was trained on, with observations of {self.shapes.observation} "
@@ -196,36 +196,36 @@ class LearningAgent(Agent):
 
     def decide(self, cluster: Cluster) -> None:
         """Decides as long as something is to be decided at this instant."""
-        task = self.decisions
-        while task.pending():
-            task.act(self.choose(task.observe(), task.mask()))
+        problem = self.decisions
+        while problem.pending():
+            problem.act(self.choose(problem.observe(), problem.mask()))
 
     def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
         """The action for one observation: the most probable one, or drawn where `sample` says so."""
-        (probability,) = self.probabilities(mapped(lambda array: array[None], observation), mask[None])
+        (probability,) = self.probabilities(map_arrays(lambda array: array[None], observation), mask[None])
         return int(draw(probability[None], self._draws)[0] if self.sample else np.argmax(probability))
 
     # ---- in training
 
-    def begin_training(self, task: Task, platform: Platform, seed: int) -> None:
-        """Builds everything for a task on a platform.
+    def begin_training(self, problem: DecisionProblem, platform: Platform, seed: int) -> None:
+        """Builds everything for a problem on a platform.
 
         Args:
-            task: What is decided and seen; the agent keeps it for its replays.
+            problem: What is decided and seen; the agent keeps it for its replays.
             platform: The platform.
             seed: Seed of initial weights and exploration.
         """
         import torch
 
-        self._take(task)
-        self.shapes = Shapes.of(task, platform)
+        self._take(problem)
+        self.shapes = TensorShapes.of(problem, platform)
         torch.manual_seed(seed)
         self.build(self.shapes)
         self.rng = np.random.default_rng(seed)
         if self.start is not None:
-            self.begin_with(str(self.start))
+            self.load_start(str(self.start))
 
-    def begin_with(self, path: str) -> None:
+    def load_start(self, path: str) -> None:
         """Takes the weights of a checkpoint to go on learning with.
 
         Raises:
@@ -254,7 +254,7 @@ class LearningAgent(Agent):
         """The network that scores the actions, if it is the one that imitation trains."""
         return None
 
-    def meet(self, environments: Sequence[Any], evaluation: Any) -> None:
+    def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Called before training, for agents that learn from more than observations.
 
         Args:
@@ -285,7 +285,7 @@ class LearningAgent(Agent):
             made = torch.from_numpy(np.ascontiguousarray(array))
             return made.to(self.torch_device, torch.float32 if made.is_floating_point() else None)
 
-        return mapped(tensor, arrays)
+        return map_arrays(tensor, arrays)
 
     # ---- checkpoints
 
@@ -324,11 +324,11 @@ class LearningAgent(Agent):
         for name, kept in state.items():
             self._restore(name, kept)
 
-    def _take(self, task: Task) -> None:
-        self.decisions = task
-        self.core_policy = task.core_policy
-        self.fixed_policy = task.fixed_policy
-        self.core_policies = task.core_policies
+    def _take(self, problem: DecisionProblem) -> None:
+        self.decisions = problem
+        self.core_policy = problem.core_policy
+        self.fixed_policy = problem.fixed_policy
+        self.core_policies = problem.core_policies
 
     def _open(self, path: str) -> None:
         where = "agent.checkpoint"
@@ -339,9 +339,9 @@ class LearningAgent(Agent):
             )
         for name, value in tree["settings"].items():
             setattr(self, name, value)
-        self._take(Task(**tree["task"]))
+        self._take(DecisionProblem(**tree["task"]))
         observation = tree["observation"]
-        self.shapes = Shapes(
+        self.shapes = TensorShapes(
             {name: tuple(shape) for name, shape in observation.items()}
             if isinstance(observation, dict)
             else tuple(observation),
@@ -365,7 +365,7 @@ class LearningAgent(Agent):
             setattr(self, name, kept)
 
 
-def mapped(function: Callable[[Any], Any], arrays: Any) -> Any:
+def map_arrays(function: Callable[[Any], Any], arrays: Any) -> Any:
     """Applies a function to an array, or to each of several by name."""
     if isinstance(arrays, Mapping):
         return {name: function(array) for name, array in arrays.items()}
@@ -374,7 +374,7 @@ def mapped(function: Callable[[Any], Any], arrays: Any) -> Any:
 
 def row(arrays: Any, index: int) -> Any:
     """One row of an array, or of each of several by name; a copy."""
-    return mapped(lambda array: array[index].copy(), arrays)
+    return map_arrays(lambda array: array[index].copy(), arrays)
 
 
 def stacked(observations: Sequence[Any]) -> Any:

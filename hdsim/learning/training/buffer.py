@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.learning.agent import Observations, Transitions, mapped, row
+from hdsim.learning.agent import Observations, Transitions, map_arrays, row
 
 
 class Batch(NamedTuple):
@@ -85,23 +85,23 @@ class ReplayBuffer:
     def sample(self, size: int, rng: np.random.Generator) -> Batch:
         """Draws transitions, with replacement."""
         rows = rng.integers(self._size, size=size)
-        return Batch(**{name: mapped(lambda array: array[rows], column) for name, column in self._columns.items()})
+        return Batch(**{name: map_arrays(lambda array: array[rows], column) for name, column in self._columns.items()})
 
     def state_dict(self) -> dict[str, Any]:
         """Everything it holds, for a checkpoint."""
-        kept = {name: mapped(lambda array: array[: self._size], column) for name, column in self._columns.items()}
+        kept = {name: map_arrays(lambda array: array[: self._size], column) for name, column in self._columns.items()}
         return {"columns": kept, "next": self._next, "open": [list(waiting) for waiting in self._open]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes what another buffer of this capacity held."""
-        self._columns = {name: mapped(self._grown, column) for name, column in state["columns"].items()}
+        self._columns = {name: map_arrays(self._grown, column) for name, column in state["columns"].items()}
         self._next = state["next"]
         self._size = len(state["columns"]["actions"]) if state["columns"] else 0
         self._open = [deque(dict(begun) for begun in waiting) for waiting in state["open"]]
 
     def _put(self, transition: Mapping[str, Any]) -> None:
         if not self._columns:
-            self._columns = {name: mapped(self._column, value) for name, value in transition.items()}
+            self._columns = {name: map_arrays(self._column, value) for name, value in transition.items()}
         for name, value in transition.items():
             _assign(self._columns[name], self._next, value)
         self._next = (self._next + 1) % self._capacity

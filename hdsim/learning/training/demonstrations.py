@@ -1,4 +1,4 @@
-"""What a recorded schedule would have decided, in terms of a task: the examples that imitation learns from."""
+"""What a recorded schedule would have decided, in terms of a problem: the examples that imitation learns from."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.job import PickJob
-from hdsim.decisions.node import PlaceJob
-from hdsim.decisions.policy_pair import PolicyPair
+from hdsim.decisions.actions.pick_job import PickJob
+from hdsim.decisions.actions.place_job import PlaceJob
+from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.run_directory.reader import read
 from hdsim.scheduling.agent import make_agent
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions import Task
+    from hdsim.decisions import DecisionProblem
     from hdsim.envs.scheduling import SchedulingEnv
     from hdsim.learning.training.evaluation import Evaluation
     from hdsim.results.result import Result
@@ -50,33 +50,34 @@ class Demonstration:
         parts = np.split(nodes, np.cumsum(attempts.sizes)[:-1])
         self._nodes = {str(ids[job]): part for job, part in zip(attempts.job.tolist(), parts, strict=True)}
 
-    def action(self, task: Task, cluster: Cluster) -> int:
+    def action(self, problem: DecisionProblem, cluster: Cluster) -> int:
         """The decision that is due.
 
         Raises:
-            ConfigError: The task has neither jobs nor nodes to choose.
+            ConfigError: The problem has neither jobs nor nodes to choose.
         """
-        mask, kind, names = task.mask(), task.action, cluster.workload.job_id
-        void = len(mask) - 1 if task.settings.get("void", False) and mask[-1] else None
+        mask, kind, names = problem.mask(), problem.action, cluster.workload.job_id
+        void = len(mask) - 1 if problem.settings.get("void", False) and mask[-1] else None
         if isinstance(kind, PickJob):
-            legal = np.flatnonzero(mask[: len(task.waiting.ranks)]).tolist()
-            starts = [(*self._of(names[task.waiting.ranks[place]]), place) for place in legal]
+            legal = np.flatnonzero(mask[: len(problem.wait_queue.ranks)]).tolist()
+            starts = [(*self._of(names[problem.wait_queue.ranks[place]]), place) for place in legal]
             first = min(starts, default=None)
             if void is not None and (first is None or (self._exact and first[0] > cluster.now)):
                 return void
             assert first is not None
             return int(first[-1])
         if isinstance(kind, PlaceJob):
-            placing = task.waiting.placing
-            assert placing is not None
-            job = str(names[placing.job])
+            partial = problem.wait_queue.partial
+            assert partial is not None
+            job = str(names[partial.job])
             if void is not None and self._exact and self._of(job)[0] > cluster.now:
                 return void
-            legal_nodes = mask[: len(placing.room)]
+            legal_nodes = mask[: len(partial.capacity)]
             # Where none of the recorded nodes has room, the first that has.
             return int(np.argmax((1 + self._cores_on(job, len(legal_nodes))) * legal_nodes))
         raise ConfigError(
-            f"expected env.action=job or node to follow a recording, got {task.settings['action']}", where="env.action"
+            f"expected env.action=job or node to follow a recording, got {problem.settings['action']}",
+            where="env.action",
         )
 
     def _of(self, job: object) -> tuple[float, int]:
@@ -98,7 +99,7 @@ class Demonstrations:
         where: Key of the setting that names the policy.
 
     Raises:
-        ConfigError: There is no such recording, or it decides nothing that the task can decide.
+        ConfigError: There is no such recording, or it decides nothing that the problem can decide.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Demonstrations:
         self._demonstrations: list[Any] = [None] * len(environments)
         self._run = None if recording is None else Demonstration(read(recording), exact=False)
         self._pair = None
-        action = environments[0].task.action
+        action = environments[0].problem.action
         if isinstance(action, PolicyPair):
             if recording is not None:
                 raise ConfigError(
@@ -148,4 +149,4 @@ class Demonstrations:
             (replay,) = self._evaluation.replays(self._teacher, [environment.cluster.workload])
             self._demonstrations[index] = Demonstration(replay, exact=True)
         demonstration = self._run or self._demonstrations[index]
-        return int(demonstration.action(environment.task, environment.cluster))
+        return int(demonstration.action(environment.problem, environment.cluster))

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.selection import CORE_POLICIES
-from hdsim.decisions.policy_pair import VOID, PolicyPair
+from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import direction
 from hdsim.results.result import Result
 from hdsim.simulation.replay import simulate
 
 if TYPE_CHECKING:
-    from hdsim.decisions import Task
+    from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
@@ -92,18 +92,18 @@ class Evaluation:
         return best
 
 
-def rivals(task: Task) -> dict[str, Any]:
-    """Classic policies that could do what the agent of a task may do, by name.
+def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
+    """Classic policies that could do what the agent of a problem may do, by name.
 
     The policy pairs among its actions; for an agent that picks jobs, orders of the queue with its core policy,
     commitment and backfilling; for one that picks nodes, core policies with its order.
     """
-    settings = task.settings
-    if isinstance(task.action, PolicyPair):
-        return {name: name for name in task.action.names if name != VOID}
+    settings = problem.settings
+    if isinstance(problem.action, PolicyPair):
+        return {name: name for name in problem.action.names if name != VOID}
     if settings["action"] == "job":
         fixed = {
-            "core_policy": task.core_policy,
+            "core_policy": problem.core_policy,
             "commit_head": settings.get("commit", False),
             "backfill": settings.get("backfill", "none"),
         }

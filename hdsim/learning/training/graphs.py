@@ -12,18 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from hdsim.decisions.graph import JOB, NODE, VERTEX_TYPES
+from hdsim.decisions.observations.graph import JOB, NODE, VERTEX_TYPES
 from hdsim.errors import ConfigError
-from hdsim.learning.agent import LearningAgent, Observations, Shapes, Transitions
+from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
 from hdsim.learning.training.networks import mlp
 
 if TYPE_CHECKING:
-    from hdsim.decisions import Task
+    from hdsim.decisions import DecisionProblem
 
 #: Kinds of actions that choose a vertex of the graph, and its type; all others look at the graph as a whole.
 _CHOSEN = {"job": JOB, "node": NODE}
 #: Arrays that are the same in every graph of a platform.
-_SAME = ("node_type", "edge_index", "edge_type")
+_CONSTANT_ARRAYS = ("node_type", "edge_index", "edge_type")
 
 
 class GraphNetwork(nn.Module):
@@ -63,7 +63,7 @@ class GraphNetwork(nn.Module):
         self.pooled = mlp([sum(steps), *hidden, pooled], nn.ReLU, gain) if pooled else None
 
     def forward(self, graphs: Mapping[str, Tensor]) -> Tensor:
-        """B graphs as :class:`hdsim.decisions.graph.Graph` observes them -> (B, number of chosen vertices + pooled)."""
+        """B graphs, as :class:`Graph` observes them -> (B, number of chosen vertices + pooled)."""
         x, node_type = graphs["x"], graphs["node_type"].long()
         batch, vertices = node_type.shape
         there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
@@ -88,8 +88,8 @@ class GraphNetwork(nn.Module):
 
 
 def graph_scorer(
-    shapes: Shapes,
-    task: Task,
+    shapes: TensorShapes,
+    problem: DecisionProblem,
     convolutions: Sequence[int],
     kernel: Sequence[int],
     hidden: Sequence[int],
@@ -99,7 +99,7 @@ def graph_scorer(
 
     Args:
         shapes: What it is for.
-        task: What is decided.
+        problem: What is decided.
         convolutions: See :class:`GraphNetwork`, like the next two.
         kernel: See there.
         hidden: See there.
@@ -108,24 +108,24 @@ def graph_scorer(
     Raises:
         ConfigError: The observation is no graph.
     """
-    chosen = _CHOSEN.get(task.settings["action"])
-    pooled = shapes.actions if chosen is None else int(task.settings.get("void", False))
+    chosen = _CHOSEN.get(problem.settings["action"])
+    pooled = shapes.actions if chosen is None else int(problem.settings.get("void", False))
     return GraphNetwork(_features(shapes), convolutions, kernel, hidden, chosen=chosen, pooled=pooled, gain=gain)
 
 
-def graph_valuer(shapes: Shapes, convolutions: Sequence[int], hidden: Sequence[int]) -> GraphNetwork:
+def graph_valuer(shapes: TensorShapes, convolutions: Sequence[int], hidden: Sequence[int]) -> GraphNetwork:
     """A network from graphs to the value of the state, (B, 1); see :func:`graph_scorer`."""
     return GraphNetwork(_features(shapes), convolutions, (), hidden, chosen=None, pooled=1, gain=1.0)
 
 
-class OnGraphs(LearningAgent):
+class GraphAgentMixin(LearningAgent):
     """What an agent that learns from graphs adds to its algorithm; stands before it among the base classes.
 
     Vertices and edges are in the same places in every observation of a platform: the algorithm stores what changes, and
     gets the rest back when it asks for tensors. A replay buffer would hold every edge once a transition otherwise.
     """
 
-    def build(self, shapes: Shapes) -> None:
+    def build(self, shapes: TensorShapes) -> None:
         """See :class:`LearningAgent`."""
         super().build(shapes)  # type: ignore[safe-super]  # the algorithm's, as below
         self.any_size = True
@@ -133,9 +133,11 @@ class OnGraphs(LearningAgent):
     def learn(self, step: Transitions) -> dict[str, float]:
         """See :class:`LearningAgent`."""
         assert isinstance(step.observations, dict)
-        self._same = {name: step.observations[name][:1] for name in _SAME}
+        self._same = {name: step.observations[name][:1] for name in _CONSTANT_ARRAYS}
         step = replace(
-            step, observations=_changing(step.observations), next_observations=_changing(step.next_observations)
+            step,
+            observations=_variable_arrays(step.observations),
+            next_observations=_variable_arrays(step.next_observations),
         )
         return super().learn(step)  # type: ignore[safe-super]
 
@@ -149,12 +151,12 @@ class OnGraphs(LearningAgent):
         return super().tensors(arrays)
 
 
-def _changing(graphs: Observations) -> Observations:
+def _variable_arrays(graphs: Observations) -> Observations:
     assert isinstance(graphs, dict)
-    return {name: array for name, array in graphs.items() if name not in _SAME}
+    return {name: array for name, array in graphs.items() if name not in _CONSTANT_ARRAYS}
 
 
-def _features(shapes: Shapes) -> int:
+def _features(shapes: TensorShapes) -> int:
     if not isinstance(shapes.observation, dict) or "edge_index" not in shapes.observation:
         raise ConfigError(
             f"expected graph for an agent with a graph network, got arrays of {shapes.observation}",

@@ -29,7 +29,7 @@ _EPISODE_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "u
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingBudget:
     """How long to train and what happens on the way; all numbers count steps of all environments together.
 
     Attributes:
@@ -46,7 +46,7 @@ class Schedule:
 
 
 @dataclass
-class Clock:
+class TrainingState:
     """Where a training is; all of it is in the checkpoint.
 
     Attributes:
@@ -79,7 +79,7 @@ class Training:
         evaluation: How it is judged.
         windows: Validation windows.
         baselines: Classic policies to judge it against, by name.
-        schedule: How long.
+        budget: How long.
         directory: The run directory; checkpoints go to its folder ``checkpoints``.
         actions: Names of the actions.
         scale_rewards: Divide rewards by the size of their discounted sums.
@@ -94,7 +94,7 @@ class Training:
         evaluation: Evaluation,
         windows: Sequence[Workload],
         baselines: Mapping[str, Any],
-        schedule: Schedule,
+        budget: TrainingBudget,
         directory: Path,
         *,
         actions: Sequence[str],
@@ -103,14 +103,14 @@ class Training:
         progress: bool = False,
     ) -> None:
         self.agent = agent
-        self.clock = Clock()
+        self.state = TrainingState()
         self.checkpoints = directory / "checkpoints"
         self.records = Records(directory, actions, tensorboard=tensorboard)
         self._environments = environments
         self._evaluation = evaluation
         self._windows = windows
         self._baselines = baselines
-        self._schedule = schedule
+        self._budget = budget
         self._scale = RewardScale(len(environments), getattr(agent, "gamma", 1.0)) if scale_rewards else None
         self._progress = progress
         self._episode_metrics = tuple(dict.fromkeys((*_EPISODE_METRICS, evaluation.metric)))
@@ -124,14 +124,14 @@ class Training:
         """Takes up an interrupted training; False if it left no checkpoint, so that it begins anew."""
         if not self.state_file.is_file():
             return False
-        state = checkpoint.load(self.state_file, "resume")
-        self.clock = Clock(**state["clock"])
-        self.agent.load_state(state["agent"])
-        self.records.load_state_dict(state["records"])
-        self._environments.load_state(state["environments"])
+        saved = checkpoint.load(self.state_file, "resume")
+        self.state = TrainingState(**saved["training"])
+        self.agent.load_state(saved["agent"])
+        self.records.load_state_dict(saved["records"])
+        self._environments.load_state(saved["environments"])
         if self._scale is not None:
-            self._scale.load_state_dict(state["scale"])
-        torch.set_rng_state(torch.from_numpy(state["torch"]))
+            self._scale.load_state_dict(saved["scale"])
+        torch.set_rng_state(torch.from_numpy(saved["torch"]))
         return True
 
     def run(self) -> None:
@@ -140,26 +140,26 @@ class Training:
         Raises:
             KeyboardInterrupt: A signal came; `resume` goes on from the step it came at.
         """
-        clock, steps = self.clock, self._schedule.steps
-        next_checkpoint = self._next(self._schedule.checkpoint_every)
-        begin = time.perf_counter() - clock.seconds
+        state, steps = self.state, self._budget.steps
+        next_checkpoint = self._next(self._budget.checkpoint_every)
+        begin = time.perf_counter() - state.seconds
         with signals_received() as stop, reproducible(), self._bar() as bar:
             while True:
-                clock.seconds = time.perf_counter() - begin
-                if clock.step >= min(clock.next_log, clock.next_evaluation):
+                state.seconds = time.perf_counter() - begin
+                if state.step >= min(state.next_log, state.next_evaluation):
                     self._log(bar)
-                if clock.step >= clock.next_evaluation:
+                if state.step >= state.next_evaluation:
                     try:
                         self._evaluate()
                     except Interrupted as interrupted:
                         stop.append(interrupted.signal)
-                if stop or clock.step >= next_checkpoint or clock.step >= steps:
+                if stop or state.step >= next_checkpoint or state.step >= steps:
                     self._save()
-                    next_checkpoint = self._next(self._schedule.checkpoint_every)
-                if stop or clock.step >= steps:
+                    next_checkpoint = self._next(self._budget.checkpoint_every)
+                if stop or state.step >= steps:
                     break
                 self._step()
-                bar.update(min(clock.step, steps) - bar.n)
+                bar.update(min(state.step, steps) - bar.n)
         self.records.close()
         if stop:
             raise KeyboardInterrupt
@@ -167,49 +167,49 @@ class Training:
 
     def _step(self) -> None:
         """One action in every environment, and what the agent learns from it."""
-        environments, clock = self._environments, self.clock
+        environments, state = self._environments, self.state
         step = environments.step(self.agent.explore(environments.observations, environments.masks))
         rewards = step.rewards
         if self._scale is not None:
             scaled = self._scale(rewards, step.terminated | step.truncated)
             step = dataclasses.replace(step, rewards=scaled)
         losses = self.agent.learn(step)
-        clock.step += len(environments)
+        state.step += len(environments)
         self.records.step(step.actions, rewards, losses)
         for total, length, metrics in environments.finished:
-            clock.episodes += 1
+            state.episodes += 1
             self.records.episode(total, length, {name: metrics[name] for name in self._episode_metrics})
 
     def _log(self, bar: tqdm) -> None:
-        clock = self.clock
-        numbers = {"episodes": clock.episodes, "seconds": clock.seconds}
-        if clock.seconds > 0:
-            numbers["steps_per_second"] = clock.step / clock.seconds
-        row = self.records.row(clock.step, **numbers)
-        shown = {"episode": clock.episodes, "reward": row.get("episode_return"), "loss": row.get("loss")}
+        state = self.state
+        numbers = {"episodes": state.episodes, "seconds": state.seconds}
+        if state.seconds > 0:
+            numbers["steps_per_second"] = state.step / state.seconds
+        row = self.records.row(state.step, **numbers)
+        shown = {"episode": state.episodes, "reward": row.get("episode_return"), "loss": row.get("loss")}
         bar.set_postfix({name: value for name, value in shown.items() if value is not None}, refresh=False)
-        if clock.step >= clock.next_log:
-            clock.next_log = self._next(self._schedule.log_every)
+        if state.step >= state.next_log:
+            state.next_log = self._next(self._budget.log_every)
 
     def _evaluate(self) -> None:
         """Replays the validation windows, if there are any; keeps the agent if it has never been better."""
-        clock, evaluation = self.clock, self._evaluation
+        state, evaluation = self.state, self._evaluation
         if not self._windows:
-            clock.next_evaluation = self._schedule.steps + 1
+            state.next_evaluation = self._budget.steps + 1
             return
-        if not clock.baselines:
-            clock.baselines = {
+        if not state.baselines:
+            state.baselines = {
                 name: float(evaluation.scores(agent, self._windows).mean()) for name, agent in self._baselines.items()
             }
         score = float(evaluation.scores(self.agent, self._windows).mean())
-        if clock.best_score is None or evaluation.better(score, clock.best_score):
-            clock.best_score, clock.best_step = score, clock.step
+        if state.best_score is None or evaluation.better(score, state.best_score):
+            state.best_score, state.best_step = score, state.step
             self._keep("best")
         numbers = {evaluation.metric: score}
-        if clock.baselines:
-            numbers["best_classic"] = clock.baselines[evaluation.best(clock.baselines)]
-        self.records.add(clock.step, **{f"validation_{name}": number for name, number in numbers.items()})
-        clock.next_evaluation = self._next(self._schedule.evaluate_every)
+        if state.baselines:
+            numbers["best_classic"] = state.baselines[evaluation.best(state.baselines)]
+        self.records.add(state.step, **{f"validation_{name}": number for name, number in numbers.items()})
+        state.next_evaluation = self._next(self._budget.evaluate_every)
 
     def _keep(self, name: str) -> None:
         """Writes what a replay needs of the present agent into the folder ``checkpoints``."""
@@ -217,26 +217,26 @@ class Training:
 
     def _save(self) -> None:
         """Writes everything that going on from here needs."""
-        state = {
-            "clock": dataclasses.asdict(self.clock),
+        saved = {
+            "training": dataclasses.asdict(self.state),
             "agent": self.agent.state(),
             "records": self.records.state_dict(),
             "environments": self._environments.state(),
             "scale": self._scale and self._scale.state_dict(),
             "torch": torch.get_rng_state(),
         }
-        checkpoint.save(self.state_file, state)
+        checkpoint.save(self.state_file, saved)
 
     def _next(self, every: int) -> int:
         """The next step at which something is due that happens every so many steps and at the end."""
-        step, steps = self.clock.step, self._schedule.steps
+        step, steps = self.state.step, self._budget.steps
         return min(step - step % every + every, steps) if step < steps else step + 1
 
     @contextmanager
     def _bar(self) -> Iterator[tqdm]:
         with tqdm(
-            total=self._schedule.steps,
-            initial=min(self.clock.step, self._schedule.steps),
+            total=self._budget.steps,
+            initial=min(self.state.step, self._budget.steps),
             unit="step",
             desc="training",
             disable=not self._progress,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
-from hdsim.learning.agent import Shapes
+from hdsim.learning.agent import TensorShapes
 
 #: Score of an action that must not be taken; its probability is exactly 0 in single precision.
 _NEVER = -1e8
@@ -40,13 +40,13 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: floa
     return nn.Sequential(*layers)
 
 
-def by_rows(shapes: Shapes) -> bool:
+def has_row_per_action(shapes: TensorShapes) -> bool:
     """Whether an observation has a row for each action, but for one that takes none of them: jobs or nodes."""
     observation = shapes.observation
     return isinstance(observation, tuple) and len(observation) == 2 and shapes.actions - observation[0] in (0, 1)
 
 
-class Rows(nn.Module):
+class RowKernel(nn.Module):
     """Embeds every row with one small network, RLScheduler's kernel, so that it fits any number of rows.
 
     RLScheduler (Zhang et al., SC 2020) scores each queued job this way but values the state with a network of the whole
@@ -86,7 +86,7 @@ class Rows(nn.Module):
         return torch.cat(outputs, dim=-1)
 
 
-def scorer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int], gain: float = 0.01) -> nn.Module:
+def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int], gain: float = 0.01) -> nn.Module:
     """A network from observations to one number for every action: logits of a policy or values Q.
 
     Args:
@@ -98,19 +98,19 @@ def scorer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int], gain: f
     Raises:
         ConfigError: The observation is not one array.
     """
-    if by_rows(shapes):
+    if has_row_per_action(shapes):
         rows, features = _array(shapes)
-        return Rows(features, kernel, shapes.actions - rows, scores=True, gain=gain)
+        return RowKernel(features, kernel, shapes.actions - rows, scores=True, gain=gain)
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
 
 
-def without_torch(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[np.bool_]], int]:
-    """What a network of `scorer` finds the best action for an observation, (R, F) or (F,), among those of a mask, (A,).
+def numpy_policy(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[np.bool_]], int]:
+    """The best action by a network of `score_network` for an observation, (R, F) or (F,), and a mask, (A,), in NumPy.
 
     PyTorch's calls cost several times the sums themselves, and only the rows that may be chosen need be looked at. It
     shares the memory of the weights, so it changes with them.
     """
-    if isinstance(network, Rows):
+    if isinstance(network, RowKernel):
         embed, score, pooled = (_layers(part) for part in (network.embed, network.score, network.pooled))
 
         def embedded(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -155,10 +155,10 @@ def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]
     return values
 
 
-def valuer(shapes: Shapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:
-    """A network from observations to the value of the state, (B, 1); see :func:`scorer`."""
-    if by_rows(shapes):
-        return Rows(_array(shapes)[1], kernel, 1, scores=False, gain=1.0)
+def state_value_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:
+    """A network from observations to the value of the state, (B, 1); see :func:`score_network`."""
+    if has_row_per_action(shapes):
+        return RowKernel(_array(shapes)[1], kernel, 1, scores=False, gain=1.0)
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1]))
 
 
@@ -167,7 +167,7 @@ def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
     return logits.masked_fill(~masks, _NEVER).log_softmax(dim=-1)
 
 
-def _array(shapes: Shapes) -> tuple[int, ...]:
+def _array(shapes: TensorShapes) -> tuple[int, ...]:
     if isinstance(shapes.observation, dict):
         raise ConfigError(
             "expected an observation of one array such as minimal or jobs for this agent, got several",

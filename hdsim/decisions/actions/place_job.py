@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.selection import CORE_POLICIES
-from hdsim.decisions.parts import Action, Mask, checked, goes_on
-from hdsim.decisions.waiting import Placing
+from hdsim.decisions.base import Action, Mask, more_events, one_of
+from hdsim.decisions.wait_queue import PartialPlacement
 from hdsim.scheduling.orders import ORDERS, job_order
 from hdsim.scheduling.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
 
@@ -38,8 +38,8 @@ class PlaceJob(Action):
         skip_blocked: bool = False,
         void: bool = False,
     ) -> None:
-        self._order = job_order(checked("job_policy", job_policy, ORDERS))
-        self.core_policy = checked("core_policy", core_policy, CORE_POLICIES)
+        self._order = job_order(one_of("job_policy", job_policy, ORDERS))
+        self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
         self._skip_blocked = skip_blocked
         self._void = void
 
@@ -47,61 +47,61 @@ class PlaceJob(Action):
         """See :meth:`Action.size`."""
         return platform.n_nodes + self._void
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
-        self._cluster, self._waiting = cluster, waiting
+        self._cluster, self._wait_queue = cluster, wait_queue
         self._queue: FixedQueue | MovingQueue = (
-            MovingQueue(cluster, self._order) if self._order.moving else waiting.by(self._order.name)
+            MovingQueue(cluster, self._order) if self._order.moving else wait_queue.ordered(self._order.name)
         )
         self._nodes = cluster.platform.n_nodes
         self._over = False
 
-    def news(self) -> None:
-        """See :meth:`Action.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Action.on_instant`."""
         self._over = False
         self._queue.refresh(self._cluster)
 
     def pending(self) -> bool:
         """See :meth:`Action.pending`."""
-        if not self._over and self._waiting.placing is None:
-            self._waiting.placing = self._next()
-            self._over = self._waiting.placing is None
+        if not self._over and self._wait_queue.partial is None:
+            self._wait_queue.partial = self._next()
+            self._over = self._wait_queue.partial is None
         return not self._over
 
     def mask(self) -> Mask:
         """See :meth:`Action.mask`."""
         mask = np.zeros(self._nodes + self._void, bool)
-        placing = self._waiting.placing
-        if placing is not None:
-            mask[: self._nodes] = placing.room > 0
+        partial = self._wait_queue.partial
+        if partial is not None:
+            mask[: self._nodes] = partial.capacity > 0
             if self._void:
-                mask[-1] = placing.chunks == placing.total and goes_on(self._cluster)
+                mask[-1] = partial.chunks == partial.total and more_events(self._cluster)
         return mask
 
     def act(self, action: int) -> None:
         """See :meth:`Action.act`."""
-        waiting, cluster = self._waiting, self._cluster
-        placing = waiting.placing
-        assert placing is not None
+        wait_queue, cluster = self._wait_queue, self._cluster
+        partial = wait_queue.partial
+        assert partial is not None
         if action == self._nodes:
-            waiting.placing, self._over = None, True
+            wait_queue.partial, self._over = None, True
             return
-        placing.choose(action)
-        if placing.chunks:
+        partial.choose(action)
+        if partial.chunks:
             return
-        job, waiting.placing = placing.job, None
-        cluster.start(job, cluster.pick(job, limit=placing.chosen))
-        waiting.remove(job)
+        job, wait_queue.partial = partial.job, None
+        cluster.start(job, cluster.pick(job, limit=partial.chosen))
+        wait_queue.remove(job)
         if isinstance(self._queue, MovingQueue):
             self._queue.remove(job)
             if self._order.after_start:
                 self._queue.refresh(cluster)
 
-    def _next(self) -> Placing | None:
+    def _next(self) -> PartialPlacement | None:
         """The first job of the queue that fits; without skipping, the head or none."""
         cluster = self._cluster
         if not cluster.n_idle or not cluster.queue:
             return None
         head = self._queue.head()
         candidates = self._queue.jobs(cluster.n_idle) if self._skip_blocked else [] if head is None else [head]
-        return next((placing for job in candidates if (placing := Placing(cluster, job)).fits), None)
+        return next((partial for job in candidates if (partial := PartialPlacement(cluster, job)).fits), None)

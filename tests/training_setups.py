@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.course import Course
+    from hdsim.learning.training.setup import TrainingSetup
 
 
-def make_course(*overrides: str) -> Course:
+def make_setup(*overrides: str) -> TrainingSetup:
     """What `hdsim train` makes of overrides."""
     from hdsim.cli.config import Composer
     from hdsim.cli.train import prepare
@@ -20,21 +20,28 @@ def make_course(*overrides: str) -> Course:
     return prepare(composer.compose(composer.overrides(overrides)))
 
 
-def train(directory: Path, *overrides: str, resume: bool = False) -> tuple[Course, dict[str, Any]]:
-    """Trains; returns the course and the facts of the model card."""
+def run(setup: TrainingSetup, directory: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Runs a training; returns the facts of the model card."""
+    from hdsim.learning.training.run import run_training
+
+    facts: dict[str, Any] = run_training(setup, directory, resume=resume, progress=False)[1]["training"]
+    return facts
+
+
+def train(directory: Path, *overrides: str, resume: bool = False) -> tuple[TrainingSetup, dict[str, Any]]:
+    """Trains; returns the setup and the facts of the model card."""
     directory.mkdir(exist_ok=True)
-    course = make_course(*overrides)
-    _, facts = course.run(directory, resume=resume, progress=False)
-    return course, facts["training"]
+    setup = make_setup(*overrides)
+    return setup, run(setup, directory, resume=resume)
 
 
 def train_whole_and_cut(
     directory: Path, *overrides: str, crash_after: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, Path, Course]:
+) -> tuple[Path, Path, TrainingSetup]:
     """Trains twice, once with a crash after so many steps and a resume; both must leave the same bytes.
 
     Returns:
-        The two run directories and the course that was resumed.
+        The two run directories and the setup that was resumed.
     """
     from hdsim.learning.training.loop import Training
 
@@ -47,7 +54,7 @@ def train_whole_and_cut(
     step = Training._step
 
     def failing(self: Training) -> None:
-        if self.clock.step > crash_after:
+        if self.state.step > crash_after:
             raise Crash
         step(self)
 
@@ -56,7 +63,7 @@ def train_whole_and_cut(
         with pytest.raises(Crash):
             train(cut, *overrides)
     assert not (cut / "checkpoints/final.safetensors").exists()
-    course, _ = train(cut, *overrides, resume=True)
+    setup, _ = train(cut, *overrides, resume=True)
     for name in ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
-    return whole, cut, course
+    return whole, cut, setup

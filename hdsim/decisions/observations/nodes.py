@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.jobs import scaled_time
-from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one
+from hdsim.decisions.base import Array, FreeShares, Observation, Observer, relative_to_largest
+from hdsim.decisions.observations.jobs import scaled_time
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Placing, Waiting
+    from hdsim.decisions.wait_queue import PartialPlacement, WaitQueue
     from hdsim.platform.model import Platform
 
 #: Columns that tell of a node, the last two of them with regard to the next job.
@@ -31,7 +31,7 @@ class Nodes(Observer):
     power a core (means) and number of cores as shares of the largest of any node; how much of what is left of the next
     job the node could take, and how much of the job it has been given; then of that job: the share of its cores
     without a node yet, memory a core as a share of the largest node's, and requested time and wait as in
-    :class:`hdsim.decisions.jobs.Jobs`. The next job is the one being placed, else the head in order of submission.
+    :class:`~hdsim.decisions.observations.jobs.Jobs`. The next job is the one being placed, else the head in order of submission.
 
     Attributes:
         fixed: (N, 12) what never changes, zeros elsewhere.
@@ -43,24 +43,24 @@ class Nodes(Observer):
         """See :meth:`Observer.arrays`."""
         return Array((platform.n_nodes, len(FEATURES)))
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        self._cluster, self._waiting = cluster, waiting
+        self._cluster, self._wait_queue = cluster, wait_queue
         platform = cluster.platform
         first = platform.node_first_processor[:-1]
         self._first_processor = first
         self._processors = np.diff(platform.node_first_processor)
         self._cores = platform.node_cpu_cores.astype(np.float64)
         memory = in_bytes(platform.memory)
-        self._memory, self._bandwidth = Shares(memory), Shares(platform.mem_bw)
+        self._memory, self._bandwidth = FreeShares(memory), FreeShares(platform.mem_bw)
         self._memory_of_largest = float(memory.max())
         self._free_bandwidth = np.empty(platform.n_processors, np.float32)
         self.fixed = np.zeros((platform.n_nodes, len(FEATURES)), np.float32)
         owned = platform.cores_per_processor
         total = np.add.reduceat(owned, first)
-        self.fixed[:, 3] = largest_is_one(np.add.reduceat(platform.gflops * owned, first) / total)
-        self.fixed[:, 4] = largest_is_one(np.add.reduceat(platform.power * owned, first) / total)
-        self.fixed[:, 5] = largest_is_one(self._cores)
+        self.fixed[:, 3] = relative_to_largest(np.add.reduceat(platform.gflops * owned, first) / total)
+        self.fixed[:, 4] = relative_to_largest(np.add.reduceat(platform.power * owned, first) / total)
+        self.fixed[:, 5] = relative_to_largest(self._cores)
         jobs = cluster.workload
         self._requested: list[float] = scaled_time(jobs.requested_time).tolist()
         self._submission: list[float] = jobs.submission_time.tolist()
@@ -68,27 +68,27 @@ class Nodes(Observer):
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
         seen = self.fixed.copy()
-        placing = self._waiting.next_job()
-        self.fill(seen, placing)
-        if placing is not None:
-            seen[:, _JOB:] = self._job_numbers(placing)
+        partial = self._wait_queue.next_job()
+        self.fill(seen, partial)
+        if partial is not None:
+            seen[:, _JOB:] = self._job_numbers(partial)
         return seen
 
-    def fill(self, seen: NDArray[np.float32], placing: Placing | None) -> None:
+    def fill(self, seen: NDArray[np.float32], partial: PartialPlacement | None) -> None:
         """Writes what changes of the nodes into rows of at least `NODE_FEATURES`."""
         cores = self._cluster.cores
         np.divide(cores.node_idle, self._cores, out=seen[:, 0], where=self._cores > 0, casting="same_kind")
         self._memory.write(cores.node_memory, seen[:, 1])
         self._bandwidth.write(cores.free_bandwidth, self._free_bandwidth)
         seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
-        if placing is not None:
-            seen[:, _ROOM] = np.minimum(placing.room / max(placing.chunks, 1), 1.0)
-            seen[:, _CHOSEN] = placing.chosen / placing.total
+        if partial is not None:
+            seen[:, _ROOM] = np.minimum(partial.capacity / max(partial.chunks, 1), 1.0)
+            seen[:, _CHOSEN] = partial.chosen / partial.total
 
-    def _job_numbers(self, placing: Placing) -> tuple[float, ...]:
-        cluster, job = self._cluster, placing.job
+    def _job_numbers(self, partial: PartialPlacement) -> tuple[float, ...]:
+        cluster, job = self._cluster, partial.job
         return (
-            placing.chunks / placing.total,
+            partial.chunks / partial.total,
             min(cluster.requests.memory[job] / self._memory_of_largest, 1.0),
             self._requested[job],
             float(scaled_time(np.float64(cluster.now - self._submission[job]))),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.decisions.parts import Action, Mask, checked, goes_on
+from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import parse_name
 from hdsim.scheduling.orders import job_order
@@ -15,7 +15,7 @@ from hdsim.scheduling.queue import FixedQueue, MovingQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
 JOB_RULES = ("random", "first", "shortest", "smallest", "low_mem", "low_mem_bw")
@@ -41,7 +41,7 @@ class PolicyPair(Action):
         if not self._pairs:
             raise ConfigError("expected at least one policy pair, got none", where="env.pairs")
         self._void = void
-        self._decide = checked("decide", decide, ("useful", "queued", "always"))
+        self._decide = one_of("decide", decide, ("useful", "queued", "always"))
         self.core_policy = self._pairs[0][1]
         self.core_policies = tuple(dict.fromkeys(core for _, core in self._pairs))
         self.fixed_policy = len(self.core_policies) == 1
@@ -50,19 +50,19 @@ class PolicyPair(Action):
         """See :meth:`Action.size`."""
         return len(self.names)
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
-        self._cluster, self._waiting = cluster, waiting
+        self._cluster, self._wait_queue = cluster, wait_queue
         self._queues: dict[str, FixedQueue | MovingQueue] = {}
         for name, _ in self._pairs:
             order = job_order(name)
-            self._queues[name] = MovingQueue(cluster, order) if order.moving else waiting.by(name)
+            self._queues[name] = MovingQueue(cluster, order) if order.moving else wait_queue.ordered(name)
         self._after_start = {name for name in self._queues if job_order(name).after_start}
         self._mask = np.ones(len(self.names), bool)
         self._passed = False
 
-    def news(self) -> None:
-        """See :meth:`Action.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Action.on_instant`."""
         self._passed = False
 
     def pending(self) -> bool:
@@ -76,7 +76,7 @@ class PolicyPair(Action):
     def mask(self) -> Mask:
         """Every pair may always be played; void only while something is going to happen by itself."""
         if self._void:
-            self._mask[-1] = not self._cluster.queue or goes_on(self._cluster)
+            self._mask[-1] = not self._cluster.queue or more_events(self._cluster)
         return self._mask
 
     def act(self, action: int) -> None:
@@ -86,7 +86,7 @@ class PolicyPair(Action):
         if action == len(self._pairs) or not cluster.queue or not cluster.n_idle:
             return
         job_rule, core_rule = self._pairs[action]
-        queue, waiting = self._queues[job_rule], self._waiting
+        queue, wait_queue = self._queues[job_rule], self._wait_queue
         policy = None if self.fixed_policy else core_rule
         queue.refresh(cluster)
         while (job := queue.head()) is not None:
@@ -94,7 +94,7 @@ class PolicyPair(Action):
             if placement is None:
                 return
             cluster.start(job, placement)
-            waiting.remove(job)
+            wait_queue.remove(job)
             if isinstance(queue, MovingQueue):
                 queue.remove(job)
                 if job_rule in self._after_start:

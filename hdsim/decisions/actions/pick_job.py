@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.cluster.selection import CORE_POLICIES
-from hdsim.decisions.parts import Action, Mask, checked, goes_on, whole
+from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
 from hdsim.errors import ConfigError
 from hdsim.scheduling.backfill import BACKFILLS, make_backfill
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
 
@@ -39,9 +39,9 @@ class PickJob(Action):
         commit: bool = False,
         backfill: str = "none",
     ) -> None:
-        self._queue_size = whole("queue_size", queue_size)
-        self.core_policy = checked("core_policy", core_policy, CORE_POLICIES)
-        self._backfill_name = checked("backfill", backfill, [name for name in BACKFILLS if name != "conservative"])
+        self._queue_size = positive_int("queue_size", queue_size)
+        self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
+        self._backfill_name = one_of("backfill", backfill, [name for name in BACKFILLS if name != "conservative"])
         if backfill != "none" and not commit:
             raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
         if void and commit:
@@ -54,15 +54,15 @@ class PickJob(Action):
         """See :meth:`Action.size`."""
         return self._queue_size + self._void
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
-        self._cluster, self._waiting = cluster, waiting
+        self._cluster, self._wait_queue = cluster, wait_queue
         self._backfill = make_backfill(self._backfill_name, cluster)
         self._committed: int | None = None
         self._left = False
         self._mask: Mask | None = None
 
-    def news(self) -> None:
+    def on_instant(self) -> None:
         """Starts the job that is waited for, if it fits now; otherwise lets others overtake it."""
         job = self._committed
         self._left = False
@@ -79,16 +79,16 @@ class PickJob(Action):
             return False
         if self._commit:
             return self._committed is None
-        return self._waiting.any_fits(self._queue_size)
+        return self._wait_queue.any_fits(self._queue_size)
 
     def mask(self) -> Mask:
         """See :meth:`Action.mask`."""
         if self._mask is None:
             self._mask = np.zeros(self._queue_size + self._void, bool)
-            jobs, fits = self._waiting.look(self._queue_size)
+            jobs, fits = self._wait_queue.peek(self._queue_size)
             self._mask[: len(jobs)] = True if self._commit else fits
             if self._void:
-                self._mask[-1] = goes_on(self._cluster)
+                self._mask[-1] = more_events(self._cluster)
         return self._mask
 
     def act(self, action: int) -> None:
@@ -97,17 +97,17 @@ class PickJob(Action):
         if action == self._queue_size:
             self._left = True
         else:
-            self._serve(self._waiting.ranks[action])
+            self._serve(self._wait_queue.ranks[action])
 
     def _serve(self, job: int) -> None:
-        cluster, waiting, backfill = self._cluster, self._waiting, self._backfill
+        cluster, wait_queue, backfill = self._cluster, self._wait_queue, self._backfill
         placement: Any = cluster.pick(job)
         if placement is None:
             self._committed = job
             if backfill is not None:
-                backfill.backfill(cluster, waiting, waiting, job)
+                backfill.backfill(cluster, wait_queue, wait_queue, job)
             return
         cluster.start(job, placement)
-        waiting.remove(job)
+        wait_queue.remove(job)
         if backfill is not None:
             backfill.started(cluster, job, placement)

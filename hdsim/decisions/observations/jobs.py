@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.parts import Array, Observation, Observer, whole
+from hdsim.decisions.base import Array, Observation, Observer, positive_int
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
 #: What each column tells of a job.
@@ -40,15 +40,15 @@ class Jobs(Observer):
     features: ClassVar[tuple[str, ...]] = FEATURES
 
     def __init__(self, queue_size: int = 128) -> None:
-        self._queue_size = whole("queue_size", queue_size)
+        self._queue_size = positive_int("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
         return Array((self._queue_size, len(self.features)))
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        self._cluster, self._waiting = cluster, waiting
+        self._cluster, self._wait_queue = cluster, wait_queue
         jobs, platform = cluster.workload, cluster.platform
         cores = jobs.requested_cores
         table = np.zeros((len(jobs), len(self.features)), np.float32)
@@ -69,7 +69,7 @@ class Jobs(Observer):
     def fill(self, seen: NDArray[np.float32]) -> None:
         """Writes the rows of the queued jobs into an array of zeros."""
         cluster = self._cluster
-        jobs, fits = self._waiting.look(self._queue_size)
+        jobs, fits = self._wait_queue.peek(self._queue_size)
         n = len(jobs)
         if n:
             rows = seen[:n]

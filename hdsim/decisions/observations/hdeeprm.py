@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.decisions.parts import Array, Observation, Observer, Shares, overdrawn
+from hdsim.decisions.base import Array, FreeShares, Observation, Observer, oversubscription_limit
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform.power import BUSY_SPEED, IDLE_POWER
 from hdsim.util.arrays import Floats, Ints, min_at
@@ -16,7 +16,7 @@ from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
@@ -65,15 +65,15 @@ class Minimal(Observer):
         """See :meth:`Observer.arrays`."""
         return Array((QUEUE_NUMBERS,))
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        self._cluster, self._waiting = cluster, waiting
+        self._cluster, self._wait_queue = cluster, wait_queue
         scales = self._scales or {}
         if len(scales) < len(ORDER_OF):
             scales = queue_scales(cluster.workload) | dict(scales)
         self._attributes = []
         for name, order in ORDER_OF.items():
-            queue, scale = waiting.by(order), scales[name]
+            queue, scale = wait_queue.ordered(order), scales[name]
             values = getattr(cluster.workload, name)[queue.job_of_rank]
             share = np.minimum(values / scale, 1.0) if scale > 0 else np.zeros(len(values))
             self._attributes.append((queue, share.tolist()))
@@ -81,9 +81,9 @@ class Minimal(Observer):
         self._version = -1
         self._shares: list[float] = []
 
-    def acting(self) -> None:
-        """See :meth:`Observer.acting`."""
-        self._last_length = len(self._waiting.ranks)
+    def before_action(self) -> None:
+        """See :meth:`Observer.before_action`."""
+        self._last_length = len(self._wait_queue.ranks)
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
@@ -91,11 +91,11 @@ class Minimal(Observer):
 
     def _queue_numbers(self) -> list[float]:
         """The 21 numbers."""
-        length = len(self._waiting.ranks)
+        length = len(self._wait_queue.ranks)
         if not length:
             return [0.0] * QUEUE_NUMBERS
-        if self._version != self._waiting.version:
-            self._version = self._waiting.version
+        if self._version != self._wait_queue.version:
+            self._version = self._wait_queue.version
             self._shares = self._quartiles(length - 1)
         before = self._last_length
         if not before:
@@ -142,11 +142,11 @@ class Small(Minimal):
         """See :meth:`Observer.arrays`."""
         return Array((platform.n_nodes + platform.n_processors + QUEUE_NUMBERS,))
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        super().begin(cluster, waiting)
+        super().begin(cluster, wait_queue)
         platform = cluster.platform
-        self._memory, self._bandwidth = Shares(in_bytes(platform.memory)), Shares(platform.mem_bw)
+        self._memory, self._bandwidth = FreeShares(in_bytes(platform.memory)), FreeShares(platform.mem_bw)
         self._nodes, self._both = platform.n_nodes, platform.n_nodes + platform.n_processors
         self._length = self.arrays(platform).shape[0]
 
@@ -173,13 +173,13 @@ class Normal(Small):
         """See :meth:`Observer.arrays`."""
         return Array((super().arrays(platform).shape[0] + 3 * platform.n_cores,))
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        super().begin(cluster, waiting)
+        super().begin(cluster, wait_queue)
         platform = cluster.platform
         self._peak = platform.gflops / platform.reference_gflops
         self._fixed: list[bool] = cluster.workload.fixed_duration.tolist()
-        self._overdrawn = overdrawn(platform)
+        self._overdrawn = oversubscription_limit(platform)
         self._over = np.zeros(platform.n_processors, bool)
         self._speed = self._peak
         # Running jobs have slots, so that what there is to compute at an observation are as many numbers as jobs run.
@@ -200,8 +200,8 @@ class Normal(Small):
         places = [self._both + i * platform.n_cores for i in range(4)]
         self._speeds, self._powers, self._rests = itertools.starmap(slice, itertools.pairwise(places))
 
-    def news(self) -> None:
-        """See :meth:`Observer.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Observer.on_instant`."""
         cluster = self._cluster
         self._now = cluster.now
         self._known = 0
@@ -212,8 +212,8 @@ class Normal(Small):
             self._free.append(slot)
             self._has_ended = True
 
-    def acted(self) -> None:
-        """See :meth:`Observer.acted`."""
+    def after_action(self) -> None:
+        """See :meth:`Observer.after_action`."""
         cluster = self._cluster
         started = cluster.started[self._known :]
         if not started:
@@ -231,12 +231,12 @@ class Normal(Small):
             self._new.append(slot)
             self._slot_of_core[ids] = slot
             self._busy[ids] = 1.0
-            # At this instant all of it is left; `settled` finds the rate.
+            # At this instant all of it is left; `end_of_pass` finds the rate.
             self._end[slot] = self._now + 1.0
             self._rate[slot] = float(cluster.requested_time[job] > 0)
 
-    def settled(self) -> None:
-        """See :meth:`Observer.settled`."""
+    def end_of_pass(self) -> None:
+        """See :meth:`Observer.end_of_pass`."""
         if not (self._new or self._has_ended):
             return
         affected = dict.fromkeys(self._new)

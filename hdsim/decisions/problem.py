@@ -1,20 +1,20 @@
-"""A task: one kind of action joined with one kind of observation."""
+"""A problem: one kind of action joined with one kind of observation."""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from hdsim.decisions.graph import Graph
-from hdsim.decisions.hdeeprm import Minimal, Normal, Small
-from hdsim.decisions.job import PickJob
-from hdsim.decisions.jobs import Jobs
-from hdsim.decisions.node import PlaceJob
-from hdsim.decisions.nodes import Nodes
-from hdsim.decisions.parts import Action, Array, Mask, Observation, Observer, checked
-from hdsim.decisions.policy_pair import PolicyPair
-from hdsim.decisions.shadow import JobsShadow
-from hdsim.decisions.waiting import Waiting
+from hdsim.decisions.actions.pick_job import PickJob
+from hdsim.decisions.actions.place_job import PlaceJob
+from hdsim.decisions.actions.policy_pair import PolicyPair
+from hdsim.decisions.base import Action, Array, Mask, Observation, Observer, one_of
+from hdsim.decisions.observations.graph import Graph
+from hdsim.decisions.observations.hdeeprm import Minimal, Normal, Small
+from hdsim.decisions.observations.jobs import Jobs
+from hdsim.decisions.observations.nodes import Nodes
+from hdsim.decisions.observations.shadow import JobsShadow
+from hdsim.decisions.wait_queue import WaitQueue
 from hdsim.errors import ConfigError, DecisionError, nearest
 
 if TYPE_CHECKING:
@@ -31,28 +31,28 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "nodes": Nodes,
     "graph": Graph,
 }
-#: Settings of an environment that say what episodes and rewards are; the others belong to the task.
-KEYS_OF_EPISODES = (
+#: Settings of an environment that say what episodes and rewards are; the others belong to the problem.
+EPISODE_KEYS = (
     "objective", "reward", "reward_scale", "jobs", "curriculum", "curriculum_episodes", "curriculum_start", "max_steps",
 )  # fmt: skip
 
 
-class Task:
+class DecisionProblem:
     """What an agent decides and what it sees.
 
     A replay goes ``begin``, then at every instant with news::
 
-        while task.pending():
-            task.act(choose(task.observe(), task.mask()))
+        while problem.pending():
+            problem.act(choose(problem.observe(), problem.mask()))
 
-    `pending` is to be asked until it says False, at every instant: that is how the task learns of what has happened.
+    `pending` is to be asked until it says False, at every instant: that is how the problem learns of what has happened.
 
     Attributes:
-        settings: Everything the task was made from; ``Task(**task.settings)`` is an equal one.
+        settings: Everything the problem was made from; ``DecisionProblem(**problem.settings)`` is an equal one.
         action: The kind of action.
         observer: The kind of observation.
         core_policy: Core policy the cluster must have.
-        waiting: The queue, as action and observer see it.
+        wait_queue: The queue, as action and observer see it.
         fixed_policy: The cluster may keep its cores in the quicker form (see :class:`hdsim.cluster.state.Cluster`).
         core_policies: As there.
 
@@ -68,14 +68,14 @@ class Task:
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
         makers = (
-            ACTIONS[checked("action", action, ACTIONS)],
+            ACTIONS[one_of("action", action, ACTIONS)],
             self.observer_class(observation),
         )
         known = [inspect.signature(maker).parameters for maker in makers]
         for key in settings:
             allowed = sorted({*known[0], *known[1]})
             if key not in allowed:
-                others = ("action", "observation", *KEYS_OF_EPISODES)
+                others = ("action", "observation", *EPISODE_KEYS)
                 raise ConfigError(
                     f"unknown setting of action {action} and observation {observation}"
                     f"{nearest(key, [*allowed, *others])}; allowed: {', '.join(allowed)}; beside them in every "
@@ -98,7 +98,7 @@ class Task:
         Raises:
             ConfigError: There is none.
         """
-        return OBSERVATIONS[checked("observation", observation, OBSERVATIONS)]
+        return OBSERVATIONS[one_of("observation", observation, OBSERVATIONS)]
 
     def n_actions(self, platform: Platform) -> int:
         """A, the number of actions on a platform."""
@@ -110,22 +110,22 @@ class Task:
 
     def begin(self, cluster: Cluster) -> None:
         """To be called before the first event of a replay."""
-        self.waiting = Waiting(cluster)
+        self.wait_queue = WaitQueue(cluster)
         self._at_instant = False
-        self.action.begin(cluster, self.waiting)
-        self.observer.begin(cluster, self.waiting)
+        self.action.begin(cluster, self.wait_queue)
+        self.observer.begin(cluster, self.wait_queue)
 
     def pending(self) -> bool:
         """Whether a decision is due at this instant."""
         if not self._at_instant:
             self._at_instant = True
-            self.waiting.news()
-            self.observer.news()
-            self.action.news()
-            self.observer.acted()
+            self.wait_queue.on_instant()
+            self.observer.on_instant()
+            self.action.on_instant()
+            self.observer.after_action()
         self._at_instant = self.action.pending()
         if not self._at_instant:
-            self.observer.settled()
+            self.observer.end_of_pass()
         return self._at_instant
 
     def observe(self) -> Observation:
@@ -146,6 +146,6 @@ class Task:
         if not (0 <= action < len(mask) and mask[action]):
             allowed = mask.nonzero()[0].tolist()
             raise DecisionError(f"expected an action that the mask allows, one of {allowed}, got {action}")
-        self.observer.acting()
+        self.observer.before_action()
         self.action.act(int(action))
-        self.observer.acted()
+        self.observer.after_action()

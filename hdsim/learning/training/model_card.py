@@ -20,46 +20,46 @@ from hdsim.util.files import replacing
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.course import Course
     from hdsim.learning.training.loop import Training
+    from hdsim.learning.training.setup import TrainingSetup
     from hdsim.results.result import Result
     from hdsim.workload.model import Workload
 
 _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
-def facts(course: Course, training: Training, replays: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
+def facts(setup: TrainingSetup, training: Training, replays: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
     """Gathers the card.
 
     Args:
-        course: What the training was made of.
+        setup: What the training was made of.
         training: The training, at its end.
         replays: Replays of the test windows by agent.
     """
-    clock, evaluation = training.clock, course.evaluation
+    state, evaluation = training.state, setup.evaluation
     judged = f"validation_{evaluation.metric}"
     scores = {name: evaluation.read(results).tolist() for name, results in replays.items()}
     means = {name: float(np.mean(values)) for name, values in scores.items()}
     return {
-        "agent": type(course.agent).__name__,
-        "shipped": "final.safetensors" if clock.best_score is None else "best.safetensors",
-        "settings": course.agent.settings(),
-        "task": course.environments[0].task.settings,
-        "config": dict(course.config),
-        "seed": course.config["seed"],
-        "steps": clock.step,
-        "episodes": clock.episodes,
-        "parameters": course.agent.n_parameters(),
-        "platform": {"name": course.platform.name, "sha256": course.platform.sha256, "cores": course.platform.n_cores},
-        "traces": [_described(trace) for trace in course.traces],
-        "validation_windows": [_described(window) for window in course.validation],
-        "test_windows": [_described(window) for window in course.test],
+        "agent": type(setup.agent).__name__,
+        "shipped": "final.safetensors" if state.best_score is None else "best.safetensors",
+        "settings": setup.agent.settings(),
+        "task": setup.environments[0].problem.settings,
+        "config": dict(setup.config),
+        "seed": setup.config["seed"],
+        "steps": state.step,
+        "episodes": state.episodes,
+        "parameters": setup.agent.n_parameters(),
+        "platform": {"name": setup.platform.name, "sha256": setup.platform.sha256, "cores": setup.platform.n_cores},
+        "traces": [_described(trace) for trace in setup.traces],
+        "validation_windows": [_described(window) for window in setup.validation],
+        "test_windows": [_described(window) for window in setup.test],
         "metric": evaluation.metric,
         "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
         "scores": scores,
         "means": means,
-        "best_classic": evaluation.best({name: means[name] for name in course.baselines}) if course.baselines else None,
-        "best_step": clock.best_step,
+        "best_classic": evaluation.best({name: means[name] for name in setup.baselines}) if setup.baselines else None,
+        "best_step": state.best_step,
         "curve": [{"step": row["step"], "score": row[judged]} for row in training.records.rows if judged in row],
         "versions": {"hdsim": __version__, "python": host.python_version()}
         | {name: version(name) for name in _PACKAGES},
@@ -111,13 +111,13 @@ def _text(card: Mapping[str, Any]) -> str:
     ]
     curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
     settings = [f"| {name} | {value} |" for name, value in card["settings"].items()]
-    task = ", ".join(f"{name} {value}" for name, value in card["task"].items())
+    problem = ", ".join(f"{name} {value}" for name, value in card["task"].items())
     kind = "higher" if card["higher_is_better"] else "lower"
     return f"""# {card["agent"]}
 
 {card["parameters"]:,} parameters, trained for {card["steps"]:,} steps ({card["episodes"]:,} episodes) with seed
-{card["seed"]} on {card["platform"]["name"]} ({card["platform"]["cores"]:,} cores). Task: {task}. Objective:
-{card["config"]["env"]["objective"]}.
+{card["seed"]} on {card["platform"]["name"]} ({card["platform"]["cores"]:,} cores).
+Decision problem: {problem}. Objective: {card["config"]["env"]["objective"]}.
 
 `best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
 windows; `final.safetensors` the one at the end. Neither has learned from a job of the validation or test windows.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.jobs import FEATURES, Jobs, scaled_time
+from hdsim.decisions.observations.jobs import FEATURES, Jobs, scaled_time
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
 
 _SHADOW, _EXTRA = len(FEATURES), len(FEATURES) + 1
 
@@ -31,9 +31,9 @@ class JobsShadow(Jobs):
 
     features = (*FEATURES, "shadow_time", "extra_cores")
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        super().begin(cluster, waiting)
+        super().begin(cluster, wait_queue)
         self._sizes = cluster.workload.requested_cores
         # Expected ends in ascending order, the first of them past and the last never; and what becomes idle at each but
         # the last. The first stands for what is idle now.
@@ -42,8 +42,8 @@ class JobsShadow(Jobs):
         self._end: dict[int, float] = {}
         self._known = 0
 
-    def news(self) -> None:
-        """See :meth:`Observer.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Observer.on_instant`."""
         self._known = 0
         for job in self._cluster.ended:
             end, size = self._end.pop(job), self._cluster.size[job]
@@ -52,8 +52,8 @@ class JobsShadow(Jobs):
                 place += 1
             del self._ends[place], self._freed[place]
 
-    def acted(self) -> None:
-        """See :meth:`Observer.acted`."""
+    def after_action(self) -> None:
+        """See :meth:`Observer.after_action`."""
         cluster = self._cluster
         started = cluster.started[self._known :]
         if started:
@@ -68,7 +68,7 @@ class JobsShadow(Jobs):
         """See :meth:`Jobs.fill`."""
         super().fill(seen)
         cluster = self._cluster
-        jobs, _ = self._waiting.look(self._queue_size)
+        jobs, _ = self._wait_queue.peek(self._queue_size)
         if len(jobs):
             self._freed[0] = cluster.n_idle
             idle, waits = np.array(self._freed).cumsum(), np.maximum(np.array(self._ends) - cluster.now, 0.0)

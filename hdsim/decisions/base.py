@@ -13,7 +13,7 @@ from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
 Mask = NDArray[np.bool_]
@@ -51,11 +51,11 @@ class Action:
         """Number of actions."""
         raise NotImplementedError
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """Called before the first event of a replay."""
         raise NotImplementedError
 
-    def news(self) -> None:
+    def on_instant(self) -> None:
         """Called once an instant, after the queue has taken in what arrived."""
 
     def pending(self) -> bool:
@@ -84,20 +84,20 @@ class Observer:
         """What `observe` returns."""
         raise NotImplementedError
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """Called before the first event of a replay."""
         raise NotImplementedError
 
-    def news(self) -> None:
+    def on_instant(self) -> None:
         """Called once an instant, after the queue has taken in what arrived and before anything is decided."""
 
-    def acting(self) -> None:
+    def before_action(self) -> None:
         """Called right before the decision that followed the latest observation is carried out."""
 
-    def acted(self) -> None:
+    def after_action(self) -> None:
         """Called after jobs may have been started, which are in ``cluster.started``."""
 
-    def settled(self) -> None:
+    def end_of_pass(self) -> None:
         """Called when everything is decided at this instant."""
 
     def observe(self) -> Observation:
@@ -105,7 +105,7 @@ class Observer:
         raise NotImplementedError
 
 
-class Shares:
+class FreeShares:
     """What is free of resources as shares of 0..1; what has no limit is all free, what is overdrawn not at all.
 
     Args:
@@ -130,23 +130,23 @@ class Shares:
         np.maximum(out, self._none, out=out)
 
 
-def overdrawn(platform: Platform) -> Floats:
+def oversubscription_limit(platform: Platform) -> Floats:
     """(P,) free memory bandwidth of a processor, GB/s, below which it is oversubscribed: 0 but for roundings."""
     return np.where(np.isfinite(platform.mem_bw), -1e-12 * platform.mem_bw, 0.0)
 
 
-def goes_on(cluster: Cluster) -> bool:
+def more_events(cluster: Cluster) -> bool:
     """Whether time will bring news even if nothing is started now."""
     return bool(cluster.running or cluster.down) or cluster.expects_jobs
 
 
-def largest_is_one(values: NDArray[Any]) -> NDArray[Any]:
+def relative_to_largest(values: NDArray[Any]) -> NDArray[Any]:
     """Values as shares of the largest; what is unlimited counts as 1, and nothing but zeros as 0."""
     largest = np.max(values, where=np.isfinite(values), initial=0.0)
     return np.where(np.isfinite(values), values / largest if largest > 0 else 0.0, 1.0)
 
 
-def checked(key: str, value: str, allowed: Iterable[str]) -> str:
+def one_of(key: str, value: str, allowed: Iterable[str]) -> str:
     """Returns a setting that is one of some words.
 
     Raises:
@@ -160,7 +160,7 @@ def checked(key: str, value: str, allowed: Iterable[str]) -> str:
     return value
 
 
-def whole(key: str, value: int) -> int:
+def positive_int(key: str, value: int) -> int:
     """Returns a setting that is a whole number of at least 1.
 
     Raises:

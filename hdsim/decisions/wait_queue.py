@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 
-class Waiting(FixedQueue):
+class WaitQueue(FixedQueue):
     """Queued jobs in order of submission and, on demand, in further fixed orders that are kept sorted with it.
 
     Attributes:
         version: Another number whenever the queue is another one.
-        placing: The job whose nodes are being chosen one by one, if there is one.
+        partial: The job whose nodes are being chosen one by one, if there is one.
 
     Args:
         cluster: The cluster before its first event.
@@ -29,15 +29,15 @@ class Waiting(FixedQueue):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, job_order("first"))
         self.version = 0
-        self.placing: Placing | None = None
+        self.partial: PartialPlacement | None = None
         self._cluster = cluster
         self._by_name: dict[str, FixedQueue] = {}
         self._others: list[FixedQueue] = []
         self._sizes = cluster.workload.requested_cores
-        self._smallest = self.by("smallest")
+        self._smallest = self.ordered("smallest")
         self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
 
-    def by(self, name: str) -> FixedQueue:
+    def ordered(self, name: str) -> FixedQueue:
         """The queue in another fixed order; ask before the first event."""
         if name not in self._by_name:
             queue = FixedQueue(self._cluster, job_order(name))
@@ -48,7 +48,7 @@ class Waiting(FixedQueue):
             self._by_name[name] = queue
         return self._by_name[name]
 
-    def news(self) -> None:
+    def on_instant(self) -> None:
         """Takes in the jobs that arrived at this instant; cores may have become idle too."""
         self._seen = None
         submitted = self._cluster.submitted
@@ -73,9 +73,9 @@ class Waiting(FixedQueue):
             return False
         if cluster.only_counts and len(self.ranks) <= most:
             return True
-        return bool(self.look(most)[1].any())
+        return bool(self.peek(most)[1].any())
 
-    def look(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
+    def peek(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
         """The first queued jobs in order of submission, at most so many, and whether each would fit now."""
         if self._seen is None or self._seen[0] != most:
             # Jobs of a workload are in order of submission: their ranks are their indices.
@@ -83,11 +83,11 @@ class Waiting(FixedQueue):
             self._seen = most, jobs, self._fitting(jobs)
         return self._seen[1:]
 
-    def next_job(self) -> Placing | None:
+    def next_job(self) -> PartialPlacement | None:
         """The job to be placed next: the one that is being placed, else the head in order of submission."""
-        if self.placing is None and self.ranks:
-            return Placing(self._cluster, self.ranks[0])
-        return self.placing
+        if self.partial is None and self.ranks:
+            return PartialPlacement(self._cluster, self.ranks[0])
+        return self.partial
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
         cluster = self._cluster
@@ -97,7 +97,7 @@ class Waiting(FixedQueue):
         return fits
 
 
-class Placing:
+class PartialPlacement:
     """A job whose nodes are chosen.
 
     Attributes:
@@ -116,18 +116,18 @@ class Placing:
         chunk = cluster.requests.chunk(job)
         self.job = job
         self.total = self.chunks = chunk.number
-        self.cores_of_slot = chunk.cores
-        self.room: Ints = cluster.cores.free_nodes().capacity(chunk).astype(np.int64)
-        self.chosen: Ints = np.zeros(len(self.room), np.int64)
+        self.cores_per_chunk = chunk.cores
+        self.capacity: Ints = cluster.cores.free_nodes().capacity(chunk).astype(np.int64)
+        self.chosen: Ints = np.zeros(len(self.capacity), np.int64)
 
     @property
     def fits(self) -> bool:
         """Whether the nodes together have room for what is left of the job."""
-        return int(self.room.sum()) >= self.chunks
+        return int(self.capacity.sum()) >= self.chunks
 
     def choose(self, node: int) -> None:
         """Gives as much of the job to a node as it can take."""
-        chunks = min(self.chunks, int(self.room[node]))
+        chunks = min(self.chunks, int(self.capacity[node]))
         self.chosen[node] += chunks
-        self.room[node] = 0
+        self.capacity[node] = 0
         self.chunks -= chunks

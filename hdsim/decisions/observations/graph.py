@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.jobs import Jobs
-from hdsim.decisions.nodes import Nodes
-from hdsim.decisions.parts import Array, Observation, Observer, Shares, largest_is_one, overdrawn
+from hdsim.decisions.base import Array, FreeShares, Observation, Observer, oversubscription_limit, relative_to_largest
+from hdsim.decisions.observations.jobs import Jobs
+from hdsim.decisions.observations.nodes import Nodes
 from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions.waiting import Waiting
+    from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
 VERTEX_TYPES = ("job", "node", "processor", "link")
@@ -39,7 +39,7 @@ class Graph(Observer):
     """A dictionary of arrays in PyTorch Geometric's names, with V vertices and E directed edges.
 
     * ``x`` (V, 8): features of the vertices: first `queue_size` queued jobs with the columns of
-      :class:`hdsim.decisions.jobs.Jobs`; N nodes with the first 8 columns of :class:`hdsim.decisions.nodes.Nodes`; P
+      :class:`~hdsim.decisions.observations.jobs.Jobs`; N nodes with the first 8 columns of :class:`~hdsim.decisions.observations.nodes.Nodes`; P
       processors: idle cores, free bandwidth, speed and power a core, number of cores, whether it is oversubscribed,
       whether it is a GPU; N links of nodes, then K links of clusters: bandwidth and latency as shares of the largest,
       whether it is a cluster's, and the share of the cores behind it that serve jobs which also have cores elsewhere.
@@ -74,44 +74,46 @@ class Graph(Observer):
             "edge_mask": Array((edges,), np.int8),
         }
 
-    def begin(self, cluster: Cluster, waiting: Waiting) -> None:
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
-        self._cluster, self._waiting = cluster, waiting
-        self._jobs.begin(cluster, waiting)
-        self._nodes.begin(cluster, waiting)
+        self._cluster, self._wait_queue = cluster, wait_queue
+        self._jobs.begin(cluster, wait_queue)
+        self._nodes.begin(cluster, wait_queue)
         platform = cluster.platform
         layout = self._layout = Layout(platform, self._queue_size)
         self._x = np.zeros((len(layout.vertex_type), WIDTH), np.float32)
         self._x[layout.of(NODE)] = self._nodes.fixed[:, :WIDTH]
         owned = platform.cores_per_processor
         processors = self._x[layout.of(PROCESSOR)]
-        processors[:, 2] = largest_is_one(platform.gflops)
-        processors[:, 3] = largest_is_one(platform.power)
-        processors[:, 4] = largest_is_one(owned)
+        processors[:, 2] = relative_to_largest(platform.gflops)
+        processors[:, 3] = relative_to_largest(platform.power)
+        processors[:, 4] = relative_to_largest(owned)
         processors[:, 6] = platform.is_gpu
         links = self._x[layout.of(LINK)]
         cluster_of = platform.node_cluster
-        links[:, 0] = largest_is_one(np.concatenate([platform.local_bandwidth[cluster_of], platform.global_bandwidth]))
-        links[:, 1] = largest_is_one(np.concatenate([platform.local_latency[cluster_of], platform.global_latency]))
+        links[:, 0] = relative_to_largest(
+            np.concatenate([platform.local_bandwidth[cluster_of], platform.global_bandwidth])
+        )
+        links[:, 1] = relative_to_largest(np.concatenate([platform.local_latency[cluster_of], platform.global_latency]))
         links[platform.n_nodes :, 2] = 1.0
         self._node_mask = np.ones(len(layout.vertex_type), np.int8)
         self._edge_mask = np.ones(len(layout.edge_type), np.int8)
         cores = platform.node_cpu_cores.astype(np.float64)
         self._cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
-        self._bandwidth, self._overdrawn = Shares(platform.mem_bw), overdrawn(platform)
+        self._bandwidth, self._overdrawn = FreeShares(platform.mem_bw), oversubscription_limit(platform)
         self._shared: Floats = np.zeros(len(links))
         self._held: dict[int, tuple[Ints, Ints]] = {}
         self._known = 0
 
-    def news(self) -> None:
-        """See :meth:`Observer.news`."""
+    def on_instant(self) -> None:
+        """See :meth:`Observer.on_instant`."""
         self._known = 0
         for job in self._cluster.ended:
             links, cores = self._held.pop(job)
             self._shared[links] -= cores
 
-    def acted(self) -> None:
-        """See :meth:`Observer.acted`."""
+    def after_action(self) -> None:
+        """See :meth:`Observer.after_action`."""
         started = self._cluster.started[self._known :]
         self._known += len(started)
         for job in started:
@@ -124,13 +126,13 @@ class Graph(Observer):
         cores, platform = cluster.cores, cluster.platform
         x, node_mask, edge_mask = self._x.copy(), self._node_mask.copy(), self._edge_mask.copy()
         self._jobs.fill(x[layout.of(JOB)])
-        self._nodes.fill(x[layout.of(NODE)], self._waiting.next_job())
+        self._nodes.fill(x[layout.of(NODE)], self._wait_queue.next_job())
         processors = x[layout.of(PROCESSOR)]
         processors[:, 0] = 1.0 - cores.processor_busy() / platform.cores_per_processor
         self._bandwidth.write(cores.free_bandwidth, processors[:, 1])
         processors[:, 5] = cores.free_bandwidth < self._overdrawn
         np.divide(self._shared, self._cores_behind, out=x[layout.of(LINK), 3], where=self._cores_behind > 0)
-        jobs, _ = self._waiting.look(self._queue_size)
+        jobs, _ = self._wait_queue.peek(self._queue_size)
         node_mask[len(jobs) : self._queue_size] = 0
         free = cores.free_nodes()
         fits = np.zeros((self._queue_size, platform.n_nodes), np.int8)

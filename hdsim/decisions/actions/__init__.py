@@ -1,0 +1,1 @@
+"""Kinds of actions that a learning agent chooses from."""

@@ -1,0 +1,1 @@
+"""Kinds of observations that a learning agent receives."""

@@ -1,0 +1,94 @@
+"""Runs a training: the loop, the test windows, the model card."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdsim.learning.training import model_card
+from hdsim.learning.training.environments import Environments
+from hdsim.learning.training.loop import Training, TrainingBudget
+from hdsim.learning.training.setup import TrainingSetup
+from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.replay import Interrupted
+from hdsim.util.files import write_csv
+
+if TYPE_CHECKING:
+    from hdsim.results.result import Result
+
+
+def run_training(
+    setup: TrainingSetup, directory: Path, *, resume: bool, progress: bool
+) -> tuple[Result, dict[str, Any]]:
+    """Trains, tests, and writes checkpoints, records and the model card into a run directory.
+
+    Args:
+        setup: The parts of the training.
+        directory: The run directory.
+        resume: Go on from its latest checkpoint, if there is one.
+        progress: Show a progress bar.
+
+    Returns:
+        The replay of the first test window under the trained agent, and what the manifest is to tell.
+
+    Raises:
+        KeyboardInterrupt: A signal came; `resume` goes on from there.
+    """
+    training = _training(setup, directory, progress=progress)
+    if not (resume and training.resume()):
+        for name in ("checkpoints", "tensorboard"):
+            shutil.rmtree(directory / name, ignore_errors=True)
+        training.checkpoints.mkdir(parents=True)
+    training.run()
+    try:
+        return _test(setup, training, directory)
+    except Interrupted:
+        # What has been replayed by now is no result of the training.
+        raise KeyboardInterrupt from None
+
+
+def _test(setup: TrainingSetup, training: Training, directory: Path) -> tuple[Result, dict[str, Any]]:
+    """Replays the test windows, and writes what came of it all."""
+    agents: dict[str, Agent] = {"final": setup.agent}
+    if training.state.best_score is not None:
+        best = {"checkpoint": str(training.checkpoints / "best.safetensors")}
+        agents["best"] = make_agent({**setup.config["agent"], **best})
+    replays = {name: setup.evaluation.replays(agent, setup.test) for name, agent in agents.items()}
+    replays |= {name: setup.evaluation.replays(spec, setup.test) for name, spec in setup.baselines.items()}
+    _write_evaluation(directory / "evaluation.csv", replays)
+    facts = model_card.facts(setup, training, replays)
+    model_card.write(training.checkpoints, facts)
+    # The best on the validation windows, the last of them, is the one to ship.
+    return replays[list(agents)[-1]][0], {"training": facts}
+
+
+def _training(setup: TrainingSetup, directory: Path, *, progress: bool) -> Training:
+    train, seed = setup.config["train"], setup.config["seed"]
+    budget = TrainingBudget(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
+    return Training(
+        setup.agent,
+        Environments(setup.environments, seed),
+        setup.evaluation,
+        setup.validation,
+        setup.baselines,
+        budget,
+        directory,
+        actions=setup.actions,
+        scale_rewards=train["scale_rewards"],
+        tensorboard=train["tensorboard"],
+        progress=progress,
+    )
+
+
+def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Result]]) -> None:
+    """Writes evaluation.csv: a row for every agent and test window, with the metrics of the replay."""
+    first = next(iter(replays.values()))[0].metrics
+    names = [name for name in first if name != "jobs_per_second"]
+    rows = [
+        [agent, window, *(f"{result.metrics[name]:.9g}" for name in names)]
+        for agent, results in replays.items()
+        for window, result in enumerate(results)
+    ]
+    write_csv(path, ["agent", "window", *names], rows)
