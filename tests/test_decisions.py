@@ -163,19 +163,19 @@ def test_nodes_observation(action: str) -> None:
     jobs = workload(5)
     player = Player(environment(action, "nodes", jobs))
     oracle = Oracle(PLATFORM, jobs)
-    partial = 0
+    half_placed = 0
     while not player.over:
         at = snapshot(player.env.cluster)
         partial = player.env.problem.wait_queue.partial
         job = at.queue[0] if partial is None and at.queue else partial and partial.job
         chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
-        partial += bool(chosen)
+        half_placed += bool(chosen)
         assert player.observation == pytest.approx(np.array(oracle.node_rows(at, chosen, job)), abs=2e-6)
         if action == "node":
             rooms = [node not in chosen and oracle.room(at, node, job) > 0 for node in range(PLATFORM.n_nodes)]
             assert player.mask.tolist() == rooms
         player.step()
-    assert partial or action != "node"
+    assert half_placed or action != "node"
 
 
 @pytest.mark.parametrize("action", ACTIONS)
