@@ -39,8 +39,7 @@ class Graph(Observer):
     """A dictionary of arrays in PyTorch Geometric's names, with V vertices and E directed edges.
 
     * ``x`` (V, 8): features of the vertices: first `queue_size` queued jobs with the columns of
-      :class:`~hdsim.decisions.observations.jobs.Jobs`; N nodes with the first 8 columns of :class:`~hdsim.decisions.observations.nodes.Nodes`; P
-      processors: idle cores, free bandwidth, speed and power a core, number of cores, whether it is oversubscribed,
+      `Jobs`; N nodes with the first 8 columns of `Nodes`; P processors: idle cores, free bandwidth, speed and power a core, number of cores, whether it is oversubscribed,
       whether it is a GPU; N links of nodes, then K links of clusters: bandwidth and latency as shares of the largest,
       whether it is a cluster's, and the share of the cores behind it that serve jobs which also have cores elsewhere.
     * ``node_type`` (V,): index in `VERTEX_TYPES`; ``node_mask`` (V,): 1 but for job vertices of no job.

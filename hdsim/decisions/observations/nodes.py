@@ -31,7 +31,7 @@ class Nodes(Observer):
     power a core (means) and number of cores as shares of the largest of any node; how much of what is left of the next
     job the node could take, and how much of the job it has been given; then of that job: the share of its cores
     without a node yet, memory a core as a share of the largest node's, and requested time and wait as in
-    :class:`~hdsim.decisions.observations.jobs.Jobs`. The next job is the one being placed, else the head in order of submission.
+    `Jobs`. The next job is the one being placed, else the head in order of submission.
 
     Attributes:
         fixed: (N, 12) what never changes, zeros elsewhere.
