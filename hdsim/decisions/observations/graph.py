@@ -38,11 +38,11 @@ WIDTH = 8
 class Graph(Observer):
     """A dictionary of arrays in PyTorch Geometric's names, with V vertices and E directed edges.
 
-    * ``x`` (V, 8): features of the vertices. First `queue_size` queued jobs with the columns of `Jobs`; N nodes with the
-      first 8 columns of `Nodes`; P processors: idle cores, free bandwidth, speed and power per core, number of cores,
-      oversubscription of the bandwidth (0 or 1), GPU (0 or 1); N links of nodes, then K links of clusters: bandwidth and
-      latency as shares of the largest, cluster link (0 or 1), and the share of the cores behind the link that serve jobs
-      with cores elsewhere too.
+    * ``x`` (V, 8): features of the vertices. First `queue_size` queued jobs with the columns of `Jobs`; N nodes with
+      the first 8 columns of `Nodes`; P processors: idle cores, free bandwidth, speed and power per core, number of
+      cores, oversubscription of the bandwidth (0 or 1), GPU (0 or 1); N links of nodes, then K links of clusters:
+      bandwidth and latency as shares of the largest, cluster link (0 or 1), and the share of the cores behind the link
+      that serve jobs with cores elsewhere too.
     * ``node_type`` (V,): index in `VERTEX_TYPES`; ``node_mask`` (V,): 1 but for job vertices of no job.
     * ``edge_index`` (2, E): source and target; ``edge_type`` (E,): index in `EDGE_TYPES`; ``edge_mask`` (E,): 1 for
       an edge that is there. A job and a node are joined while the node has room for a part of the job; all other edges
