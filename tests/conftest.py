@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+# The usual tier of CI repeats its examples; the nightly one draws new ones each time.
+settings.load_profile("ci" if os.environ.get("CI") and not ALL else "default")
 
 
 def _has_simgrid() -> bool:
@@ -103,12 +104,13 @@ class Warm:
 
     Args:
         folder: Where its socket lies.
+        *options: ``learning`` for one that has imported torch as well.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.address = folder / "socket"
         self._server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("warm.py"), "serve", self.address],
+            [sys.executable, Path(__file__).with_name("warm.py"), "serve", self.address, *options],
             env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
         )  # fmt: skip
         while not self.address.exists():
@@ -128,11 +130,25 @@ class Warm:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """Runs commands without the cold start of a new interpreter."""
+def warm_replays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     server = Warm(tmp_path_factory.mktemp("warm"))
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def warm_learning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    server = Warm(tmp_path_factory.mktemp("warm"), "learning")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def warm(request: pytest.FixtureRequest) -> Warm:
+    """Runs commands without the cold start of a new interpreter; with torch for tests that require it."""
+    learning = any("torch" in marker.args for marker in request.node.iter_markers("requires"))
+    server: Warm = request.getfixturevalue("warm_learning" if learning else "warm_replays")
+    return server
 
 
 @pytest.fixture

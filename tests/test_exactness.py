@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference as ref
 import rlscheduler
+from tiers import ALL
 
 from hdsim import Platform, load_platform, load_workload, simulate
 from hdsim.agents.classic import ClassicAgent
@@ -224,7 +225,7 @@ GENERATED = {
 def test_generated_trace_job_by_job(cluster: Platform, agent: str, estimates: str) -> None:
     """Everything arrives three times as fast as the model has it, so that queues are long."""
     scheduler, order = GENERATED[agent]
-    jobs = 200 if agent == "conservative" else 2000
+    jobs = (200 if agent == "conservative" else 2000) // (1 if ALL else 2)
     workload = lublin.generate(jobs, seed=11, cores=256, estimates=estimates, arrival_factor=1 / 3)
     starts = ref.replay_counts(ref.jobs_of(workload), 256, scheduler, ref.SCORES[order], dynamic=order in ref.DYNAMIC)
     result = simulate(cluster, workload, agent)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import reference as ref
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tiers import examples
 
 from hdsim import Platform, Workload, simulate
 from hdsim.cluster.state import FinalState
@@ -276,7 +277,7 @@ SEVERAL_SPEEDS = (1.0, 1.7, 2.3, 4.0)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@settings(max_examples=40)
+@examples(6, 40)
 @given(case=cases(odd=False), seed=st.integers(0, 3))
 def test_pairs_where_events_fall_together(pair: str, case: Case, seed: int) -> None:
     job_rule, core_rule = pair.split("-")
@@ -289,7 +290,7 @@ def test_pairs_where_events_fall_together(pair: str, case: Case, seed: int) -> N
 
 
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if "random" not in pair])
-@settings(max_examples=25)
+@examples(5, 25)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), contention=st.sampled_from(["none", "threshold"]))
 def test_pairs_with_several_speeds(pair: str, case: Case, contention: str) -> None:
     result = simulate(case.platform, case.workload, pair, contention=contention, check=True)
@@ -303,7 +304,7 @@ def test_pairs_with_several_speeds(pair: str, case: Case, contention: str) -> No
     assert np.array(spans) == pytest.approx(np.array(outcome.oversubscribed), rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=100)
+@examples(30, 100)
 @given(
     case=cases(odd=True, speeds=SEVERAL_SPEEDS, walltimes=True),
     pair=st.sampled_from(PAIRS),
@@ -324,7 +325,7 @@ def test_kill_at_walltime(case: Case, pair: str, contention: str) -> None:
     assert set(result.jobs["final_state"][killed]) <= {"COMPLETED_WALLTIME_REACHED"}
 
 
-@settings(max_examples=100)
+@examples(30, 100)
 @given(
     case=cases(odd=True, memory=(0.1, 0.3, 0.7), capacities=(0.0012, 0.0021)),
     job_rule=st.sampled_from(sorted(ref.JOB_RULES)),
@@ -351,7 +352,7 @@ def test_after_many_odd_amounts_a_node_can_still_give_all_its_memory(agent: str)
     assert (result.state == FinalState.COMPLETED_SUCCESSFULLY).all()
 
 
-@settings(max_examples=50)
+@examples(15, 50)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS, walltimes=True), pair=st.sampled_from(PAIRS))
 def test_walltimes_are_only_words_unless_jobs_are_killed_at_them(case: Case, pair: str) -> None:
     result = simulate(case.platform, case.workload, pair)
@@ -361,7 +362,7 @@ def test_walltimes_are_only_words_unless_jobs_are_killed_at_them(case: Case, pai
 
 
 @pytest.mark.parametrize("core_rule", CORE_RULES)
-@settings(max_examples=60)
+@examples(18, 60)
 @given(case=cases(odd=False, gpus=True), job_rule=st.sampled_from(JOB_RULES), seed=st.integers(0, 3))
 def test_pairs_with_gpus_where_events_fall_together(core_rule: str, case: Case, job_rule: str, seed: int) -> None:
     if "random" in (job_rule, core_rule):
@@ -372,7 +373,7 @@ def test_pairs_with_gpus_where_events_fall_together(core_rule: str, case: Case, 
     _check_invariants(case, result)
 
 
-@settings(max_examples=150)
+@examples(45, 150)
 @given(
     case=cases(odd=True, speeds=SEVERAL_SPEEDS, gpus=True, walltimes=True),
     pair=st.sampled_from([pair for pair in PAIRS if "random" not in pair]),
@@ -415,7 +416,7 @@ BACKFILLS = {
 
 
 @pytest.mark.parametrize("agent", BACKFILLS)
-@settings(max_examples=150)
+@examples(45, 150)
 @given(case=uniform_cases(underestimates=False))
 def test_backfilling_is_the_textbook_algorithm(agent: str, case: tuple[Platform, Workload, int]) -> None:
     platform, workload, cores = case
@@ -425,7 +426,7 @@ def test_backfilling_is_the_textbook_algorithm(agent: str, case: tuple[Platform,
 
 
 @pytest.mark.parametrize("agent", BACKFILLS)
-@settings(max_examples=150)
+@examples(45, 150)
 @given(case=uniform_cases(underestimates=True))
 def test_backfilling_with_jobs_that_outlive_their_estimates(agent: str, case: tuple[Platform, Workload, int]) -> None:
     platform, workload, cores = case
@@ -455,7 +456,7 @@ GPU_AGENTS = {**BACKFILLS, "fcfs": (ref.strict, "fcfs"), "saf": (ref.strict, "sa
 
 
 @pytest.mark.parametrize("agent", GPU_AGENTS)
-@settings(max_examples=100)
+@examples(30, 100)
 @given(data=st.data(), underestimates=st.booleans())
 def test_on_one_node_gpus_are_a_second_resource(agent: str, data: st.DataObject, underestimates: bool) -> None:
     platform, workload, total = data.draw(one_node_cases(underestimates=underestimates))
@@ -465,7 +466,7 @@ def test_on_one_node_gpus_are_a_second_resource(agent: str, data: st.DataObject,
     assert simulate(platform, workload, agent, check=True).starting_time.tolist() == starts
 
 
-@settings(max_examples=150)
+@examples(45, 150)
 @given(
     case=cases(odd=False, gpus=True),
     backfill=st.sampled_from(["easy", "conservative"]),
@@ -480,7 +481,7 @@ def test_backfilling_with_gpus(case: Case, backfill: str, order: str, core_rule:
     _check_invariants(case, result)
 
 
-@settings(max_examples=100)
+@examples(30, 100)
 @given(
     case=cases(odd=True, speeds=SEVERAL_SPEEDS, gpus=True),
     agent=st.sampled_from([pair for pair in PAIRS if "random" not in pair] + ["easy", "conservative-sjf", "tetris"]),
@@ -524,7 +525,7 @@ def test_jobs_that_ask_for_no_time_still_need_cores(agent: str, memory: float) -
 
 
 @pytest.mark.parametrize("order", sorted(set(ref.SCORES) - {"wfp3", "unicef", "f1", "f2", "f3", "f4"}))
-@settings(max_examples=50)
+@examples(15, 50)
 @given(case=uniform_cases(underestimates=True))
 def test_strict_orders(order: str, case: tuple[Platform, Workload, int]) -> None:
     platform, workload, cores = case
@@ -536,7 +537,7 @@ def test_strict_orders(order: str, case: tuple[Platform, Workload, int]) -> None
 
 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])
-@settings(max_examples=75)
+@examples(22, 75)
 @given(
     case=cases(odd=False),
     order=st.sampled_from([*JOB_RULES, "saf", "wfp3"]),
@@ -552,7 +553,7 @@ def test_backfilling_with_memory_and_several_speeds(
     _check_invariants(case, result)
 
 
-@settings(max_examples=75, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@examples(22, 75, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), core_rule=st.sampled_from(CORE_RULES))
 def test_conservative_backfilling_keeps_its_word(case: Case, core_rule: str) -> None:
     """With exact requests on cores of one speed, nobody starts later for the jobs that come after."""
@@ -571,7 +572,7 @@ def test_conservative_backfilling_keeps_its_word(case: Case, core_rule: str) -> 
 # Work is conserved, and nothing depends on the origin or the unit of time
 
 
-@settings(max_examples=100)
+@examples(30, 100)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), pair=st.sampled_from(PAIRS), seed=st.integers(0, 3))
 def test_without_contention_work_is_conserved(case: Case, pair: str, seed: int) -> None:
     """Every job does exactly the operations it has: its time is its work by the speed of its slowest core."""
@@ -583,7 +584,7 @@ def test_without_contention_work_is_conserved(case: Case, pair: str, seed: int) 
         assert lasted * slowest == pytest.approx(case.workload.runtime[job], rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=100)
+@examples(30, 100)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), pair=st.sampled_from(PAIRS), seed=st.integers(0, 3))
 def test_under_contention_work_is_conserved(case: Case, pair: str, seed: int) -> None:
     """The integral of a job's speed over its run is its work, given the spans of oversubscription in the result."""
@@ -605,7 +606,7 @@ def test_under_contention_work_is_conserved(case: Case, pair: str, seed: int) ->
         assert work == pytest.approx(case.workload.runtime[job], rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=75)
+@examples(22, 75)
 @given(case=cases(odd=False), pair=st.sampled_from(PAIRS), factor=st.sampled_from([0.25, 2.0, 8.0]))
 def test_the_unit_of_time_does_not_matter(case: Case, pair: str, factor: float) -> None:
     """All times in another unit: every time of the outcome in that unit, the same cores, energy in proportion."""
@@ -623,7 +624,7 @@ def test_the_unit_of_time_does_not_matter(case: Case, pair: str, factor: float) 
     assert other.energy_joules == pytest.approx(one.energy_joules * factor, rel=1e-12)
 
 
-@settings(max_examples=75)
+@examples(22, 75)
 @given(case=cases(odd=False), pair=st.sampled_from(PAIRS), shift=st.integers(1, 10**9))
 def test_the_origin_of_time_does_not_matter(case: Case, pair: str, shift: int) -> None:
     columns = {
@@ -637,7 +638,7 @@ def test_the_origin_of_time_does_not_matter(case: Case, pair: str, shift: int) -
     assert other.alloc_cores.tolist() == one.alloc_cores.tolist()
 
 
-@settings(max_examples=75)
+@examples(22, 75)
 @given(
     case=cases(odd=True, speeds=SEVERAL_SPEEDS), pair=st.sampled_from(PAIRS), random=st.randoms(use_true_random=False)
 )
@@ -653,7 +654,7 @@ def test_the_order_of_rows_does_not_matter(case: Case, pair: str, random: Any) -
         assert np.array_equal(one.jobs[column], other.jobs[column]), column
 
 
-@settings(max_examples=75)
+@examples(22, 75)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), pair=st.sampled_from(PAIRS), factor=st.sampled_from([2.0, 4.0]))
 def test_only_the_ratios_of_speeds_matter(case: Case, pair: str, factor: float) -> None:
     """Run times are at the platform's mean speed: a platform twice as fast in every core is no faster."""
@@ -690,7 +691,7 @@ def test_impossible_jobs_are_rejected_and_disturb_nobody(case: Case, pair: str, 
 
 
 @given(case=cases(odd=False))
-@settings(max_examples=20)
+@examples(10, 20)
 def test_void_starts_nothing(case: Case) -> None:
     result = simulate(case.platform, case.workload, "void", check=True)
     assert np.isnan(result.starting_time).all()
@@ -698,7 +699,7 @@ def test_void_starts_nothing(case: Case) -> None:
     assert len(result.cores) == 0
 
 
-@settings(max_examples=50)
+@examples(15, 50)
 @given(case=cases(odd=False), pair=st.sampled_from(PAIRS), seed=st.integers(0, 9))
 def test_the_same_seed_gives_the_same_result(case: Case, pair: str, seed: int) -> None:
     runs = [simulate(case.platform, case.workload, pair, contention="threshold", seed=seed) for _ in range(2)]

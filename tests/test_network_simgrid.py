@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from network_replay import replay
 from test_simgrid import interpreter
+from tiers import ALL
 
 from hdsim.network.fluid import Fluid
 from hdsim.platform.model import Platform
@@ -22,7 +23,7 @@ from hdsim.platform.simgrid import to_xml
 
 pytestmark = [pytest.mark.requires("simgrid"), pytest.mark.xdist_group("simgrid_network")]
 
-FLOWS, TASKS = 200, 500
+FLOWS, TASKS = (200, 500) if ALL else (60, 120)
 CORES = 4
 BANDWIDTHS = (0.1e9, 1.25e9, 5e9, 12.5e9)  # byte/s
 
@@ -202,7 +203,7 @@ def test_parallel_tasks_with_communication_end_when_they_do_in_simgrid(tmp_path)
     tasks = [case for latency in (False, True) for case in cases(random_tasks, TASKS // 2, 3, latency) if case.tasks]
     found = differences([ours(case) for case in tasks], theirs(tasks, tmp_path, *PARALLEL, BOTTLENECK))
     # SimGrid's solver runs in circles on the others.
-    assert len(found) >= 200
+    assert len(found) >= 0.4 * TASKS
     assert found.max() < 1e-6
 
 

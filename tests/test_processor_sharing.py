@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from tiers import ALL
 
 from hdsim import Platform, Workload, simulate
 from hdsim.results.result import Result
 
-REPLICATIONS = 10
+REPLICATIONS = 10 if ALL else 6
 CONFIDENCE = 0.999
 JOBS = 4000
 WARM_UP = 500

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
+from tiers import ALL
 
 from hdsim import Platform, Workload, simulate
 from hdsim.results.result import Result
 
-REPLICATIONS = 16
+REPLICATIONS = 16 if ALL else 8
 CONFIDENCE = 0.999
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 

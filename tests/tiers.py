@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from hypothesis import settings
 
@@ -14,6 +15,6 @@ if "--all" in sys.argv:
 ALL = os.environ.get("HDSIM_TESTS") == "all"
 
 
-def examples(usual: int, nightly: int) -> settings:
+def examples(usual: int, nightly: int, **options: Any) -> settings:
     """How many examples a property test draws in the usual tier and in the nightly one."""
-    return settings(max_examples=nightly if ALL else usual)
+    return settings(max_examples=nightly if ALL else usual, **options)

@@ -1,6 +1,6 @@
 """Runs ``hdsim`` and Python code in forks of a process that has imported everything: no cold start for every command.
 
-A server (``python warm.py SOCKET MODULE...``) waits on a Unix socket. A request names the working directory, the
+A server (``python warm.py serve SOCKET [learning]``) waits on a Unix socket. A request names the working directory, the
 environment, the arguments and hands over standard input, output and error; a fork of the server then runs
 ``python -m hdsim ARGUMENTS`` or ``python -c CODE`` as a new process would, but for the time of its imports.
 """
@@ -14,20 +14,12 @@ import socket
 import struct
 import sys
 
-#: Packages imported before the first request. Not torch: pages are tested without it, and its threads do not survive a
-#: fork. Of hdsim, every module but those that need it or Gymnasium.
-MODULES = (
-    "hydra",
-    "lxml.etree",
-    "matplotlib.pyplot",
-    "plotly.offline",
-    "procset",
-    "scipy.stats",
-    "simpy",
-    "tqdm",
-    "yaml",
-)
-NEED_MORE = ("hdsim.__main__", "hdsim.agents", "hdsim.envs", "hdsim.learning.training")
+#: Packages imported before the first request, and those that a server for learning agents imports as well. Threads do
+#: not survive a fork; none of these packages starts any when it is imported.
+MODULES = ("hydra", "lxml.etree", "matplotlib.pyplot", "plotly.offline", "procset", "scipy.stats", "simpy", "yaml")
+LEARNING = ("gymnasium", "torch", "torch_geometric.nn", "stable_baselines3", "sb3_contrib", "torch.utils.tensorboard")
+#: Modules of hdsim that need some of the latter.
+NEED_LEARNING = ("hdsim.__main__", "hdsim.agents", "hdsim.envs", "hdsim.learning.training")
 
 
 def ask(address: str, mode: str, arguments: list[str]) -> int:
@@ -42,17 +34,20 @@ def ask(address: str, mode: str, arguments: list[str]) -> int:
     return struct.unpack("!i", status)[0] if len(status) == 4 else 137
 
 
-def serve(address: str) -> None:
+def serve(address: str, learning: bool) -> None:
     """Answers requests until standard input closes."""
     import pkgutil
     import selectors
 
     import hdsim
 
-    own = [module.name for module in pkgutil.walk_packages(hdsim.__path__, "hdsim.", onerror=lambda name: None)]
-    for module in (*MODULES, *(name for name in own if not name.startswith(NEED_MORE))):
+    modules = [*MODULES, *(LEARNING if learning else ())]
+    for module in pkgutil.walk_packages(hdsim.__path__, "hdsim.", onerror=lambda name: None):
+        if not module.name.startswith("hdsim.__main__" if learning else NEED_LEARNING):
+            modules.append(module.name)
+    for name in modules:
         try:
-            __import__(module)
+            __import__(name)
         except ImportError:
             continue  # an optional component that this machine lacks
     listener = socket.socket(socket.AF_UNIX)
@@ -132,6 +127,6 @@ def answer(channel: socket.socket) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve(sys.argv[2])
+        serve(sys.argv[2], "learning" in sys.argv[3:])
     else:
         sys.exit(ask(sys.argv[2], sys.argv[3], sys.argv[4:]))
