@@ -1,5 +1,6 @@
 # make run    replay the shipped trace on the shipped heterogeneous platform gaia, with a report
-# make test   all tests          make lint   style and types          make bench   benchmarks
+# make test   the tests of every change      make test-all   those and their repetitions (docs/testing.md)
+# make lint   style and types                make bench      benchmarks
 # The first of them makes .venv; later ones start at once.
 
 CANDIDATES := python3.13 python3.12 python3.11 python3 python
@@ -14,14 +15,17 @@ WORKERS ?= auto
 DATA ?= $(wildcard ../shared/data)
 BENCH ?=
 
-.PHONY: run test lint bench clean
+.PHONY: run test test-all lint bench clean
 
 run: $(VENV)/.run
 	@$(BIN)/hdsim run platform=gaia agent=easy contention=threshold hydra.run.dir=$(RUN)
 	@$(BIN)/hdsim report $(RUN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
