@@ -323,7 +323,7 @@ def test_interval_sets_are_read_as_written(sets: list[set[int]]) -> None:
         ("jobs.csv", ",0-1,", ",8-9,", "allocated_resources: expected as many of 8 cores"),
         ("jobs.csv", ',266.666667,""', "", r"jobs\.csv:2: expected 17 fields, got 15"),
         ("oversubscription.csv", "13.333333", "later", "expected numbers"),
-        ("metrics.json", "{", "[", "metrics.json: expected JSON"),
+        ("metrics.json", "{", "[", r"metrics\.json:2:13: expected JSON"),
         ("platform.json", '"clusters"', '"custers"', "clusters"),
         ("manifest.json", '"status"', '"state"', "expected the keys status and config"),
         ("manifest.json", '"finished"', '"running"', "expected a finished run, got one that is running"),
