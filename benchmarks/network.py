@@ -116,7 +116,7 @@ def bench_phases() -> None:
         def compile_all(fluid: Fluid = fluid, lists: list[Messages] = lists) -> float:
             begin = time.process_time()
             for messages in lists:
-                assert fluid.phase(messages).alone >= 0.0
+                assert fluid.phase(messages).uncontended_time >= 0.0
             return (time.process_time() - begin) / len(lists)
 
         phases = [phase for phase in map(fluid.phase, lists) for _ in range(20)]
@@ -140,7 +140,7 @@ def bench_joined() -> None:
                 now = 1.0 * number
                 fluid.start_phase("first", first, now)
                 due = dict(fluid.settle(now))
-                now += first.alone / 2
+                now += first.uncontended_time / 2
                 fluid.start_phase("second", second, now)
                 while True:
                     due |= {key: now + seconds for key, seconds in fluid.settle(now)}

@@ -1,11 +1,14 @@
-"""Imports point one way, and heavy or optional packages are not imported with the core."""
+"""Imports point one way, the drawing in docs/architecture.md shows them, and heavy packages stay out of the core."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,25 +16,36 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "hdsim"
 
-# Lowest first. A package imports from itself and from those above it, never from those below.
+# Lowest first. A package imports only from itself and from packages of lower layers.
 LAYERS = (
     ("errors",),
     ("util",),
     ("platform",),
-    ("failures", "network"),
-    ("workload",),
-    ("contention",),
-    ("cluster",),
-    ("scheduling",),
-    ("results", "decisions"),
-    ("simulation",),
-    ("envs", "backends"),
+    ("failures", "network", "workload"),
+    ("contention", "cluster"),
+    ("scheduling", "results"),
+    ("decisions", "simulation", "report"),
+    ("backends", "envs"),
     ("learning",),
-    ("report",),
     ("cli",),
     ("__main__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+# These load other packages by name.
+FACES = {"__init__", "agents"}
+
+MOST_ENTRIES = 25
+MOST_ARROWS = 130
+MOST_LINES = 450
+# Being taken apart.
+CIRCLES_LEFT = {PACKAGE / "learning/training/course.py", PACKAGE / "results/result.py"}
+LONG_FILES_LEFT = {
+    "backends/batsim/backend.py",
+    "backends/batsim/server.py",
+    "cli/run.py",
+    "cluster/state.py",
+    "simulation/execution.py",
+}
 
 # What a core module may import from outside when it is itself imported, besides the standard library.
 LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
@@ -49,25 +63,65 @@ HEAVY = {
 }
 NEVER = {"torch", "zmq", "kubernetes", "gymnasium", "tensorboard", "ray"}
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
+by_path = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 
-def imports(tree: ast.AST, *, at_import: bool) -> Iterator[str]:
-    """Dotted names a module imports, those only for type checkers left out; `at_import` leaves out functions' own."""
+def loaded_with(tree: ast.AST) -> Iterator[str]:
+    """Dotted names that are imported with a module: not those of type checkers and of functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
-        if at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative import"
-            yield from (
-                f"{node.module}.{alias.name}" if node.module == "hdsim" else str(node.module) for alias in node.names
-            )
-        else:
-            yield from imports(node, at_import=at_import)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from [*names_of(node), *loaded_with(node)]
+
+
+def names_of(node: ast.AST) -> Iterator[str]:
+    """Dotted names of an import statement, of a module where a module is imported from a package."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: relative import"
+        for alias in node.names:
+            name = f"{node.module}.{alias.name}"
+            yield name if name in by_name() else str(node.module)
+
+
+@cache
+def by_name() -> dict[str, Path]:
+    """Files of hdsim, agents and benchmarks by their dotted names."""
+    files = [*MODULES, *(path for place in ("agents", "benchmarks") for path in (ROOT / place).rglob("*.py"))]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+@cache
+def files_imported() -> dict[Path, set[Path]]:
+    """Files that each file imports anywhere, for type checkers and in functions included."""
+    return {
+        path: {
+            by_name()[name]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in names_of(node)
+            if name in by_name() and by_name()[name] != path
+        }
+        for path in by_name().values()
+    }
+
+
+def part(path: Path) -> str:
+    """The name that LAYERS has for a file: its module or package directly under hdsim; agents, benchmarks otherwise."""
+    if path.is_relative_to(PACKAGE):
+        return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return f"{path.relative_to(ROOT).parts[0]}/"
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """Packages that each package imports."""
+    found = defaultdict(set)
+    for path, imported in files_imported().items():
+        found[part(path)] |= {part(other) for other in imported} - {part(path)}
+    return dict(found)
 
 
 def heavy(relative: str) -> set[str]:
@@ -75,36 +129,63 @@ def heavy(relative: str) -> set[str]:
     return set().union(*(packages for place, packages in HEAVY.items() if relative.startswith(place)))
 
 
-def part(path: Path) -> str:
-    """The name LAYERS knows a file by: its module or subpackage directly under hdsim."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@by_path
 def test_imports_point_one_way(path: Path) -> None:
     name = part(path)
-    if name in ("__init__", "agents"):
+    if name in FACES:
         pytest.skip("loads by name")
     assert name in RANK, f"hdsim/{name} has no place in LAYERS"
-    for imported in imports(ast.parse(path.read_text()), at_import=False):
-        package, *rest = imported.split(".")
-        if package == "hdsim" and rest:
-            assert rest[0] != "agents", "agents are named in conf/, never imported by hdsim"
-            if rest[0] in RANK:
-                assert RANK[rest[0]] <= RANK[name], f"{name} imports {imported}, which is above it"
+    for other in files_imported()[path]:
+        assert part(other) != "agents/", "agents are named in conf/, never imported by hdsim"
+        assert part(other) in (name, "__init__") or RANK[part(other)] < RANK[name], f"{name} imports {other}, above it"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    graph = {path: imported - CIRCLES_LEFT for path, imported in files_imported().items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
+
+
+def test_sizes() -> None:
+    entries = {part(path) for path in MODULES}
+    assert len(entries) <= MOST_ENTRIES
+    assert sum(map(len, arrows().values())) <= MOST_ARROWS
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name for name, lines in lengths.items() if lines > MOST_LINES} <= LONG_FILES_LEFT
+
+
+def test_the_drawing_shows_the_imports() -> None:
+    drawn = (ROOT / "docs" / "architecture.md").read_text()
+    packages = [name for names in LAYERS for name in names if name != "__main__"]
+    imported = {name: arrows().get(name, set()) & set(packages) for name in packages}
+
+    def beyond(name: str) -> set[str]:
+        return set().union(*({other} | beyond(other) for other in imported[name]))
+
+    # The drawing has no arrow that follows from others; the table has them all.
+    drawing, table = [], [" " * 13 + "".join(f"{number:>3}" for number in range(1, len(packages) + 1))]
+    for number, name in enumerate(packages, 1):
+        direct = [a for a in packages if a in imported[name] and not any(a in beyond(b) for b in imported[name] - {a})]
+        drawing += [f"  {name} --> {' & '.join(direct)}"] if direct else []
+        marks = ["." if other == name else "x" if other in imported[name] else "" for other in packages[:number]]
+        table.append(f"{number:>2} {name:<10}" + "".join(f"{mark:>3}" for mark in marks))
+    for block in ("\n".join(reversed(drawing)), "\n".join(table)):
+        assert block in drawn, f"docs/architecture.md is out of date; it is now\n{block}"
+
+
+@by_path
 def test_only_light_packages_are_imported_with_a_module(path: Path) -> None:
     relative = str(path.relative_to(PACKAGE))
     allowed = LIGHT | heavy(relative) | set(sys.stdlib_module_names)
-    found = {name.partition(".")[0] for name in imports(ast.parse(path.read_text()), at_import=True)}
+    found = {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
     assert found <= allowed
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@by_path
 def test_optional_packages_are_not_imported_by_the_core(path: Path) -> None:
-    found = {name.partition(".")[0] for name in imports(ast.parse(path.read_text()), at_import=True)}
+    found = {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
     assert not found & (NEVER - heavy(str(path.relative_to(PACKAGE))))
 
 

@@ -423,9 +423,9 @@ def test_a_phase_knows_how_long_it_takes_alone(messages, sharing, latency, secon
         at(200.0, solved.start_parallel, "slow", seconds, messages),
     ]
     ends = replay(solved, starts)
-    assert phase.alone == pytest.approx(ends["exchange"], rel=1e-9)
-    assert phase.beside(0.0) == pytest.approx(ends["task"] - 100.0, rel=1e-9)
-    assert phase.beside(seconds) == pytest.approx(ends["slow"] - 200.0)
+    assert phase.uncontended_time == pytest.approx(ends["exchange"], rel=1e-9)
+    assert phase.parallel_time(0.0) == pytest.approx(ends["task"] - 100.0, rel=1e-9)
+    assert phase.parallel_time(seconds) == pytest.approx(ends["slow"] - 200.0)
 
 
 def test_a_phase_alone_is_announced_once_and_costs_no_solving():
@@ -434,9 +434,9 @@ def test_a_phase_alone_is_announced_once_and_costs_no_solving():
     for superstep in range(3):
         now = 10.0 * superstep
         fluid.start_phase("job", phase, now)
-        assert list(fluid.settle(now)) == [("job", phase.alone)]
+        assert list(fluid.settle(now)) == [("job", phase.uncontended_time)]
         assert list(fluid.settle(now + 1.0)) == []
-        assert fluid.advance("job", now + phase.alone)
+        assert fluid.advance("job", now + phase.uncontended_time)
         assert len(fluid) == 0
     assert not any(fluid._shared.solver.load)
 
@@ -444,8 +444,8 @@ def test_a_phase_alone_is_announced_once_and_costs_no_solving():
 def test_messages_are_counted():
     fluid = Fluid(clusters(3))
     several, listed = fluid.phase([(0, 1, GB, 3), (0, 1, GB)]), fluid.phase([(0, 1, GB)] * 4)
-    assert several.alone == listed.alone == 4.0
-    assert several.beside(0.0) == listed.beside(0.0) == 4.0
+    assert several.uncontended_time == listed.uncontended_time == 4.0
+    assert several.parallel_time(0.0) == listed.parallel_time(0.0) == 4.0
 
 
 def test_two_gangs_share_a_link():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
-    from hdsim.network.fluid import LinkLoad
     from hdsim.platform.model import Platform
 
 
@@ -14,14 +17,31 @@ if TYPE_CHECKING:
 Messages = tuple[int, int, float, int]
 
 
+@dataclass(frozen=True, eq=False)
+class LinkLoad:
+    """Present load of the links of N nodes and K clusters; a link without limit counts as 0.
+
+    Attributes:
+        up: (N,) byte/s that each node sends.
+        down: (N,) byte/s that each node receives.
+        global_up: (K,) byte/s that each cluster sends to the others.
+        global_down: (K,) byte/s that each cluster receives from the others.
+    """
+
+    up: NDArray[np.float64]
+    down: NDArray[np.float64]
+    global_up: NDArray[np.float64]
+    global_down: NDArray[np.float64]
+
+
 class Phase(Protocol):
     """Messages made ready by a network model, to be started as often as one likes."""
 
     @property
-    def alone(self) -> float:
+    def uncontended_time(self) -> float:
         """Seconds that the messages take if nobody else uses their links."""
 
-    def beside(self, seconds: float) -> float:
+    def parallel_time(self, seconds: float) -> float:
         """Seconds that a parallel task takes that sends these messages and computes for `seconds`, if alone as well."""
 
 

@@ -28,7 +28,7 @@ class Stream:
         self.latency = latency
 
 
-class Part:
+class ActiveFlow:
     """What is left of a stream of a transfer under way.
 
     Attributes:
@@ -59,23 +59,23 @@ class Transfer:
         begin: Date of its start.
         plan: Its streams.
         bound: Largest rate of its parts.
-        alone: Whether it follows its plan; it has no parts then.
+        uncontended: Whether it follows its plan; it has no active flows then.
         date: Date announced for its next step, NaN for none.
         waiting: Parts whose latency is not over.
         flowing: The others that are not done.
     """
 
-    __slots__ = ("alone", "begin", "bound", "date", "flowing", "key", "plan", "waiting")
+    __slots__ = ("begin", "bound", "date", "flowing", "key", "plan", "uncontended", "waiting")
 
     def __init__(self, key: Hashable, begin: float, plan: Plan, bound: float = math.inf) -> None:
         self.key = key
         self.begin = begin
         self.plan = plan
         self.bound = bound
-        self.alone = True
+        self.uncontended = True
         self.date = math.nan
-        self.waiting: list[Part] = []
-        self.flowing: dict[Part, Activity] = {}
+        self.waiting: list[ActiveFlow] = []
+        self.flowing: dict[ActiveFlow, Activity] = {}
 
 
 class Flows:
@@ -91,7 +91,7 @@ class Flows:
         self.changed = False
         self._news: dict[Transfer, None] = {}
 
-    def enter(self, transfer: Transfer, parts: Iterable[Part], now: float) -> None:
+    def enter(self, transfer: Transfer, parts: Iterable[ActiveFlow], now: float) -> None:
         """Adds a transfer with what is left of it."""
         transfer.waiting.extend(parts)
         self._news[transfer] = None
@@ -136,7 +136,7 @@ class Flows:
         """Brings rates up to date; returns (key, s until the next step) of new and moved transfers."""
         news, self._news, self.changed = self._news, {}, False
         for activity in self.solver.solve():
-            part: Part = activity.owner
+            part: ActiveFlow = activity.owner
             left = part.left - part.rate * (now - part.since)
             part.left = left = max(left, 0.0)
             part.since, part.rate = now, activity.rate
@@ -175,7 +175,7 @@ class Plan:
     Attributes:
         streams: The streams.
         links: The links they use, each once.
-        alone: s that they take.
+        uncontended_time: s that they take.
         holds: Whether nobody else has used the links since they were found free.
         active: Transfer that follows the plan at present.
     """
@@ -189,7 +189,7 @@ class Plan:
         self._private = private
 
     @cached_property
-    def alone(self) -> float:
+    def uncontended_time(self) -> float:
         """Seconds from the start of all streams to the end of the last."""
         flowing = [stream for stream in self.streams if stream.amount and stream.demand.uses]
         latency = max((stream.latency for stream in self.streams), default=0.0)
@@ -205,7 +205,7 @@ class Plan:
                     taken[link] += usage
             slowest = max(usage / self._capacity[link] for link, usage in taken.items())
             return max(first.latency + first.amount * slowest, latency)
-        return self._course[-1][0]
+        return self._trajectory[-1][0]
 
     def states(self, elapsed: float, bound: float) -> list[tuple[Stream, float, float]]:
         """Returns (stream, amount left, rate) of each one not done so many s after the start."""
@@ -214,21 +214,23 @@ class Plan:
             flowed = elapsed - stream.latency
             rate = min(stream.demand.peak, bound) if flowed >= 0.0 else 0.0
             return [(stream, min(stream.amount, stream.amount - rate * flowed), rate)]
-        begin, states = self._course[bisect_right(self._course, elapsed, key=itemgetter(0)) - 1]
+        begin, states = self._trajectory[bisect_right(self._trajectory, elapsed, key=itemgetter(0)) - 1]
         return [(stream, left - rate * (elapsed - begin), rate) for stream, left, rate in states]
 
     @cached_property
-    def _course(self) -> list[tuple[float, list[tuple[Stream, float, float]]]]:
+    def _trajectory(self) -> list[tuple[float, list[tuple[Stream, float, float]]]]:
         """(s, (stream, amount left, rate) of each one not done), for every time at which something changes."""
         flows, transfer, now = self._private(), Transfer(None, 0.0, self), 0.0
-        flows.enter(transfer, [Part(stream, transfer, stream.amount, stream.latency) for stream in self.streams], now)
-        course = []
+        flows.enter(
+            transfer, [ActiveFlow(stream, transfer, stream.amount, stream.latency) for stream in self.streams], now
+        )
+        trajectory = []
         over = False
         while not over:
             flows.settle(now)
             states = [(part.stream, part.left - part.rate * (now - part.since), part.rate) for part in transfer.flowing]
             states += [(part.stream, part.left, 0.0) for part in transfer.waiting]
-            course.append((now, states))
+            trajectory.append((now, states))
             now = transfer.date
             over = flows.advance(transfer, now)
-        return [*course, (now, [])]
+        return [*trajectory, (now, [])]

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.network import Messages
-from hdsim.network.flows import Flows, Part, Plan, Stream, Transfer
+from hdsim.network import LinkLoad, Messages
+from hdsim.network.flows import ActiveFlow, Flows, Plan, Stream, Transfer
 from hdsim.network.maxmin import MaxMin
 
 if TYPE_CHECKING:
@@ -29,23 +27,6 @@ SHARING = ("equal", "latency", "rounds")
 
 #: Source node, target node, bytes.
 Message = tuple[int, int, float]
-
-
-@dataclass(frozen=True, eq=False)
-class LinkLoad:
-    """Present load of the links of N nodes and K clusters; a link without limit counts as 0.
-
-    Attributes:
-        up: (N,) byte/s that each node sends.
-        down: (N,) byte/s that each node receives.
-        global_up: (K,) byte/s that each cluster sends to the others.
-        global_down: (K,) byte/s that each cluster receives from the others.
-    """
-
-    up: NDArray[np.float64]
-    down: NDArray[np.float64]
-    global_up: NDArray[np.float64]
-    global_down: NDArray[np.float64]
 
 
 class Phase:
@@ -66,14 +47,14 @@ class Phase:
         return self._make_task()
 
     @cached_property
-    def alone(self) -> float:
+    def uncontended_time(self) -> float:
         """Seconds that the messages take if nobody else uses their links."""
-        return self.exchange.alone
+        return self.exchange.uncontended_time
 
-    def beside(self, seconds: float) -> float:
+    def parallel_time(self, seconds: float) -> float:
         """Seconds that a parallel task takes that sends these messages and computes for `seconds`, if alone as well."""
         latency = self.task.streams[0].latency
-        return latency + max(seconds, self.task.alone - latency)
+        return latency + max(seconds, self.task.uncontended_time - latency)
 
 
 class Fluid:
@@ -188,7 +169,7 @@ class Fluid:
         """
         phase = messages if isinstance(messages, Phase) else self.phase(messages)
         plan = phase.exchange
-        self._start(Transfer(key, now, plan), plan.alone)
+        self._start(Transfer(key, now, plan), plan.uncontended_time)
 
     def start_parallel(
         self, key: Hashable, seconds: float, messages: Phase | Iterable[Message | Messages], now: float
@@ -208,7 +189,7 @@ class Fluid:
             raise ValueError(f"expected a finite computation of 0 s or more, got {seconds}")
         phase = messages if isinstance(messages, Phase) else self.phase(messages)
         bound = 1.0 / seconds if seconds else math.inf
-        self._start(Transfer(key, now, phase.task, bound), phase.beside(seconds))
+        self._start(Transfer(key, now, phase.task, bound), phase.parallel_time(seconds))
 
     def set_seconds(self, key: Hashable, seconds: float) -> None:
         """Changes the time that the whole computation of a parallel task takes on its own cores.
@@ -223,7 +204,7 @@ class Fluid:
     def advance(self, key: Hashable, now: float) -> bool:
         """Takes a transfer over the date that `settle` gave for it; True when it has ended and is gone."""
         transfer = self._transfers[key]
-        if transfer.alone:
+        if transfer.uncontended:
             transfer.plan.active = None
         elif self._shared.advance(transfer, now):
             self._leave_crowd(transfer)
@@ -238,7 +219,7 @@ class Fluid:
         """Removes a transfer, whatever is left of it."""
         transfer = self._transfers.pop(key)
         self._bounds.pop(transfer, None)
-        if transfer.alone:
+        if transfer.uncontended:
             transfer.plan.active = None
             self._news.pop(transfer, None)
         else:
@@ -254,7 +235,7 @@ class Fluid:
         self._now = now
         if self._bounds:
             for transfer, bound in self._bounds.items():
-                if transfer.alone:
+                if transfer.uncontended:
                     self._share(transfer, now)
                 self._shared.set_bound(transfer, bound)
             self._bounds.clear()
@@ -270,7 +251,7 @@ class Fluid:
         """Returns the load of all links as `settle` has left it."""
         load = list(self._shared.solver.load)
         for transfer in self._transfers.values():
-            if transfer.alone:
+            if transfer.uncontended:
                 for stream, _, rate in transfer.plan.states(self._now - transfer.begin, transfer.bound):
                     for link, usage, _ in stream.demand.uses:
                         load[link] += usage * rate
@@ -317,10 +298,12 @@ class Fluid:
             # Its date has not been told to the caller.
             del self._news[transfer]
             transfer.date = math.nan
-        transfer.alone, plan.active, plan.holds = False, None, False
+        transfer.uncontended, plan.active, plan.holds = False, None, False
         for link in plan.links:
             self._crowd[link] += 1
-        self._shared.enter(transfer, [Part(stream, transfer, x, begin + stream.latency) for stream, x in left], now)
+        self._shared.enter(
+            transfer, [ActiveFlow(stream, transfer, x, begin + stream.latency) for stream, x in left], now
+        )
 
     def _leave_crowd(self, transfer: Transfer) -> None:
         for link in transfer.plan.links:

@@ -386,7 +386,7 @@ class Execution:
         pattern = step.pattern
         if pattern is not None and self._network is not None:
             messages = self._messages(course, step)
-            if messages.alone > 0:
+            if messages.uncontended_time > 0:
                 self._sent = True
                 self._network.start_phase(course.job, messages, now)
                 course.phase = _EXCHANGING
@@ -428,9 +428,9 @@ class Execution:
                 if self._network is None:
                     seconds += step.pattern.h * step.gap
                 elif course.kind == _SUPERSTEP:
-                    seconds += self._messages(course, step).alone
+                    seconds += self._messages(course, step).uncontended_time
                 else:
-                    seconds = self._messages(course, step).beside(seconds)
+                    seconds = self._messages(course, step).parallel_time(seconds)
             seconds += step.latency
             course.alone[step] = seconds
         return seconds
