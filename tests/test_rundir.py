@@ -9,8 +9,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from hdsim.errors import ConfigError, PlatformError
 from hdsim.results.metrics import full
 from hdsim.results.run_directory import writers
 from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import read
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.intervals import parse_interval_sets
@@ -210,7 +213,7 @@ def test_a_new_run_removes_the_results_of_an_old_one(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     RunDirectory(tmp_path).start({"seed": 5})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "notes.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "manifest.json", "notes.txt"]
 
 
 def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +228,7 @@ def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(OSError, match="disk full"):
         run.finish(result)
     assert manifest(tmp_path)["status"] == "running"
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".lock"]
 
 
 class _Stopped(hdsim.Agent):
@@ -273,6 +276,119 @@ def test_finished_with_compares_configurations(tmp_path: Path) -> None:
     written(tmp_path, config=config)
     assert run.finished_with(config)
     assert not run.finished_with(config | {"seed": 2})
+
+
+@pytest.mark.parametrize("changes", ["content", "gone", "version", "commit", "another file of that name"])
+def test_a_finished_run_is_one_of_the_same_inputs_and_software(
+    changes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, trace = tmp_path / "model.py", tmp_path / "trace.swf"
+    model.write_text("a = 1\n")
+    trace.write_text("1 0 -1 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n")
+    workload = hdsim.load_workload(trace, platform=PLATFORM)
+    config = {"contention": {"path": str(model)}, "workload": {"path": "trace.swf"}, "agent": {"table": "table.csv"}}
+    run = RunDirectory(tmp_path / "run")
+    run.start(config, PLATFORM, workload)
+    run.finish(hdsim.simulate(PLATFORM, workload, "fcfs"))
+    assert run.finished_with(config)
+    if changes == "content":
+        model.write_text("a = 2\n")
+        expected = f"finished with another content of contention '{model}'"
+    elif changes == "gone":
+        trace.unlink()
+        expected = f"finished with another content of workload '{workload.source}'"
+    elif changes == "another file of that name":
+        (tmp_path / "table.csv").write_text("")
+        expected = "finished with another content of agent.table 'table.csv'"
+    else:
+        told = manifest(tmp_path / "run")
+        known = told["versions"] if changes == "version" else told
+        known["hdsim" if changes == "version" else "git_commit"] = "0.0.1"
+        (tmp_path / "run/manifest.json").write_text(json.dumps(told))
+        expected = "finished with (commit 0.0.1 of hdsim|hdsim 0.0.1) instead of"
+    assert re.match(expected.replace("\\", "/"), str(run.outdated(config)))
+
+
+def test_modules_outside_of_packages_are_inputs(tmp_path: Path, hdsim: Any) -> None:
+    (tmp_path / "helper.py").write_text("POLICY = 'first'\n")
+    (tmp_path / "mine.py").write_text(
+        "from hdsim.agents.classic import ClassicAgent\nfrom helper import POLICY\n\n\n"
+        "class Mine(ClassicAgent):\n    def __init__(self):\n        super().__init__(job_policy=POLICY)\n"
+    )
+    command = ("run", "-m", "agent.path=mine.py", "workload.jobs=50", "hydra.sweep.dir=sweep")
+    assert hdsim(*command).returncode == 0
+    assert "finished before" in hdsim(*command).stdout
+    (tmp_path / "helper.py").write_text("POLICY = 'shortest'\n")
+    again = hdsim(*command)
+    assert "helper.py" in again.stdout and "finished before" not in again.stdout
+
+
+HOLDER = """
+import sys, time
+from hdsim.results.run_directory.directory import RunDirectory
+run = RunDirectory(sys.argv[1])
+run.start({"seed": 5})
+print("started", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path, root: Path) -> Any:
+    """A process that writes the run directory until it is killed."""
+    path = {**os.environ, "PYTHONPATH": str(root)}
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, env=path)
+    assert process.stdout and process.stdout.readline() == b"started\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_second_process_in_a_run_directory_is_refused(holder: Any, tmp_path: Path) -> None:
+    before = (tmp_path / "manifest.json").read_bytes()
+    message = f"got one in use by process {holder.pid} on host {re.escape(socket.gethostname())} since 20"
+    with pytest.raises(ConfigError, match=message):
+        RunDirectory(tmp_path).start({"seed": 6})
+    assert (tmp_path / "manifest.json").read_bytes() == before
+    assert read_manifest(tmp_path)["status"] == "running"
+    with pytest.raises(ConfigError, match="expected a finished run, got one that is running"):
+        read(tmp_path)
+
+
+def test_a_killed_run_is_dead_and_its_directory_free(holder: Any, tmp_path: Path) -> None:
+    holder.kill()
+    holder.wait()
+    dead = read_manifest(tmp_path)
+    assert dead["status"] == "dead"
+    assert abs(datetime.fromisoformat(dead["dead_since"]).timestamp() - (tmp_path / ".lock").stat().st_mtime) < 2
+    with pytest.raises(ConfigError, match=rf"that is dead since {dead['dead_since'][:10]}.* \(process {holder.pid} on"):
+        read(tmp_path)
+    written(tmp_path)
+    assert manifest(tmp_path)["status"] == "finished"
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_process_of_another_host_is_not_taken_for_dead(holder: Any, tmp_path: Path) -> None:
+    holder.kill()
+    holder.wait()
+    (tmp_path / ".lock").write_text(json.dumps({"host": "elsewhere", "pid": 7, "start": "2026-01-01T00:00:00"}))
+    with pytest.raises(ConfigError, match=r"process 7 on host elsewhere since 2026.* remove '.*\.lock'"):
+        RunDirectory(tmp_path).start({})
+    assert read_manifest(tmp_path)["status"] == "running"
+    (tmp_path / ".lock").unlink()
+    written(tmp_path)
+
+
+def test_what_depends_on_wall_time_is_in_the_manifest(tmp_path: Path) -> None:
+    for name in "ab":
+        written(tmp_path / name)
+    for file in ("jobs.csv", "metrics.json", "schedule.csv", "job_details.csv", "platform.json"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+    told = manifest(tmp_path / "a")
+    assert told["simulation_time"] > 0
+    assert read(tmp_path / "a").metrics["jobs_per_second"] == told["jobs_per_second"] > 0
 
 
 def test_reading_back_gives_the_same_jobs_cores_and_spans(tmp_path: Path) -> None:
@@ -326,7 +442,6 @@ def test_interval_sets_are_read_as_written(sets: list[set[int]]) -> None:
         ("metrics.json", "{", "[", r"metrics\.json:2:13: expected JSON"),
         ("platform.json", '"clusters"', '"custers"', "clusters"),
         ("manifest.json", '"status"', '"state"', "expected the keys status and config"),
-        ("manifest.json", '"finished"', '"running"', "expected a finished run, got one that is running"),
     ],
 )
 def test_a_damaged_directory_gives_one_error(name: str, before: str, after: str, message: str, tmp_path: Path) -> None:

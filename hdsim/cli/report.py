@@ -31,6 +31,8 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     from hdsim.results.run_directory.reader import read
 
     run = read(directory)
+    if run.dead:
+        click.echo(f"hdsim: {directory}: {run.dead}; the report shows what it has left", err=True)
     if figures:
         from hdsim.report.figures import write_all
 

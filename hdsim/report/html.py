@@ -188,11 +188,12 @@ def _header(run: Run) -> str:
 
 
 def _warning(run: Run, jobs: int) -> str:
-    if run.manifest["status"] != "interrupted":
+    if run.manifest["status"] == "finished":
         return ""
     signal = run.manifest.get("signal")
+    ended = f"is {run.dead}" if run.dead else f"was interrupted{f' by {signal}' if signal else ''}"
     text = (
-        f"The run was interrupted{f' by {signal}' if signal else ''} after {duration(run.end_time)} of simulated time. "
+        f"The run {ended} after {duration(run.end_time)} of simulated time. "
         f"The curves show the {len(run.jobs['job_id']):,} of {jobs:,} jobs that were done by then."
     )
     return f"<p class='warning'>{escape(text)}</p>"

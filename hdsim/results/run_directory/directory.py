@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import BackendError, ConfigError, HdsimError
-from hdsim.results.run_directory.formats import plain, write_json
-from hdsim.results.run_directory.inputs import digest, inputs
-from hdsim.results.run_directory.manifest import MANIFEST, git_commit, read_manifest, versions
+from hdsim.results.run_directory.formats import WALL_METRICS, plain, write_json
+from hdsim.results.run_directory.inputs import changed_inputs, digest, imported_files, inputs
+from hdsim.results.run_directory.lock import Lock
+from hdsim.results.run_directory.manifest import (
+    MANIFEST,
+    git_commit,
+    other_software,
+    read_manifest,
+    told_status,
+    versions,
+)
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.results.run_directory.writers import write_results
 
@@ -30,6 +38,8 @@ _OUTPUTS = (
 
 class RunDirectory:
     """Writes a run directory: `start`, then one of `finish`, `interrupt` and `fail`.
+
+    From `start` to the end of the run no other process can start one in the same directory.
 
     Args:
         path: The directory; it is made if need be, and results of an earlier run in it are removed by `start`.
@@ -57,7 +67,7 @@ class RunDirectory:
             seed: Seed of the replay; by default the configuration's.
 
         Raises:
-            ConfigError: The directory cannot be made.
+            ConfigError: The directory cannot be made, or another process uses it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -65,11 +75,15 @@ class RunDirectory:
             raise ConfigError(
                 f"expected a directory that can be made: {error.strerror}", where=str(self.path)
             ) from None
+        self._lock = Lock(self.path)
         for name in _OUTPUTS:
             (self.path / name).unlink(missing_ok=True)
+        if platform:
+            write_json(self.path / "platform.json", platform.to_dict())
         self._begin = datetime.now(UTC)
         self._manifest = {
             "status": "running",
+            "process": self._lock.owner,
             "start": self._begin.isoformat(timespec="milliseconds"),
             "seeds": {"seed": config.get("seed") if seed is None else seed},
             "config": plain(config),
@@ -88,8 +102,8 @@ class RunDirectory:
             result: The replay.
             **facts: What else the manifest is to tell.
         """
-        write_results(self.path, result)
-        self._end("interrupted" if result.interrupted else "finished", simulated_seconds=result.end_time, **facts)
+        self._results(result)
+        self._end("interrupted" if result.interrupted else "finished", **facts)
 
     def interrupt(self, result: Result, signal: int) -> None:
         """Writes the results of the jobs that were done when a signal came.
@@ -98,8 +112,8 @@ class RunDirectory:
             result: The replay until then.
             signal: Number of the signal.
         """
-        write_results(self.path, result)
-        self._end("interrupted", simulated_seconds=result.end_time, signal=signals.Signals(signal).name)
+        self._results(result)
+        self._end("interrupted", signal=signals.Signals(signal).name)
 
     def fail(self, error: BaseException) -> None:
         """Keeps in the manifest why there are no results; of a failed backend, also the results until then.
@@ -108,7 +122,7 @@ class RunDirectory:
             error: What went wrong; a KeyboardInterrupt is an interruption and no failure.
         """
         if isinstance(error, BackendError) and error.result is not None:
-            write_results(self.path, error.result)
+            self._results(error.result)
         if isinstance(error, HdsimError):
             self._end("failed", error=str(error))
         elif isinstance(error, KeyboardInterrupt):
@@ -126,8 +140,28 @@ class RunDirectory:
             return False
 
     def finished_with(self, config: Mapping[str, Any]) -> bool:
-        """Whether the directory holds a finished run of this very configuration."""
-        return self.is_finished(self.path) and read_manifest(self.path)["config"] == plain(config)
+        """Whether the directory holds a finished run of this configuration, the same inputs and the same hdsim."""
+        return self.outdated(config) is None
+
+    def outdated(self, config: Mapping[str, Any]) -> str | None:
+        """Why what is in the directory is no finished run of a configuration, in words; None: it is one.
+
+        The configuration, the digest of each input, the version of hdsim and those of the packages that it names
+        decide. The text is empty where there is no run.
+        """
+        try:
+            manifest = read_manifest(self.path)
+        except ConfigError:
+            return ""
+        if manifest["status"] != "finished":
+            return told_status(manifest)
+        if manifest["config"] != plain(config):
+            return "finished with another configuration"
+        changed = changed_inputs(manifest.get("inputs") or [], config)
+        if changed:
+            return f"finished with another content of {', '.join(changed)}"
+        other = other_software(manifest)
+        return other and f"finished with {other}"
 
     def metrics(self) -> dict[str, float]:
         """Reads the metrics of the run in the directory.
@@ -137,10 +171,20 @@ class RunDirectory:
         """
         return read_metrics(self.path)
 
+    def _results(self, result: Result) -> None:
+        write_results(self.path, result)
+        self._manifest |= {
+            "simulated_seconds": result.end_time,
+            "simulation_time": result.wall_seconds,
+            **{name: result.metrics[name] for name in WALL_METRICS},
+        }
+
     def _end(self, status: str, **more: Any) -> None:
         self._manifest |= {"status": status, "duration": (datetime.now(UTC) - self._begin).total_seconds(), **more}
         self._write_manifest()
+        self._lock.release()
 
     def _write_manifest(self) -> None:
-        # At the end more packages have been loaded than at the start.
-        write_json(self.path / MANIFEST, self._manifest | {"versions": versions()})
+        # At the end more modules have been imported than at the start.
+        inputs = [*self._manifest["inputs"], *imported_files()]
+        write_json(self.path / MANIFEST, self._manifest | {"inputs": inputs, "versions": versions()})

@@ -1,11 +1,18 @@
-"""What a run reads: files with their digests, and the jobs that are replayed."""
+"""Inputs of a run: files with their digests, and the jobs that are replayed."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import site
+import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hdsim.util.resources import folder
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -16,28 +23,66 @@ _DIGESTED = (
     "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
     "fixed_duration", "return_code",
 )  # fmt: skip
+#: Folders of the code whose version a manifest holds.
+_VERSIONED = tuple(
+    str(path) + os.sep
+    for path in (
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+        Path(__file__).parents[2],
+        folder("agents"),
+    )
+)
 
 
 def inputs(config: Mapping[str, Any], platform: Platform | None, workload: Workload | None) -> Iterator[dict[str, str]]:
-    """Every file that a run reads, with its digest."""
+    """Every file that a run reads, with its digest.
+
+    Args:
+        config: The configuration; each text in it that is the path of a file counts.
+        platform: The platform, with the files its types come from.
+        workload: The workload.
+
+    Yields:
+        ``kind`` (the configuration's key), ``path`` and ``sha256``.
+    """
+    read = []
     if platform and platform.sha256:
-        yield {"kind": "platform", "path": platform.source, "sha256": platform.sha256}
+        read.append(("platform", platform.source, platform.sha256))
     if platform:
-        for path, digest in platform.type_files.items():
-            yield {"kind": "platform types", "path": path, "sha256": digest}
+        read += [("platform types", path, digest) for path, digest in platform.type_files.items()]
     if workload and workload.sha256:
-        yield {"kind": "workload", "path": workload.source, "sha256": workload.sha256}
-    for kind, group, key in (
-        ("agent", "agent", "path"),
-        ("contention", "contention", "path"),
-        ("network", "network", "path"),
-        ("failures", "failures", "path"),
-        ("outages", "failures", "file"),
-    ):
-        part = config.get(group)
-        own = part.get(key) if isinstance(part, Mapping) else None
-        if own and Path(own).is_file():
-            yield {"kind": kind, "path": str(own), "sha256": hashlib.sha256(Path(own).read_bytes()).hexdigest()}
+        read.append(("workload", workload.source, workload.sha256))
+    kinds = {kind for kind, *_ in read}
+    read += [(kind, path, file_digest(path)) for kind, path in _files(config) if kind not in kinds]
+    for kind, path, sha256 in read:
+        yield {"kind": kind, "path": str(path), "sha256": sha256}
+
+
+def imported_files() -> Iterator[dict[str, str]]:
+    """Python files that have been imported and belong to no installed package, as `inputs` yields them."""
+    for module in tuple(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and path.endswith(".py") and not path.startswith(_VERSIONED):
+            yield {"kind": "module", "path": path, "sha256": file_digest(path)}
+
+
+def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[str]:
+    """Inputs of a configuration that are not those of an earlier run of it.
+
+    Args:
+        recorded: Inputs of the earlier run.
+        config: The configuration, which is that of the earlier run.
+
+    Returns:
+        Kind and path of each file that has changed, is gone, or was none of the inputs.
+    """
+    known = {(entry["kind"], entry["sha256"]) for entry in recorded}
+    there = [(entry["kind"], entry["path"], entry["sha256"]) for entry in recorded]
+    changed = [f"{kind} '{path}'" for kind, path, sha256 in there if file_digest(path) != sha256]
+    new = [f"{kind} '{path}'" for kind, path in _files(config) if (kind, file_digest(path)) not in known]
+    return list(dict.fromkeys([*changed, *new]))
 
 
 def digest(workload: Workload) -> str:
@@ -50,3 +95,40 @@ def digest(workload: Workload) -> str:
             if program is not None:
                 digest.update(b"%d:%s" % (row, program.fingerprint))
     return digest.hexdigest()
+
+
+def file_digest(path: str | Path) -> str:
+    """sha256 of a file, or of the results in a run directory; empty where there is neither."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            files = [*sorted(path.glob("*.csv")), path / "platform.json"]
+            return hashlib.sha256("".join(map(file_digest, files)).encode()).hexdigest()
+        stat = path.stat()
+        return _file_digest(path, stat.st_size, stat.st_mtime_ns)
+    except OSError:
+        return ""
+
+
+# Runs of a sweep read the same files.
+@lru_cache(maxsize=256)
+def _file_digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Key and path of each text in a configuration that names a file or a run directory."""
+    for key, value in config.items():
+        for child in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(child, Mapping):
+                yield from _files(child, f"{prefix}{key}.")
+            elif isinstance(child, str | Path) and _is_input(Path(child)):
+                yield f"{prefix}{key}".removesuffix(".path"), str(child)
+
+
+def _is_input(path: Path) -> bool:
+    try:
+        return path.is_file() or (path / "manifest.json").is_file()
+    except OSError:  # The text is too long for a path.
+        return False

@@ -6,11 +6,14 @@ import platform as host
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
+from hdsim.results.run_directory import lock
 from hdsim.results.run_directory.formats import read_json
 from hdsim.util.version import __version__
 
@@ -19,6 +22,9 @@ MANIFEST = "manifest.json"
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
     """Reads the manifest of a run directory.
+
+    The status "running" of a process that has ended, killed for example, is read as "dead"; ``dead_since`` is then the
+    time of the last change in the directory.
 
     Raises:
         ConfigError: It is no run directory, or its manifest is damaged.
@@ -35,13 +41,40 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest.get("status"), str) or not isinstance(manifest.get("config"), dict):
         raise ConfigError("expected the keys status and config", where=str(path / MANIFEST))
+    if manifest["status"] == "running" and lock.owner(path) is None:
+        changed = max(file.stat().st_mtime for file in path.rglob("*"))
+        since = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
+        manifest |= {"status": "dead", "dead_since": since}
     return manifest
+
+
+def told_status(manifest: Mapping[str, Any]) -> str:
+    """Words of a message for the status of a run."""
+    if manifest["status"] == "dead":
+        return f"dead since {manifest['dead_since']} ({lock.told(manifest.get('process') or {})})"
+    return ": ".join(str(manifest[key]) for key in ("status", "error") if manifest.get(key))
+
+
+def other_software(manifest: Mapping[str, Any]) -> str | None:
+    """Words for the first difference between the software of a run and the present one; None: there is none.
+
+    What counts is hdsim (version and commit) and the packages of the classes that the configuration names.
+    """
+    used = manifest.get("versions") or {}
+    now = {"hdsim": __version__}
+    groups = [group for group in manifest["config"].values() if isinstance(group, Mapping)]
+    for module in {str(group.get("_target_") or "hdsim").partition(".")[0] for group in groups} - {"hdsim"}:
+        now |= {name: version(name) for name in _distributions().get(module, ())}
+    for name, present in now.items():
+        if used.get(name) != present:
+            return f"{name} {used.get(name)} instead of {present}"
+    if manifest.get("git_commit") != git_commit():
+        return f"commit {manifest.get('git_commit')} of hdsim instead of {git_commit()}"
+    return None
 
 
 def versions() -> dict[str, str]:
     """Versions of hdsim, of Python and of every installed package that has been imported."""
-    from importlib.metadata import version
-
     owners = _distributions()
     loaded = {name.partition(".")[0] for name in tuple(sys.modules)}
     used = sorted({owner for name in loaded for owner in owners.get(name, ())} - {"hdsim"})
@@ -50,8 +83,6 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _distributions() -> Mapping[str, list[str]]:
-    from importlib.metadata import packages_distributions
-
     return packages_distributions()
 
 

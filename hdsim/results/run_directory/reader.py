@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +24,12 @@ from hdsim.results.run_directory.formats import (
     DONE,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
+    WALL_METRICS,
     numbers,
     read_csv,
     read_json,
 )
-from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.util.intervals import parse_interval_sets
 
 Floats = NDArray[np.float64]
@@ -74,6 +75,11 @@ class Run:
         """Configuration of the run."""
         config: dict[str, Any] = self.manifest["config"]
         return config
+
+    @property
+    def dead(self) -> str | None:
+        """Since when a run is dead whose process was killed; None for any other run."""
+        return told_status(self.manifest) if self.manifest["status"] == "dead" else None
 
     @property
     def starting_time(self) -> Floats:
@@ -135,27 +141,42 @@ def read(path: str | Path) -> Run:
     """Reads a run directory.
 
     Args:
-        path: A directory whose run finished or was interrupted.
+        path: A directory whose run finished, was interrupted, or was killed after it had written results; or that of a
+            training, which may have been cut short at any time.
 
     Raises:
-        ConfigError: It is no run directory, its run failed or still goes on, or a file in it is missing or damaged.
+        ConfigError: It is no run directory, its run failed, still goes on or died without results, or a file in it is
+            missing or damaged.
     """
     path = Path(path)
     manifest = read_manifest(path)
     status = manifest["status"]
-    if status not in ("finished", "interrupted"):
-        reason = f": {manifest['error']}" if status == "failed" and manifest.get("error") else ""
-        raise ConfigError(f"expected a finished run, got one that is {status}{reason}", where=str(path))
-    jobs = _read_jobs(path / "jobs.csv")
+    # A training that was cut short has its records, and no replay.
+    records_only = (
+        status in ("interrupted", "dead") and (path / "progress.csv").is_file() and not (path / "jobs.csv").is_file()
+    )
+    if status not in ("finished", "interrupted") and not (
+        records_only or (status == "dead" and (path / "metrics.json").is_file())
+    ):
+        raise ConfigError(f"expected a finished run, got one that is {told_status(manifest)}", where=str(path))
+    jobs = _job_columns(path / "jobs.csv", *((JOB_COLUMNS, []) if records_only else read_csv(path / "jobs.csv")))
     platform = Platform.from_dict(read_json(path / "platform.json"), str(path / "platform.json"))
     cut_short, outages = _read_interruptions(path / "interruptions.csv", jobs), _read_outages(path / "outages.csv")
     last, back = np.flatnonzero(~cut_short.requeued), np.flatnonzero(cut_short.requeued)
     jobs |= _read_details(path / "job_details.csv")
     spans = _read_spans(path / "oversubscription.csv")
     run = Run(
-        path, manifest, read_metrics(path), platform, jobs, spans, cut_short.rows(back), cut_short.job[last], outages,
+        path,
+        manifest,
+        {} if records_only else read_metrics(path),
+        platform,
+        jobs,
+        spans,
+        cut_short.rows(back),
+        cut_short.job[last],
+        outages,
         _read_contention(path / "contention.csv"),
-    )  # fmt: skip
+    )
     try:
         held = run.cores
     except ValueError as error:
@@ -175,8 +196,7 @@ def read(path: str | Path) -> Run:
     return run
 
 
-def _read_jobs(path: Path) -> dict[str, NDArray[Any]]:
-    header, rows = read_csv(path)
+def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
     missing = [name for name in JOB_COLUMNS if name not in header]
     if missing:
         raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
@@ -255,10 +275,12 @@ def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]]) -> Attempt
 
 
 def read_metrics(path: Path) -> dict[str, float]:
-    """Returns the metrics of a run directory, NaN for null.
+    """Returns the metrics of a run directory, NaN for null; those of wall time come from its manifest.
 
     Raises:
         ConfigError: metrics.json is missing or damaged.
     """
     metrics = read_json(path / "metrics.json")
+    manifest = read_manifest(path)
+    metrics |= {name: manifest[name] for name in WALL_METRICS if name in manifest}
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}

@@ -21,6 +21,7 @@ from hdsim.results.run_directory.formats import (
     DONE,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
+    WALL_METRICS,
     write_json,
 )
 from hdsim.util.files import csv_fields, replacing
@@ -58,8 +59,8 @@ def write_results(path: Path, result: Result) -> None:
     if result.outages is not None:
         _write_outages(path / "outages.csv", result.outages)
         _write_interruptions(path / "interruptions.csv", result)
-    write_json(path / "platform.json", result.platform.to_dict())
-    write_json(path / "metrics.json", full(result))
+    metrics = full(result)
+    write_json(path / "metrics.json", {name: metrics[name] for name in metrics if name not in WALL_METRICS})
 
 
 def write_jobs(path: Path, result: Result) -> None:
@@ -124,7 +125,7 @@ def _write_schedule(path: Path, result: Result) -> None:
         "nb_jobs_success": success,
         "nb_machine_switches": 0,
         "scheduling_time": None,
-        "simulation_time": result.wall_seconds,
+        "simulation_time": None,
         "success_rate": success / submitted if submitted else 0.0,
         "time_computing": computing,
         "time_idle": result.platform.n_cores * result.end_time - computing - unavailable,

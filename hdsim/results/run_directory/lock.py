@@ -1,0 +1,94 @@
+"""The lock of a run directory: one process at a time writes there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import weakref
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError
+
+_LOCK = ".lock"
+
+
+class Lock:
+    """The right to write a run directory, from construction to `release` or to the end of the process.
+
+    The operating system's lock (flock) of the file ``.lock`` says whether the process is alive, however it ended. The
+    file holds host, process id and time: for messages, and for other hosts, which see the file but not always the lock.
+
+    Attributes:
+        owner: ``host``, ``pid`` and ``start`` of this process's work.
+
+    Args:
+        directory: The run directory.
+
+    Raises:
+        ConfigError: Another process has the lock, or a process of another host has not given it back.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _LOCK
+        start = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.owner = {"host": socket.gethostname(), "pid": os.getpid(), "start": start}
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            other = _owner(file, fcntl.LOCK_EX)
+            if other is not None:
+                os.close(file)
+                raise ConfigError(
+                    f"expected a run directory that no other process uses, got one in use by {told(other)}; if that "
+                    f"process has ended, remove '{self._path}'",
+                    where=str(directory),
+                )
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), self._path.stat()):
+                    break
+            os.close(file)  # Its owner has removed it between the two calls.
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(self.owner).encode(), 0)
+        self._close = weakref.finalize(self, os.close, file)
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        if self._close.alive:
+            self._path.unlink(missing_ok=True)
+            self._close()
+
+
+def owner(directory: Path) -> dict[str, Any] | None:
+    """Facts of the process that writes a run directory now, None if there is none."""
+    try:
+        file = os.open(directory / _LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return _owner(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+def told(owner: dict[str, Any]) -> str:
+    """Words of a message for the facts of a process."""
+    return f"process {owner.get('pid', '?')} on host {owner.get('host', '?')} since {owner.get('start', '?')}"
+
+
+def _owner(file: int, kind: int) -> dict[str, Any] | None:
+    """Who else has the lock of an open file; None: the caller now has it."""
+    facts: Any = None
+    with contextlib.suppress(ValueError):
+        facts = json.loads(os.pread(file, 4096, 0))
+    facts = facts if isinstance(facts, dict) else {}
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return facts
+    except OSError:
+        pass  # A file system without locks.
+    return facts if facts.get("host", socket.gethostname()) != socket.gethostname() else None
