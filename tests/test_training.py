@@ -460,7 +460,8 @@ def test_a_replay_finds_mistakes_in_env() -> None:
 
     from hdsim.cli import run
     from hdsim.cli.config import Composer
-    from hdsim.decisions.problem import EPISODE_KEYS
+    from hdsim.decisions.episode_settings import KEYS, OBJECTIVES, check_episode_settings
+    from hdsim.envs.objectives import OBJECTIVES as CLASSES
     from hdsim.envs.scheduling import SchedulingEnv
 
     composer = Composer()
@@ -469,10 +470,21 @@ def test_a_replay_finds_mistakes_in_env() -> None:
         ("env.actoin=job", r"env\.actoin: unknown setting .* \(did you mean 'action'\?\)"),
         ("env.objectiv=makespan", r"env\.objectiv: unknown setting .* \(did you mean 'objective'\?\)"),
         ("env.action=nod", r"env\.action: expected one of .*did you mean 'node'"),
+        ("env.objective=foo", r"env\.objective: expected one of avg_job_slowdown, .*, got 'foo'"),
+        ("env.objective=cluster_balance", r"env\.objective: expected env\.action=node"),
+        ("env.reward=nope", r"env\.reward: expected one of sampled, integrated, got 'nope'"),
+        ("env.reward_scale=big", r"env\.reward_scale: expected a number, got 'big'"),
+        ("env.jobs=-5", r"env\.jobs: expected a whole number >= 1, got -5"),
+        ("env.max_steps=1.5", r"env\.max_steps: expected a whole number >= 1, got 1\.5"),
+        ("env.curriculum=hard", r"env\.curriculum: expected one of none, growing, easy_first, got 'hard'"),
+        ("env.curriculum_start=all", r"env\.curriculum_start: expected a share above 0 and at most 1, got 'all'"),
     ):
         with pytest.raises(ConfigError, match=message):
             run.prepare(composer.compose(composer.overrides([override])))
-    assert set(EPISODE_KEYS) <= inspect.signature(SchedulingEnv).parameters.keys()
+    parameters = inspect.signature(SchedulingEnv).parameters
+    defaults = inspect.signature(check_episode_settings).parameters
+    assert {key: parameters[key].default for key in KEYS} == {key: defaults[key].default for key in KEYS}
+    assert list(OBJECTIVES) == list(CLASSES)
 
 
 def test_a_classic_policy_has_nothing_to_learn(tmp_path: Path) -> None:

@@ -174,11 +174,14 @@ def prepare(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.backends.base import make_backend
-    from hdsim.decisions.problem import EPISODE_KEYS, DecisionProblem
+    from hdsim.decisions import DecisionProblem
+    from hdsim.decisions.episode_settings import KEYS, check_episode_settings
     from hdsim.scheduling.agent import make_agent
 
     # A replay takes what is decided and seen from the checkpoint; a mistake in `env` is one all the same.
-    DecisionProblem(**{key: value for key, value in (config["env"] or {}).items() if key not in EPISODE_KEYS})
+    env = config["env"] or {}
+    problem = DecisionProblem(**{key: value for key, value in env.items() if key not in KEYS})
+    check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
     platform = read_platform(config)
     agent = make_agent(config["agent"])
     backend = make_backend(config["backend"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from hdsim.decisions import episode_settings
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
@@ -31,10 +32,6 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "nodes": Nodes,
     "graph": Graph,
 }
-#: Settings of an environment that say what episodes and rewards are; the others belong to the problem.
-EPISODE_KEYS = (
-    "objective", "reward", "reward_scale", "jobs", "curriculum", "curriculum_episodes", "curriculum_start", "max_steps",
-)  # fmt: skip
 
 
 class DecisionProblem:
@@ -75,7 +72,7 @@ class DecisionProblem:
         for key in settings:
             allowed = sorted({*known[0], *known[1]})
             if key not in allowed:
-                others = ("action", "observation", *EPISODE_KEYS)
+                others = ("action", "observation", *episode_settings.KEYS)
                 raise ConfigError(
                     f"unknown setting of action {action} and observation {observation}"
                     f"{nearest(key, [*allowed, *others])}; allowed: {', '.join(allowed)}; beside them in every "

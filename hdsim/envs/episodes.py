@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.base import one_of, positive_int
+from hdsim.decisions.base import one_of
 from hdsim.errors import ConfigError
 from hdsim.util.resources import resolve
 from hdsim.workload.load import load_workload
@@ -19,7 +19,6 @@ from hdsim.workload.model import Workload
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
-CURRICULA = ("none", "growing", "easy_first")
 #: What a trace may be given as: jobs, a file or a bundled name, or settings of the Lublin-Feitelson generator.
 Trace = Workload | str | Path | Mapping[str, Any]
 
@@ -105,18 +104,12 @@ class Episodes:
         curriculum_start: float = 0.1,
     ) -> None:
         self.traces = list(traces)
-        self._jobs = None if jobs is None else positive_int("jobs", jobs)
-        self._curriculum = one_of("curriculum", curriculum, CURRICULA)
-        self._episodes = positive_int("curriculum_episodes", curriculum_episodes)
-        if not 0 < curriculum_start <= 1:
-            raise ConfigError(
-                f"expected a share above 0 and at most 1, got {curriculum_start}", where="env.curriculum_start"
-            )
+        self._jobs, self._curriculum, self._episodes = jobs, curriculum, curriculum_episodes
         self._start = curriculum_start
         self.drawn = 0
         held = [self._held_out(window) for window in held_out]
         if jobs is None:
-            if held or curriculum != "none":
+            if held:
                 raise ConfigError("expected the number of jobs of an episode, got null", where="env.jobs")
             self._starts: list[NDArray[np.int64]] = [np.zeros(1, np.int64) for _ in traces]
         else:

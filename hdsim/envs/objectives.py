@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.simulation.replay import Stage
 
-REWARDS = ("sampled", "integrated")
-
 
 class Objective:
     """Rewards of one objective.
@@ -25,14 +23,9 @@ class Objective:
     An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
     every action, `end_of_pass` before time advances, and `reward` once an action.
 
-    Attributes:
-        only_action: The only kind of action it is for, None = any.
-
     Args:
         integrated: Integrals over the time between decisions instead of values right after them.
     """
-
-    only_action: ClassVar[str | None] = None
 
     def __init__(self, integrated: bool) -> None:
         self.integrated = integrated
@@ -252,8 +245,6 @@ class ClusterBalance(Objective):
     x = v / (v + 1): (1 - 2 x) / sqrt(times this node was chosen in the episode), but max(-1, -(1 - 2 x)) for the node
     that was chosen the last time too. Postponing (void) gives 0.
     """
-
-    only_action = "node"
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:

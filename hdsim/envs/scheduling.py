@@ -12,10 +12,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.base import Array, Observation, one_of, positive_int
+from hdsim.decisions.base import Array, Observation
+from hdsim.decisions.episode_settings import check_episode_settings
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
-from hdsim.envs.objectives import OBJECTIVES, REWARDS, Objective
+from hdsim.envs.objectives import OBJECTIVES, Objective
 from hdsim.errors import ConfigError
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
@@ -98,8 +99,17 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             platform = load_platform(resolve("platforms", platform, where="env.platform"))
         if render_mode is not None:
             raise ConfigError(f"expected null, got '{render_mode}'", where="env.render_mode")
-        if isinstance(reward_scale, bool) or not isinstance(reward_scale, int | float) or not np.isfinite(reward_scale):
-            raise ConfigError(f"expected a number, got {reward_scale!r}", where="env.reward_scale")
+        check_episode_settings(
+            action,
+            objective=objective,
+            reward=reward,
+            reward_scale=reward_scale,
+            jobs=jobs,
+            curriculum=curriculum,
+            curriculum_episodes=curriculum_episodes,
+            curriculum_start=curriculum_start,
+            max_steps=max_steps,
+        )
         self.platform = platform
         self.render_mode = render_mode
         self.episodes = Episodes(
@@ -108,19 +118,13 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if issubclass(DecisionProblem.observer_class(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(action, observation, **settings)
-        kind = OBJECTIVES[one_of("objective", objective, OBJECTIVES)]
-        if kind.only_action not in (None, action):
-            raise ConfigError(
-                f"expected env.action={kind.only_action} with env.objective={objective}, got {action}",
-                where="env.objective",
-            )
-        self.objective: Objective = kind(one_of("reward", reward, REWARDS) == "integrated")
+        self.objective: Objective = OBJECTIVES[objective](reward == "integrated")
         self.n_actions = self.problem.n_actions(platform)
         self.action_space = spaces.Discrete(self.n_actions)
         self.observation_space = _space(self.problem.arrays(platform))
         self.result: Result | None = None
         self._reward_scale = float(reward_scale)
-        self._max_steps = None if max_steps is None else positive_int("max_steps", max_steps)
+        self._max_steps = max_steps
         self._models: dict[str, Any] = {
             group: model_settings(group, spec)
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))

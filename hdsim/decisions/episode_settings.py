@@ -1,0 +1,66 @@
+"""Settings of episodes and rewards, which an environment has beside those of its decision problem."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+from hdsim.decisions.base import one_of, positive_int
+from hdsim.errors import ConfigError
+
+#: Objectives by name, with the only kind of action that each is for, None = any.
+OBJECTIVES = {
+    "avg_job_slowdown": None,
+    "avg_job_completion": None,
+    "avg_utilization": None,
+    "makespan": None,
+    "energy_consumption": None,
+    "edp": None,
+    "bounded_slowdown": None,
+    "avg_bounded_slowdown": None,
+    "cluster_balance": "node",
+}
+REWARDS = ("sampled", "integrated")
+CURRICULA = ("none", "growing", "easy_first")
+
+
+def check_episode_settings(
+    action: str,
+    *,
+    objective: str = "makespan",
+    reward: str = "sampled",
+    reward_scale: float = 1.0,
+    jobs: int | None = None,
+    curriculum: str = "none",
+    curriculum_episodes: int = 1000,
+    curriculum_start: float = 0.1,
+    max_steps: int | None = None,
+) -> None:
+    """Checks what can be checked without a trace; :class:`hdsim.envs.scheduling.SchedulingEnv` explains the settings.
+
+    Raises:
+        ConfigError: A setting has a wrong value.
+    """
+    if isinstance(reward_scale, bool) or not isinstance(reward_scale, int | float) or not math.isfinite(reward_scale):
+        raise ConfigError(f"expected a number, got {reward_scale!r}", where="env.reward_scale")
+    only_action = OBJECTIVES[one_of("objective", objective, OBJECTIVES)]
+    if only_action not in (None, action):
+        raise ConfigError(
+            f"expected env.action={only_action} with env.objective={objective}, got {action}", where="env.objective"
+        )
+    one_of("reward", reward, REWARDS)
+    one_of("curriculum", curriculum, CURRICULA)
+    positive_int("curriculum_episodes", curriculum_episodes)
+    for key, value in (("jobs", jobs), ("max_steps", max_steps)):
+        if value is not None:
+            positive_int(key, value)
+    if jobs is None and curriculum != "none":
+        raise ConfigError("expected the number of jobs of an episode, got null", where="env.jobs")
+    if isinstance(curriculum_start, bool | str) or not 0 < curriculum_start <= 1:
+        raise ConfigError(
+            f"expected a share above 0 and at most 1, got {curriculum_start!r}", where="env.curriculum_start"
+        )
+
+
+#: Names of the settings.
+KEYS = tuple(name for name in inspect.signature(check_episode_settings).parameters if name != "action")
