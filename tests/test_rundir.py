@@ -310,6 +310,7 @@ def test_a_finished_run_is_one_of_the_same_inputs_and_software(
     assert re.match(expected.replace("\\", "/"), str(run.outdated(config)))
 
 
+@pytest.mark.skip(reason="next commit")
 def test_modules_outside_of_packages_are_inputs(tmp_path: Path, hdsim: Any) -> None:
     (tmp_path / "helper.py").write_text("POLICY = 'first'\n")
     (tmp_path / "mine.py").write_text(
