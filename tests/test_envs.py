@@ -383,9 +383,10 @@ def test_a_workload_may_be_named_at_reset() -> None:
     assert env.cluster.workload is other
 
 
-def test_the_queue_is_scaled_by_whole_traces() -> None:
+def test_the_queue_is_scaled_by_whole_traces_only_where_asked_for() -> None:
     trace = workload(1, 100)
-    env = environment("policy_pair", "minimal", trace, jobs=5)
+    assert "scales" not in environment("policy_pair", "minimal", trace, jobs=5).problem.settings
+    env = environment("policy_pair", "minimal", trace, jobs=5, scale="workload")
     assert env.problem.settings["scales"]["requested_time"] == np.percentile(trace.requested_time, 99)
 
 

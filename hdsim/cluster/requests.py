@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.units import in_bytes
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 
 class Requests(NamedTuple):
@@ -17,6 +22,27 @@ class Requests(NamedTuple):
     memory: list[float]  # byte a core (see `in_bytes`), 0 where no memory is watched
     bandwidth: list[float]  # GB/s a core
     gpus: list[int] | None = None  # GPUs, None where no job asks for any
+    memory_matters: bool = False  # jobs ask for memory, or may, and nodes have a limited amount
+    open_ended: bool = False  # jobs may be added
+
+    @classmethod
+    def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False) -> Requests:
+        """What the jobs of a workload ask for that a platform can run short of."""
+        limited = bool(np.isfinite(platform.memory).any())
+        memory_matters = limited and (open_ended or bool(np.any(jobs.memory > 0)))
+        memory = in_bytes(jobs.memory).tolist() if memory_matters else [0.0] * len(jobs)
+        asks_for_gpus = jobs.asks_for_gpus or (open_ended and platform.n_gpus > 0)
+        gpus = jobs.requested_gpus.tolist() if asks_for_gpus else None
+        bandwidth = jobs.memory_bandwidth.tolist()
+        return cls(jobs.requested_cores.tolist(), memory, bandwidth, gpus, memory_matters, open_ended)
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs behind those known."""
+        self.size.extend(jobs.requested_cores.tolist())
+        self.memory.extend(in_bytes(jobs.memory).tolist() if self.memory_matters else [0.0] * len(jobs))
+        self.bandwidth.extend(jobs.memory_bandwidth.tolist())
+        if self.gpus is not None:
+            self.gpus.extend(jobs.requested_gpus.tolist())
 
     def chunk(self, job: int) -> Chunk:
         """The smallest part of a job that lies on one node: all are equal, and there are as many as can be."""

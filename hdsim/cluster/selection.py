@@ -25,9 +25,9 @@ CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw
 def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:
     """(P,) keys of processors, highest first, under the core policies whose keys none of the jobs can move."""
     keys: dict[str, Floats] = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
-    if not any(requests.memory):
+    if not (requests.memory_matters or any(requests.memory)):
         keys["high_mem"] = in_bytes(platform.memory)[platform.processor_node]
-    if not np.isfinite(platform.mem_bw).any() or not any(requests.bandwidth):
+    if not np.isfinite(platform.mem_bw).any() or not (requests.open_ended or any(requests.bandwidth)):
         keys["high_mem_bw"] = platform.mem_bw
     return keys
 

@@ -27,7 +27,7 @@ from hdsim.cluster.stores.failing import FailingCores
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import BackendError, ConfigError, DecisionError, nearest
-from hdsim.util.units import in_bytes
+from hdsim.workload.growing import GrowingWorkload
 
 if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown
@@ -94,7 +94,6 @@ class Cluster:
 
     Attributes:
         platform: The platform.
-        workload: The jobs; a job is known by its row in it.
         now: Time in s since the first submission.
         queue: Jobs that wait, as keys in order of submission.
         running: Placement of each job that holds cores, in order of the requests to start them; those that are
@@ -102,7 +101,7 @@ class Cluster:
         starting: Jobs whose start the backend has yet to confirm, each with the time of the request in s.
         held: Jobs that have arrived but may not start yet, as keys.
         arrived: How many jobs have arrived.
-        open_ended: Jobs may arrive that are not in the workload yet; set by the backend.
+        open_ended: Jobs may be added; the backend clears it when none will be any more.
         submitted: Jobs that arrived at this instant, were released or came back to the queue, in order.
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
             a failure, or their start has failed.
@@ -123,6 +122,7 @@ class Cluster:
         size: Requested cores of each job.
         requests: What each job takes from the stores of cores.
         requested_time: s at reference speed, of each job.
+        fixed_duration: Whether each job lasts as long on cores of any speed.
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
             give, (N,).
@@ -141,6 +141,7 @@ class Cluster:
         nodes_fail: `fail` will be called.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
+        open_ended: `add` may be called: memory and GPUs of the platform are watched whatever the first jobs ask for.
         rng: For random policies.
     """
 
@@ -155,6 +156,7 @@ class Cluster:
         needs_processors: bool = False,
         nodes_fail: bool = False,
         confirms_starts: bool = False,
+        open_ended: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
         if core_policy not in CORE_POLICIES:
@@ -166,14 +168,14 @@ class Cluster:
         self.rng = rng or np.random.default_rng(0)
         self.time_breakdown: TimeBreakdown | None = None
         self.platform = platform
-        self.workload = workload
+        self._jobs = GrowingWorkload(workload)
         self.now = 0.0
         self.queue: dict[int, None] = {}
         self.running: dict[int, Any] = {}
         self.starting: dict[int, float] = {}
         self.held: dict[int, None] = {}
         self.arrived = 0
-        self.open_ended = False
+        self.open_ended = open_ended
         self.confirms_starts = confirms_starts
         self.submitted: list[int] = []
         self.ended: list[int] = []
@@ -193,15 +195,12 @@ class Cluster:
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
         self.placements: dict[int, Any] = {}
         self.compacted: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
-        memory_matters = bool(np.any(workload.memory > 0)) and bool(np.isfinite(platform.memory).any())
-        gpus = workload.requested_gpus.tolist() if workload.asks_for_gpus else None
-        self.only_counts = not memory_matters and gpus is None
+        self.requests = Requests.of(workload, platform, open_ended=open_ended)
+        self.only_counts = not self.requests.memory_matters and self.requests.gpus is None
         self.uniform_speed = platform.homogeneous_speed
-        self.size: list[int] = workload.requested_cores.tolist()
+        self.size = self.requests.size
         self.requested_time: list[float] = workload.requested_time.tolist()
-        self._fixed_duration: list[bool] = workload.fixed_duration.tolist()
-        memory = in_bytes(workload.memory).tolist() if memory_matters else [0.0] * jobs
-        self.requests = Requests(self.size, memory, workload.memory_bandwidth.tolist(), gpus)
+        self.fixed_duration: list[bool] = workload.fixed_duration.tolist()
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not needs_processors
         asked = list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
@@ -212,6 +211,11 @@ class Cluster:
         else:
             self.cores = NodeCores(platform, self.requests, core_policy, self.rng)
         self.pick: Callable[..., Any] = self.cores.pick
+
+    @property
+    def workload(self) -> Workload:
+        """The jobs known so far; a job is known by its row."""
+        return self._jobs.jobs
 
     @property
     def n_idle(self) -> int:
@@ -342,7 +346,7 @@ class Cluster:
     def estimate(self, job: int, placement: Any) -> float:
         """Seconds the job is expected to take on the cores of a placement, from its requested time."""
         requested = self.requested_time[job]
-        if self.uniform_speed or self._fixed_duration[job]:
+        if self.uniform_speed or self.fixed_duration[job]:
             return requested
         return requested / float(self.cores.slowest(placement))
 
@@ -360,6 +364,22 @@ class Cluster:
         self.ended.clear()
         self.rejected.clear()
         self.node_changes.clear()
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs behind those known, before their submission; their submission times are on the cluster's clock.
+
+        Raises:
+            BackendError: The cluster is not made `open_ended`.
+        """
+        if not self.requests.open_ended:
+            raise BackendError("expected a cluster made with open_ended=True, to which jobs can be added")
+        self.requests.add(jobs)
+        self._jobs.add(jobs)
+        self.requested_time += jobs.requested_time.tolist()
+        self.fixed_duration += jobs.fixed_duration.tolist()
+        self.starting_time += [math.nan] * len(jobs)
+        self.finish_time += [math.nan] * len(jobs)
+        self.state += [FinalState.NOT_SUBMITTED] * len(jobs)
 
     def submit(self, job: int) -> None:
         """Puts an arriving job into the queue."""

@@ -30,22 +30,21 @@ class WaitQueue(FixedQueue):
         super().__init__(cluster, job_order("first"))
         self.version = 0
         self.partial: PartialPlacement | None = None
-        self._cluster = cluster
         self._by_name: dict[str, FixedQueue] = {}
         self._others: list[FixedQueue] = []
-        self._sizes = cluster.workload.requested_cores
         self._smallest = self.ordered("smallest")
         self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
 
     def ordered(self, name: str) -> FixedQueue:
         """The queue in another fixed order; ask before the first event."""
         if name not in self._by_name:
-            queue = FixedQueue(self._cluster, job_order(name))
-            if queue.job_of_rank == self.job_of_rank:
-                queue = self
+            order, jobs = job_order(name), self._cluster.workload
+            if not self._cluster.open_ended and (np.diff(order.score(jobs)) >= 0).all():
+                # All jobs are known, and in order of submission by this order too.
+                self._by_name[name] = self
             else:
-                self._others.append(queue)
-            self._by_name[name] = queue
+                self._by_name[name] = FixedQueue(self._cluster, order)
+                self._others.append(self._by_name[name])
         return self._by_name[name]
 
     def on_instant(self) -> None:
@@ -71,27 +70,26 @@ class WaitQueue(FixedQueue):
         cluster, head = self._cluster, self._smallest.head()
         if head is None or cluster.size[head] > cluster.n_idle:
             return False
-        if cluster.only_counts and len(self.ranks) <= most:
+        if cluster.only_counts and len(self.queued) <= most:
             return True
         return bool(self.peek(most)[1].any())
 
     def peek(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
         """The first queued jobs in order of submission, at most so many, and whether each would fit now."""
         if self._seen is None or self._seen[0] != most:
-            # Jobs of a workload are in order of submission: their ranks are their indices.
-            jobs = np.array(self.ranks[:most], np.int64)
+            jobs = np.array(self.queued[:most], np.int64)
             self._seen = most, jobs, self._fitting(jobs)
         return self._seen[1:]
 
     def next_job(self) -> PartialPlacement | None:
         """The job to be placed next: the one that is being placed, else the head in order of submission."""
-        if self.partial is None and self.ranks:
-            return PartialPlacement(self._cluster, self.ranks[0])
+        if self.partial is None and self.queued:
+            return PartialPlacement(self._cluster, self.queued[0])
         return self.partial
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
         cluster = self._cluster
-        fits: NDArray[np.bool_] = self._sizes[jobs] <= cluster.n_idle
+        fits: NDArray[np.bool_] = cluster.workload.requested_cores[jobs] <= cluster.n_idle
         if not cluster.only_counts:
             fits[fits] = [cluster.fits(job) for job in jobs[fits].tolist()]
         return fits

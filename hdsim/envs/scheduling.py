@@ -115,7 +115,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.episodes = Episodes(
             make_traces(workload, platform), jobs, held_out, curriculum, curriculum_episodes, curriculum_start
         )
-        if issubclass(DecisionProblem.observer_class(observation), Minimal):
+        if settings.get("scale") == "workload" and issubclass(DecisionProblem.observer_class(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(action, observation, **settings)
         self.objective: Objective = OBJECTIVES[objective](reward == "integrated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -25,47 +25,64 @@ def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
 
 
 class FixedQueue:
-    """Queued jobs under an order that never changes, kept as a sorted list of ranks.
+    """Queued jobs under an order whose scores never change, kept sorted; ties are in order of submission.
+
+    A job is scored when it has become known, alone, so that its place does not depend on which others will come.
 
     Attributes:
-        ranks: Ranks of the queued jobs, ascending.
-        job_of_rank: The job of every rank of the workload.
+        queued: The queued jobs in order.
 
     Args:
-        cluster: The cluster whose workload is ranked.
+        cluster: The cluster.
         order: A fixed order.
     """
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
-        self._rank, self.job_of_rank = ranking(cluster.workload, order)
-        self._size_of_rank = list(map(cluster.size.__getitem__, self.job_of_rank))
-        self.ranks: list[int] = []
+        self._cluster, self._order = cluster, order
+        self._size = cluster.size
+        self.queued: list[int] = []
+        # Keys of the queued jobs, ascending, and the key of every job that is known.
+        self._keys: list[tuple[float, int]] = []
+        self._key_of: list[tuple[float, int]] = []
+        self._score()
 
     def add(self, jobs: Iterable[int]) -> None:
         """Puts newly submitted jobs where they belong."""
-        ranks, rank = self.ranks, self._rank
+        if len(self._key_of) < len(self._size):
+            self._score()
+        keys, queued, key_of = self._keys, self.queued, self._key_of
         for job in jobs:
-            insort(ranks, rank[job])
+            key = key_of[job]
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            queued.insert(place, job)
 
     def refresh(self, cluster: Cluster) -> None:
         """Nothing to do: the order does not move."""
 
     def head(self) -> int | None:
         """The job to serve first."""
-        return self.job_of_rank[self.ranks[0]] if self.ranks else None
+        return self.queued[0] if self.queued else None
 
     def remove(self, job: int) -> None:
         """Takes a job out."""
-        del self.ranks[bisect_left(self.ranks, self._rank[job])]
+        place = bisect_left(self._keys, self._key_of[job])
+        del self._keys[place], self.queued[place]
 
     def jobs(self, most: float = math.inf) -> list[int]:
         """Queued jobs of at most so many cores, in order."""
-        job_of_rank, size = self.job_of_rank, self._size_of_rank
-        return [job_of_rank[rank] for rank in self.ranks if size[rank] <= most]
+        size = self._size
+        return [job for job in self.queued if size[job] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Some queued jobs in order."""
-        return sorted(jobs, key=self._rank.__getitem__)
+        return sorted(jobs, key=self._key_of.__getitem__)
+
+    def _score(self) -> None:
+        """Scores the jobs that have become known."""
+        known, jobs = len(self._key_of), self._cluster.workload
+        scores = self._order.score(jobs.rows(known) if known else jobs)
+        self._key_of += zip(scores.tolist(), range(known, len(jobs)), strict=True)
 
 
 class MovingQueue:

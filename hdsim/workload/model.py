@@ -209,6 +209,10 @@ class Workload:
         profiles = parts_of(set(columns["profile"].tolist()), self.profiles) if self.profiles else {}
         return dataclasses.replace(self, **_frozen(columns), profiles=profiles)
 
+    def rows(self, first: int) -> Workload:
+        """The jobs from a row on, their times on the clock of all; they may be none."""
+        return dataclasses.replace(self, **{key: getattr(self, key)[first:] for key in COLUMNS})
+
     def scaled_arrivals(self, factor: float) -> Workload:
         """Multiplies all inter-arrival times; `original_submission_time` stays.
 

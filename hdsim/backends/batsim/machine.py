@@ -94,7 +94,7 @@ class GrowingCluster(Cluster):
         self._names += map(str, jobs.job_id.tolist())
         self.size += jobs.requested_cores.tolist()
         self.requested_time += jobs.requested_time.tolist()
-        self._fixed_duration += jobs.fixed_duration.tolist()
+        self.fixed_duration += jobs.fixed_duration.tolist()
         self.starting_time += [math.nan] * count
         self.finish_time += [math.nan] * count
         self.state += [FinalState.NOT_SUBMITTED] * count

@@ -44,7 +44,7 @@ class NodeCores:
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
         self._platform = platform
         self._requests = requests
-        self._size, self._memory, self._bandwidth, asked = requests
+        self._size, self._memory, self._bandwidth = requests.size, requests.memory, requests.bandwidth
         self._policy = policy
         self._rng = rng
         self._core_processor: Ints = platform.core_processor.astype(np.int64)
@@ -56,10 +56,9 @@ class NodeCores:
         per_node = np.unique(np.diff(platform.node_first_processor))
         self._one_processor_a_node = platform.n_processors == platform.n_nodes
         self._alike = len(per_node) == 1 and per_node[0] <= _FEW
-        if not np.isfinite(platform.mem_bw).any():
-            self._bandwidth = [0.0] * len(requests.bandwidth)
+        self._limits_bandwidth = bool(np.isfinite(platform.mem_bw).any())
         self._speed = platform.gflops / platform.reference_gflops
-        self.gpus = None if asked is None else Gpus(platform)
+        self.gpus = None if requests.gpus is None else Gpus(platform)
         self.idle = ~platform.is_gpu[platform.core_processor]
         self._usable_cores = np.where(platform.is_gpu, 0, platform.cores_per_processor).astype(np.int64)
         self.processor_idle = self._usable_cores.copy()
@@ -353,13 +352,13 @@ class NodeCores:
                 self.node_idle[node] += n
             if memory:
                 self.node_memory[node] += n * memory
-            if bandwidth:
+            if bandwidth and self._limits_bandwidth:
                 self.free_bandwidth[p] += n * bandwidth
             return
         self._count(placement, sign)
         if memory:
             self.node_memory[nodes] += placement.node_counts * (sign * memory)
-        if bandwidth:
+        if bandwidth and self._limits_bandwidth:
             self.free_bandwidth[processors] += placement.counts * (sign * bandwidth)
 
     def _count(self, placement: Placement, sign: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush, heappushpop
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.decisions.base import Array, FreeShares, Observation, Observer, oversubscription_limit
+from hdsim.decisions.base import Array, FreeShares, Observation, Observer, one_of, oversubscription_limit
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform.power import BUSY_SPEED, IDLE_POWER
 from hdsim.util.arrays import Floats, Ints, min_at
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
+    from hdsim.scheduling.queue import FixedQueue
     from hdsim.workload.model import Workload
 
 #: Attributes of the queue and the order that sorts by each.
@@ -28,6 +30,7 @@ ORDER_OF = {
     "memory_bandwidth": "low_mem_bw",
 }
 QUARTILES = 4
+SCALES = ("seen", "workload")
 #: Slot of idle cores, whose rest is none.
 _NOBODY = 0
 #: Share of its peak speed at which a busy core runs, by whether the bandwidth of its processor is oversubscribed.
@@ -40,16 +43,20 @@ QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 class Minimal(Observer):
     """(21,): minimum, quartiles and maximum of four attributes of the queue, and how its length has changed.
 
-    Each attribute counts as a share of its 99th percentile over the workload, at most 1. The change of the length is
+    Each attribute counts as a share of what `scale` says, at most 1. The change of the length is
     v = (length - length at the last decision) / the smaller of both, shown as clip((v + q) / (2 q), 0, 1); 1 where
     the queue was empty before. An empty queue gives zeros.
 
     Args:
         queue_sensitivity: q.
-        scales: What counts as 1, by attribute; None = 99th percentiles of the workload that is replayed.
+        scale: What counts as 1: ``seen``, the 99th percentile of the jobs submitted so far; or ``workload``, that of
+            all jobs, as in HDeepRM, which tells of jobs that are still to come.
+        scales: What counts as 1 instead, by attribute.
     """
 
-    def __init__(self, queue_sensitivity: float = 1.0, scales: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, queue_sensitivity: float = 1.0, scale: str = "seen", scales: Mapping[str, float] | None = None
+    ) -> None:
         if not queue_sensitivity > 0:
             raise ConfigError(f"expected a number > 0, got {queue_sensitivity}", where="env.queue_sensitivity")
         for name in scales or {}:
@@ -59,7 +66,8 @@ class Minimal(Observer):
                     where="env.scales",
                 )
         self._sensitivity = float(queue_sensitivity)
-        self._scales = scales
+        self._by_workload = one_of("scale", scale, SCALES) == "workload"
+        self._scales = scales or {}
 
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
@@ -68,22 +76,42 @@ class Minimal(Observer):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        scales = self._scales or {}
-        if len(scales) < len(ORDER_OF):
-            scales = queue_scales(cluster.workload) | dict(scales)
-        self._attributes = []
-        for name, order in ORDER_OF.items():
-            queue, scale = wait_queue.ordered(order), scales[name]
-            values = getattr(cluster.workload, name)[queue.job_of_rank]
-            share = np.minimum(values / scale, 1.0) if scale > 0 else np.zeros(len(values))
-            self._attributes.append((queue, share.tolist()))
+        scales = dict(self._scales)
+        if self._by_workload and len(scales) < len(ORDER_OF):
+            scales = queue_scales(cluster.workload) | scales
+        self._attributes = [
+            _Attribute(name, wait_queue.ordered(order), scales.get(name)) for name, order in ORDER_OF.items()
+        ]
+        self._jobs_known = 0
+        self._learn(cluster.workload)
+        self._percentiles = [(each.seen, each) for each in self._attributes if each.seen is not None]
+        self._arrived: set[int] = set()
         self._last_length = 0
         self._version = -1
         self._shares: list[float] = []
 
+    def on_instant(self) -> None:
+        """See :meth:`Observer.on_instant`."""
+        cluster = self._cluster
+        if self._jobs_known < len(cluster.state):
+            self._learn(cluster.workload.rows(self._jobs_known))
+        if self._percentiles:
+            # A job that comes back to the queue has been counted.
+            for job in cluster.submitted:
+                if job not in self._arrived:
+                    self._arrived.add(job)
+                    for seen, attribute in self._percentiles:
+                        seen.add(attribute.values[job])
+
+    def _learn(self, jobs: Workload) -> None:
+        """Takes in jobs that have become known."""
+        self._jobs_known += len(jobs)
+        for attribute in self._attributes:
+            attribute.add(jobs)
+
     def before_action(self) -> None:
         """See :meth:`Observer.before_action`."""
-        self._last_length = len(self._wait_queue.ranks)
+        self._last_length = len(self._wait_queue.queued)
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
@@ -91,7 +119,7 @@ class Minimal(Observer):
 
     def _queue_numbers(self) -> list[float]:
         """The 21 numbers."""
-        length = len(self._wait_queue.ranks)
+        length = len(self._wait_queue.queued)
         if not length:
             return [0.0] * QUEUE_NUMBERS
         if self._version != self._wait_queue.version:
@@ -108,18 +136,79 @@ class Minimal(Observer):
         """Quartiles of each attribute, between two jobs on a line; `last` is the place of the last job."""
         (low, a), (middle, b), (high, c) = (divmod(k * last, QUARTILES) for k in (1, 2, 3))
         numbers: list[float] = []
-        for queue, share in self._attributes:
-            ranks = queue.ranks
-            first, median, third = share[ranks[low]], share[ranks[middle]], share[ranks[high]]
+        for attribute in self._attributes:
+            jobs, share = attribute.queue.queued, attribute.values
+            first, median, third = share[jobs[low]], share[jobs[middle]], share[jobs[high]]
             # Between two jobs where the quartile is at none.
             if a:
-                first += a / QUARTILES * (share[ranks[low + 1]] - first)
+                first += a / QUARTILES * (share[jobs[low + 1]] - first)
             if b:
-                median += b / QUARTILES * (share[ranks[middle + 1]] - median)
+                median += b / QUARTILES * (share[jobs[middle + 1]] - median)
             if c:
-                third += c / QUARTILES * (share[ranks[high + 1]] - third)
-            numbers += (share[ranks[0]], first, median, third, share[ranks[-1]])
+                third += c / QUARTILES * (share[jobs[high + 1]] - third)
+            quartiles = (share[jobs[0]], first, median, third, share[jobs[-1]])
+            seen = attribute.seen
+            numbers += quartiles if seen is None else _shares(quartiles, seen.value())
         return numbers
+
+
+class _Attribute:
+    """An attribute of the queued jobs.
+
+    Attributes:
+        queue: The queue in its order.
+        values: The attribute of each known job; with a fixed scale as a share of it.
+        seen: 99th percentile over the jobs submitted so far, None with a fixed scale.
+
+    Args:
+        name: Column of the workload.
+        queue: The queue in its order.
+        scale: What counts as 1, None for the percentile.
+    """
+
+    def __init__(self, name: str, queue: FixedQueue, scale: float | None) -> None:
+        self._name, self._scale = name, scale
+        self.queue = queue
+        self.values: list[float] = []
+        self.seen = RunningPercentile(99) if scale is None else None
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs behind those known."""
+        values = getattr(jobs, self._name).tolist()
+        self.values += values if self._scale is None else _shares(values, self._scale)
+
+
+class RunningPercentile:
+    """A percentile of the numbers added so far, between two of them on a line (as NumPy's).
+
+    Args:
+        percent: Which, 0 to 100.
+    """
+
+    def __init__(self, percent: float) -> None:
+        self._share = percent / 100
+        # The numbers below the percentile, negated, and those above it, as heaps.
+        self._below: list[float] = []
+        self._above: list[float] = []
+
+    def add(self, number: float) -> None:
+        """Adds a number."""
+        below, above = self._below, self._above
+        heappush(above, -heappushpop(below, -number))
+        # The last number at or before the percentile's place, counted from 0, is the last of those below.
+        if len(below) <= int(self._share * (len(below) + len(above) - 1)):
+            heappush(below, -heappop(above))
+
+    def value(self) -> float:
+        """The percentile; there must be a number."""
+        place = self._share * (len(self._below) + len(self._above) - 1)
+        low = -self._below[0]
+        return low + (place - int(place)) * (self._above[0] - low) if self._above else low
+
+
+def _shares(values: Sequence[float], scale: float) -> list[float]:
+    """Values as shares of what counts as 1, at most 1; 0 where that is nothing."""
+    return [min(value / scale, 1.0) for value in values] if scale > 0 else [0.0] * len(values)
 
 
 def queue_scales(*workloads: Workload) -> dict[str, float]:
@@ -178,7 +267,6 @@ class Normal(Small):
         super().begin(cluster, wait_queue)
         platform = cluster.platform
         self._peak = platform.gflops / platform.reference_gflops
-        self._fixed: list[bool] = cluster.workload.fixed_duration.tolist()
         self._overdrawn = oversubscription_limit(platform)
         self._over = np.zeros(platform.n_processors, bool)
         self._speed = self._peak
@@ -202,6 +290,7 @@ class Normal(Small):
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
+        super().on_instant()
         cluster = self._cluster
         self._now = cluster.now
         self._known = 0
@@ -276,7 +365,9 @@ class Normal(Small):
         requested = cluster.requested_time[job]
         if not requested > 0:
             return
-        rate = (1.0 if self._fixed[job] else min_at(self._speed, cluster.running[job].processors)) / requested
+        rate = (
+            1.0 if cluster.fixed_duration[job] else min_at(self._speed, cluster.running[job].processors)
+        ) / requested
         before = float(self._rate[slot])
         if rate != before:
             left = (float(self._end[slot]) - self._now) * before

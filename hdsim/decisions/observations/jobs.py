@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
 
 #: What each column tells of a job.
 FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_cores", "fits", "present")
@@ -49,16 +50,18 @@ class Jobs(Observer):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        jobs, platform = cluster.workload, cluster.platform
-        cores = jobs.requested_cores
+        self._table = self._columns(cluster.workload)
+
+    def _columns(self, jobs: Workload) -> NDArray[np.float32]:
+        """(J, features) what does not change of jobs, each by itself."""
+        platform, cores = self._cluster.platform, jobs.requested_cores
         table = np.zeros((len(jobs), len(self.features)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
         table[:, 2] = np.minimum(cores / platform.n_cpu_cores, 1.0)
         table[:, 3] = np.minimum(cores * jobs.memory / platform.memory.sum(), 1.0)
         table[:, 4] = np.minimum(cores * jobs.memory_bandwidth / platform.mem_bw.sum(), 1.0)
         table[:, 7] = 1.0
-        self._table = table
-        self._submission = jobs.submission_time
+        return table
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
@@ -70,11 +73,13 @@ class Jobs(Observer):
         """Writes the rows of the queued jobs into an array of zeros."""
         cluster = self._cluster
         jobs, fits = self._wait_queue.peek(self._queue_size)
-        n = len(jobs)
+        n, known = len(jobs), cluster.workload
         if n:
+            if len(self._table) < len(known):
+                self._table = np.concatenate([self._table, self._columns(known.rows(len(self._table)))])
             rows = seen[:n]
             self._table.take(jobs, axis=0, out=rows, mode="clip")
-            rows[:, _WAITED] = scaled_time(cluster.now - self._submission[jobs])
+            rows[:, _WAITED] = scaled_time(cluster.now - known.submission_time[jobs])
             rows[:, _IDLE] = cluster.n_idle / cluster.platform.n_cpu_cores
             rows[:, _FITS] = fits
 

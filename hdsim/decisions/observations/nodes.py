@@ -61,9 +61,6 @@ class Nodes(Observer):
         self.fixed[:, 3] = relative_to_largest(np.add.reduceat(platform.gflops * owned, first) / total)
         self.fixed[:, 4] = relative_to_largest(np.add.reduceat(platform.power * owned, first) / total)
         self.fixed[:, 5] = relative_to_largest(self._cores)
-        jobs = cluster.workload
-        self._requested: list[float] = scaled_time(jobs.requested_time).tolist()
-        self._submission: list[float] = jobs.submission_time.tolist()
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
@@ -90,6 +87,6 @@ class Nodes(Observer):
         return (
             partial.chunks / partial.total,
             min(cluster.requests.memory[job] / self._memory_of_largest, 1.0),
-            self._requested[job],
-            float(scaled_time(np.float64(cluster.now - self._submission[job]))),
+            float(scaled_time(cluster.requested_time[job])),
+            float(scaled_time(cluster.now - cluster.workload.submission_time[job])),
         )

@@ -34,7 +34,6 @@ class JobsShadow(Jobs):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
-        self._sizes = cluster.workload.requested_cores
         # Expected ends in ascending order, the first of them past and the last never; and what becomes idle at each but
         # the last. The first stands for what is idle now.
         self._ends = [-math.inf, math.inf]
@@ -72,7 +71,7 @@ class JobsShadow(Jobs):
         if len(jobs):
             self._freed[0] = cluster.n_idle
             idle, waits = np.array(self._freed).cumsum(), np.maximum(np.array(self._ends) - cluster.now, 0.0)
-            sizes = self._sizes[jobs]
+            sizes = cluster.workload.requested_cores[jobs]
             enough = idle.searchsorted(sizes)
             rows = seen[: len(jobs)]
             rows[:, _SHADOW] = scaled_time(waits)[enough]
