@@ -23,7 +23,7 @@ import numpy as np
 from yardstick import arrangements, free_port, rounds
 
 import hdsim
-from hdsim.backends.batsim.backend import Settings, run
+from hdsim.backends.batsim.backend import Batsim
 from hdsim.workload.batsim_json import write_batsim
 from hdsim.workload.generators import lublin
 
@@ -47,8 +47,8 @@ def measure(workload: hdsim.Workload, agent: str, *, energy: bool) -> tuple[floa
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hdsim batsim-serve "$@"\n')
         program.chmod(0o755)
         begin = cpu_seconds()
-        settings = Settings(executable=str(program), energy=energy, one_core=False)
-        _, facts = run(MACHINE, workload, agent, Path(folder, "run"), settings)
+        batsim = Batsim(executable=str(program), energy=energy)
+        _, facts = batsim.run(MACHINE, workload, agent, Path(folder, "run"))
         return cpu_seconds() - begin, facts["messages"]
 
 

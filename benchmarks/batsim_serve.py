@@ -23,7 +23,9 @@ from yardstick import arrangements, free_port, rounds
 
 from hdsim import Platform
 from hdsim.backends.batsim.hosts import hosts_of
-from hdsim.backends.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
+from hdsim.backends.batsim.inputs import Options, read_jobs
+from hdsim.backends.batsim.serve import SchedulerSocket, serve
+from hdsim.backends.batsim.server import Server
 
 HOSTS = 256
 #: jobs/s of its own CPU time that the server is to handle.
@@ -87,7 +89,7 @@ def measure(jobs: int, options: Options, folder: Path, *, tcp: bool) -> float:
     try:
         with SchedulerSocket(endpoint, 60) as line:
             begin = time.process_time()
-            converse(server, line.exchange)
+            serve(server, line.exchange)
             seconds = time.process_time() - begin
         server.record.write(str(folder / "out"), scheduling_seconds=line.waited, wall_seconds=0.0)
     finally:

@@ -52,6 +52,7 @@ LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 # Modules that are only loaded by the command or function that needs the package.
 HEAVY = {
     "cli/config.py": {"hydra", "omegaconf"},
+    "backends/batsim/zeromq.py": {"zmq"},
     "platform/simgrid.py": {"lxml"},
     "report": {"matplotlib", "plotly"},
     "workload/generators/lublin.py": {"scipy"},

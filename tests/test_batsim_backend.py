@@ -17,25 +17,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spoiling import spoilt
 
 import hdsim
-from hdsim.backends.batsim import backend
-from hdsim.backends.batsim.cores import one_core
+from hdsim.backends.batsim.backend import Batsim
+from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.hosts import load_hosts
+from hdsim.backends.batsim.inputs import Options, read_jobs
 from hdsim.backends.batsim.process import Process
 from hdsim.backends.batsim.pstates import PStates
-from hdsim.backends.batsim.server import Options, SchedulerSocket, Server, converse, read_jobs
-from hdsim.backends.batsim.translation import Translation, host_order
+from hdsim.backends.batsim.serve import SchedulerSocket, serve
+from hdsim.backends.batsim.server import Server
+from hdsim.backends.batsim.session import BatsimSession, host_order
 from hdsim.cluster import invariants
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import make_agent
-from hdsim.simulation.replay import ReplayBar, replay, set_stage
+from hdsim.simulation.replay import set_stage
 from hdsim.util.resources import resolve
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.generators import lublin
@@ -57,15 +60,15 @@ def exchanges(path: Path) -> Iterator[tuple[str, Any]]:
         yield asked["raw"], answered["msg"]
 
 
-def answer(translation: Translation, agent: hdsim.Agent, messages: Sequence[tuple[str, Any]]) -> None:
+def answer(session: BatsimSession, agent: hdsim.Agent, messages: Sequence[tuple[str, Any]]) -> None:
     """Lets an agent answer recorded messages and compares its replies with the recorded ones."""
-    agent.begin(translation.cluster)
+    agent.begin(session.cluster)
     for raw, reply in messages:
-        if translation.read(raw):
-            agent.decide(translation.cluster)
-            invariants.check(translation.cluster)
-        assert json.loads(translation.write()) == reply
-    assert translation.ended
+        if session.read(raw):
+            agent.decide(session.cluster)
+            invariants.check(session.cluster)
+        assert json.loads(session.write()) == reply
+    assert session.ended
 
 
 def test_recorded_easy(shared_data: Path) -> None:
@@ -73,18 +76,18 @@ def test_recorded_easy(shared_data: Path) -> None:
     platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=1, gflops_per_core=1.0)
     workload = hdsim.load_workload(folder / "transcript_inputs/tiny2.json", platform)
     cluster = Cluster(platform, workload, fixed_policy=True)
-    answer(Translation(cluster), make_agent("easy"), list(exchanges(folder / "transcript-easy.jsonl")))
+    answer(BatsimSession(cluster), make_agent("easy"), list(exchanges(folder / "transcript-easy.jsonl")))
     assert cluster.starting_time == [0, 10, 2, 20]
     assert cluster.finish_time == [10, 20, 7, 50]
 
 
 class Probe(hdsim.Agent):
-    """What the recorded scheduler did, in hdsim's words; what they have no word for goes to the translation."""
+    """What the recorded scheduler did, in hdsim's words; what they have no word for goes to the session."""
 
     PLACES: Mapping[int, Sequence[int]] = {0: [0, 1], 1: [2], 2: [3], 5: [0], 6: [1]}
 
     def __init__(self) -> None:
-        self.batsim: Translation
+        self.batsim: BatsimSession
         self.states: list[tuple[int, list[int]]] = []
 
     def begin(self, cluster: Cluster) -> None:
@@ -142,7 +145,7 @@ def test_recorded_probe(shared_data: Path) -> None:
     workload = hdsim.Workload.from_columns(**{key: [*columns[key], dynamic[key]] for key in columns})
     cluster = Cluster(platform, workload)
     probe = Probe()
-    probe.batsim = Translation(cluster, pstates=probe)
+    probe.batsim = BatsimSession(cluster, pstates=probe)
     answer(probe.batsim, probe, list(exchanges(folder / "transcript.jsonl")))
     assert [FinalState(state).name for state in cluster.state] == [
         "COMPLETED_SUCCESSFULLY",
@@ -175,37 +178,39 @@ def replayed(
     sockets: bool = False,
 ) -> Result:
     """What an agent makes of a workload when it is told about it in messages only, over real sockets or without any."""
-    files = backend.Files(folder, backend.Settings(energy=energy, kill_at_walltime=kill_at_walltime))
+    files = Files(folder, energy=energy, kill_at_walltime=kill_at_walltime)
     files.write(platform, workload)
     files.platform.write_bytes(renamed(files.platform.read_bytes()))
     hosts = load_hosts(files.platform)
     server = Server(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=energy))
+    if sockets:
+        endpoint = f"ipc://{folder}/socket"
+        batsim = Batsim(socket=endpoint, energy=energy, kill_at_walltime=kill_at_walltime)
+
+        def simulate() -> None:
+            with SchedulerSocket(endpoint, timeout=60) as scheduler:
+                serve(server, scheduler.exchange)
+
+        with ThreadPoolExecutor() as threads:
+            served = threads.submit(simulate)
+            result, _ = batsim.run(platform, workload, agent, folder, contention=contention, seed=1, check=check)
+            served.result()
+        return result
     stage = set_stage(platform, workload, agent, contention=contention, seed=1)
     pstates = PStates(platform, workload, stage.contention) if energy else None  # type: ignore[arg-type]
-    translation = Translation(stage.cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
+    session = BatsimSession(stage.cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
 
     def exchange(message: str) -> str:
-        if translation.read(message):
+        if session.read(message):
             stage.agent.decide(stage.cluster)
-        reply = translation.write()
+        reply = session.write()
         if check:
             invariants.check(stage.cluster)
         return reply
 
-    def serve(endpoint: str) -> None:
-        with SchedulerSocket(endpoint, timeout=60) as line:
-            converse(server, line.exchange)
-
-    if sockets:
-        with backend.Channel("tcp://127.0.0.1:*", timeout=60) as channel, ThreadPoolExecutor() as threads:
-            served = threads.submit(serve, channel.endpoint)
-            bar = ReplayBar(stage.cluster, shown=False)
-            replay(backend.BatsimBackend(channel, translation), stage.cluster, stage.agent, [], bar, check=check)
-            served.result()
-    else:
-        stage.agent.begin(stage.cluster)
-        converse(server, exchange)
-    assert translation.ended
+    stage.agent.begin(stage.cluster)
+    serve(server, exchange)
+    assert session.ended
     return Result.of(stage.cluster, config=None, wall_seconds=0.0, interrupted=False)
 
 
@@ -403,26 +408,26 @@ def completion(job: str, **changed: Any) -> tuple[str, dict[str, Any]]:
     return "JOB_COMPLETED", data | changed
 
 
-def begun() -> tuple[Translation, hdsim.Agent]:
+def begun() -> tuple[BatsimSession, hdsim.Agent]:
     """A conversation about two jobs of one core at the point where the first was told to start on host 0."""
     machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1)
     workload = hdsim.Workload.from_columns(
         submission_time=[0, 0], runtime=[10, 10], requested_cores=[1, 1], job_id=[1, 2]
     )
-    translation, agent = Translation(Cluster(machine, workload)), make_agent("fcfs")
-    agent.begin(translation.cluster)
+    session, agent = BatsimSession(Cluster(machine, workload)), make_agent("fcfs")
+    agent.begin(session.cluster)
     for text in (message(0, ("SIMULATION_BEGINS", BEGIN)), message(1, submission("w0!1"))):
-        if translation.read(text):
-            agent.decide(translation.cluster)
-        translation.write()
-    return translation, agent
+        if session.read(text):
+            agent.decide(session.cluster)
+        session.write()
+    return session, agent
 
 
 def test_the_conversation_to_spoil_is_fine() -> None:
-    translation, _ = begun()
-    assert translation.read(message(2, completion("w0!1"), submission("w0!2")))
-    assert translation.cluster.ended == [0]
-    assert translation.cluster.submitted == [1]
+    session, _ = begun()
+    assert session.read(message(2, completion("w0!1"), submission("w0!2")))
+    assert session.cluster.ended == [0]
+    assert session.cluster.submitted == [1]
 
 
 @pytest.mark.parametrize(
@@ -431,11 +436,11 @@ def test_the_conversation_to_spoil_is_fine() -> None:
         ("\x08\x00\x00", "Batsim: expected JSON"),
         ("{}", "expected an object with 'now' and a list of 'events'"),
         ('{"now": 2, "events": [3]}', "events[0]: expected an object, got 3"),
-        ('{"now": "2", "events": []}', "now: expected a number of seconds, got 2"),
+        ('{"now": "2", "events": []}', 'now: expected a number of seconds, got "2"'),
         (message(0.5), "now: expected at least 1.000000"),
         (message(2, ("REQUESTED_CALL", {}), at=0.5), "time goes back"),
         (message(2, ("REQUESTED_CALL", {}), at=3), "time goes back"),
-        (message(2, ("JOB_SUBMITED", {})), "unknown event JOB_SUBMITED (did you mean 'JOB_SUBMITTED'?)"),
+        (message(2, ("JOB_SUBMITED", {})), 'unknown event "JOB_SUBMITED" (did you mean'),
         (message(2, ("NOTIFY", {"type": "end_of_days"})), "unknown notification 'end_of_days'"),
         (message(2, ("NOTIFY", {"type": "event_machine_unavailable"})), "data.resources: expected hosts"),
         (message(2, ("SIMULATION_BEGINS", BEGIN)), "SIMULATION_BEGINS: the simulation began before"),
@@ -449,17 +454,17 @@ def test_the_conversation_to_spoil_is_fine() -> None:
         (message(2, completion("w0!1"), completion("w0!1")), "events[1] JOB_COMPLETED: job w0!1: expected a job that"),
         (message(2, completion("w0!1", job_state="DONE")), "data.job_state: unknown state 'DONE'"),
         (message(2, completion("w0!1", alloc="1")), "job w0!1: data.alloc: expected '0', got '1'"),
-        (message(2, completion("w0!1", alloc="0-7")), "expected hosts from 0 to 1, got '0-7'"),
-        (message(2, completion("w0!1", alloc="all")), "expected hosts as in '0-3 8', got 'all'"),
+        (message(2, completion("w0!1", alloc="0-7")), 'expected hosts from 0 to 1, got "0-7"'),
+        (message(2, completion("w0!1", alloc="all")), "expected hosts as in '0-3 8', got \"all\""),
         (message(2, ("JOB_KILLED", {"job_ids": ["w0!1"], "job_progress": {}})), "expected its JOB_COMPLETED before"),
         (message(2, ("JOB_KILLED", {"job_ids": [7], "job_progress": {}})), "unknown job 7"),
         (message(2, ("RESOURCE_STATE_CHANGED", {"resources": "5", "state": "0"})), "expected hosts from 0 to 1"),
     ],
 )
 def test_malformed_messages(text: str, told: str) -> None:
-    translation, _ = begun()
+    session, _ = begun()
     with pytest.raises(BackendError) as caught:
-        translation.read(text)
+        session.read(text)
     assert told in str(caught.value)
     assert str(caught.value).startswith("Batsim")
     assert "\n" not in str(caught.value)
@@ -481,24 +486,24 @@ def test_malformed_messages(text: str, told: str) -> None:
 )
 def test_malformed_beginnings(changed: dict[str, Any], told: str) -> None:
     machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1)
-    translation = Translation(Cluster(machine, made_up(1)))
+    session = BatsimSession(Cluster(machine, made_up(1)))
     with pytest.raises(BackendError, match=re.escape(told)):
-        translation.read(message(0, ("SIMULATION_BEGINS", BEGIN | changed)))
+        session.read(message(0, ("SIMULATION_BEGINS", BEGIN | changed)))
 
 
 def test_nothing_before_the_beginning() -> None:
     machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1)
     with pytest.raises(BackendError, match="JOB_SUBMITTED: expected SIMULATION_BEGINS first"):
-        Translation(Cluster(machine, made_up(1))).read(message(0, submission("w0!0")))
+        BatsimSession(Cluster(machine, made_up(1))).read(message(0, submission("w0!0")))
 
 
 def test_a_job_on_an_unavailable_host() -> None:
-    translation, agent = begun()
+    session, agent = begun()
     unavailable = ("NOTIFY", {"type": "event_machine_unavailable", "resources": "1"})
-    assert translation.read(message(2, unavailable, submission("w0!2")))
-    agent.decide(translation.cluster)
+    assert session.read(message(2, unavailable, submission("w0!2")))
+    agent.decide(session.cluster)
     with pytest.raises(BackendError, match=r"job w0!2 was started on host 1, which .* unavailable"):
-        translation.write()
+        session.write()
 
 
 values = st.one_of(
@@ -520,17 +525,17 @@ def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject
     folder = shared_data / "batsim_runs"
     machine = hdsim.Platform.homogeneous(nodes=4, cores_per_node=1, gflops_per_core=1.0)
     workload = hdsim.load_workload(folder / "transcript_inputs/tiny2.json", machine)
-    translation, agent = Translation(Cluster(machine, workload)), make_agent("easy")
+    session, agent = BatsimSession(Cluster(machine, workload)), make_agent("easy")
     recorded = [json.loads(raw) for raw, _ in exchanges(folder / "transcript-easy.jsonl")]
     chosen = data.draw(st.integers(0, len(recorded) - 1))
-    agent.begin(translation.cluster)
+    agent.begin(session.cluster)
     try:
         for content in recorded[:chosen]:
-            if translation.read(json.dumps(content)):
-                agent.decide(translation.cluster)
-            translation.write()
-        translation.read(json.dumps(spoilt(recorded[chosen], data, values)))
-        invariants.check(translation.cluster)
+            if session.read(json.dumps(content)):
+                agent.decide(session.cluster)
+            session.write()
+        session.read(json.dumps(spoilt(recorded[chosen], data, values)))
+        invariants.check(session.cluster)
     except BackendError as error:
         assert "\n" not in str(error)
 
@@ -539,7 +544,7 @@ def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., Path]:
+def batsim_program(tmp_path: Path) -> Callable[..., Path]:
     """Makes a program that takes Batsim's options: hdsim's own Batsim side, with shell commands around it."""
 
     def make(before: str = "", after: str = "") -> Path:
@@ -558,11 +563,11 @@ def serve(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_ten_thousand_jobs(tmp_path: Path, serve: Callable[..., Path]) -> None:
+def test_ten_thousand_jobs(tmp_path: Path, batsim_program: Callable[..., Path]) -> None:
     machine = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
     workload = lublin.generate(10_000, seed=5, cores=machine.n_cores)
-    chosen = backend.Settings(executable=str(serve()), energy=False)
-    batsim, facts = backend.run(machine, workload, "easy", tmp_path, chosen)
+    chosen = Batsim(executable=str(batsim_program()), energy=False)
+    batsim, facts = chosen.run(machine, workload, "easy", tmp_path)
     assert_equal(batsim, hdsim.simulate(machine, workload, "easy"), tolerance=0.0)
     assert facts["version"]
     assert facts["messages"] > 10_000
@@ -571,7 +576,7 @@ def test_ten_thousand_jobs(tmp_path: Path, serve: Callable[..., Path]) -> None:
 class Annotator(hdsim.Agent):
     """First fit that knows it runs on a Batsim."""
 
-    batsim: Translation | None = None
+    batsim: BatsimSession | None = None
 
     def decide(self, cluster: Cluster) -> None:
         for job in list(cluster.queue):
@@ -582,10 +587,10 @@ class Annotator(hdsim.Agent):
                 self.batsim.request("SET_JOB_METADATA", {"job_id": f"w0!{job}", "metadata": f"seen {job}"})
 
 
-def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
+def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, batsim_program: Callable[..., Path]) -> None:
     """The P-states that were asked for give the energy that hdsim computes from the schedule."""
-    chosen = backend.Settings(executable=str(serve()))
-    batsim, facts = backend.run(platform, made_up(60), Annotator(), tmp_path, chosen, contention="threshold")
+    chosen = Batsim(executable=str(batsim_program()))
+    batsim, facts = chosen.run(platform, made_up(60), Annotator(), tmp_path, contention="threshold")
     assert len(batsim.oversubscribed[0]) > 3
     assert facts["consumed_joules"] == pytest.approx(batsim.energy_joules, rel=1e-6)
     assert facts["abandoned_jobs"] == 0
@@ -596,10 +601,15 @@ def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, serve: Ca
     (None, "none", False), (None, "threshold", True), (True, "none", True), (False, "none", False),
 ])  # fmt: skip
 def test_batsim_counts_energy_where_it_is_asked_to(
-    tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path], energy: bool, contention: str, counted: bool
+    tmp_path: Path,
+    platform: hdsim.Platform,
+    batsim_program: Callable[..., Path],
+    energy: bool,
+    contention: str,
+    counted: bool,
 ) -> None:
-    chosen = backend.Settings(executable=str(serve()), energy=energy)
-    batsim, facts = backend.run(platform, made_up(20), "fcfs", tmp_path, chosen, contention=contention)
+    chosen = Batsim(executable=str(batsim_program()), energy=energy)
+    batsim, facts = chosen.run(platform, made_up(20), "fcfs", tmp_path, contention=contention)
     assert_equal(batsim, hdsim.simulate(platform, made_up(20), "fcfs", contention=contention))
     assert (tmp_path / "batsim/out_consumed_energy.csv").exists() is counted
     told = pytest.approx(batsim.energy_joules, rel=1e-6) if counted else None
@@ -645,14 +655,14 @@ class Slow(hdsim.Agent):
 
 @pytest.fixture
 def running(
-    tmp_path: Path, serve: Callable[..., Path]
+    tmp_path: Path, batsim_program: Callable[..., Path]
 ) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, Path]]]:
     """Starts ``hdsim run backend=batsim`` and waits until jobs have ended: the process, Batsim's pid, the directory."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*overrides: str) -> tuple[subprocess.Popen[str], int, Path]:
         (tmp_path / "slow.py").write_text(SLOW_AGENT)
-        program = serve(before=f"echo $$ > {tmp_path}/pid")
+        program = batsim_program(before=f"echo $$ > {tmp_path}/pid")
         directory = tmp_path / "run"
         command = [
             sys.executable, "-m", "hdsim", "run", "backend=batsim", f"backend.executable={program}",
@@ -738,7 +748,7 @@ SILENCE = 10
 
 @pytest.fixture
 def apart(
-    tmp_path: Path, serve: Callable[..., Path]
+    tmp_path: Path, batsim_program: Callable[..., Path]
 ) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str], Path]]:
     """``hdsim run backend=batsim`` and a Batsim at its socket, neither the child of the other; some jobs have ended."""
     (tmp_path / "slow.py").write_text(SLOW_AGENT)
@@ -759,7 +769,7 @@ def apart(
     )  # fmt: skip
     wait_until(lambda: (files / "workload.json").exists() or ours.poll() is not None)
     inputs = ["-p", files / "platform.xml", "-w", files / "workload.json", "-E"]
-    theirs = start(serve(), "-s", endpoint, *inputs, "-e", tmp_path / "theirs", "--timeout", SILENCE)
+    theirs = start(batsim_program(), "-s", endpoint, *inputs, "-e", tmp_path / "theirs", "--timeout", SILENCE)
     try:
         wait_until(lambda: (tmp_path / "begun").exists() or ours.poll() is not None or theirs.poll() is not None)
         yield ours, theirs, directory
@@ -796,22 +806,24 @@ def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     _, errors = theirs.communicate()
     assert time.monotonic() - begin < SILENCE + 15
     assert theirs.returncode == 1
-    assert "the scheduler has hung up; the last message to it was" in errors
+    assert re.search(r"the scheduler has hung up after \d+ messages; the last message to it was", errors)
     assert "Traceback" not in errors
     assert len((directory.parent / "theirs_jobs.csv").read_text().splitlines()) > 5
 
 
-def test_batsim_that_waits_at_a_socket(tmp_path: Path, platform: hdsim.Platform, serve: Callable[..., Path]) -> None:
+def test_batsim_that_waits_at_a_socket(
+    tmp_path: Path, platform: hdsim.Platform, batsim_program: Callable[..., Path]
+) -> None:
     """hdsim is there first or last; here it is last, and its files were written by an earlier try."""
     workload = made_up(100)
     endpoint = f"ipc://{tmp_path}/socket"
     with pytest.raises(BackendError, match=f"no Batsim has connected to {endpoint} within 0.3 s"):
-        backend.run(platform, workload, "fcfs", tmp_path, backend.Settings(socket=endpoint, timeout=0.3))
+        Batsim(socket=endpoint, timeout=0.3).run(platform, workload, "fcfs", tmp_path)
     folder = tmp_path / "batsim"
     options = ["-E", "-p", folder / "platform.xml", "-w", folder / "workload.json", "-e", tmp_path / "theirs"]
-    other = subprocess.Popen([serve(), "-s", endpoint, *options], stderr=subprocess.DEVNULL)
+    other = subprocess.Popen([batsim_program(), "-s", endpoint, *options], stderr=subprocess.DEVNULL)
     try:
-        batsim, facts = backend.run(platform, workload, "fcfs", tmp_path, backend.Settings(socket=endpoint))
+        batsim, facts = Batsim(socket=endpoint).run(platform, workload, "fcfs", tmp_path)
         assert other.wait() == 0
     finally:
         other.kill()
@@ -824,42 +836,6 @@ def program(path: Path, body: str) -> str:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return str(path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
-@pytest.mark.parametrize(
-    ("wanted", "torch", "alone"), [(None, False, True), (None, True, False), (False, False, False), (True, True, True)]
-)
-def test_cores_of_hdsim_and_its_batsim(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    platform: hdsim.Platform,
-    serve: Callable[..., Path],
-    wanted: bool | None,
-    torch: bool,
-    alone: bool,
-) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    if torch:
-        monkeypatch.setitem(sys.modules, "torch", sys)
-    before = os.sched_getaffinity(0)
-    seen = tmp_path / "cores"
-    chosen = backend.Settings(executable=str(serve(before=f"unset OMP_NUM_THREADS; nproc > {seen}")), one_core=wanted)
-    result, _ = backend.run(platform, made_up(5), "fcfs", tmp_path, chosen)
-    assert (result.state == FinalState.COMPLETED_SUCCESSFULLY).all()
-    assert int(seen.read_text()) == (1 if alone else len(before))
-    assert os.sched_getaffinity(0) == before
-
-
-@pytest.mark.parametrize("wanted", [None, True])
-def test_systems_that_let_nobody_choose_a_core(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wanted: bool | None
-) -> None:
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    with caplog.at_level("WARNING"), one_core(wanted):
-        pass
-    assert ("does not let hdsim choose a core" in caplog.text) == bool(wanted)
 
 
 @pytest.mark.parametrize(
@@ -877,9 +853,9 @@ def test_batsim_that_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: hdsim.Platform, body: str, told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    chosen = backend.Settings(executable=program(tmp_path / "batsim.sh", body), timeout=0.5)
+    chosen = Batsim(executable=program(tmp_path / "batsim.sh", body), timeout=0.5)
     with pytest.raises(BackendError, match=told) as caught:
-        backend.run(platform, made_up(5), "fcfs", tmp_path, chosen)
+        chosen.run(platform, made_up(5), "fcfs", tmp_path)
     assert (caught.value.result.state == FinalState.NOT_SUBMITTED).all()
     pid = tmp_path / "pid"
     assert not pid.exists() or not alive(int(pid.read_text()))
@@ -908,72 +884,32 @@ def test_batsim_that_contradicts_itself(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     platform: hdsim.Platform,
-    serve: Callable[..., Path],
+    batsim_program: Callable[..., Path],
     after: str,
     told: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    chosen = backend.Settings(executable=str(serve(after=after)))
+    chosen = Batsim(executable=str(batsim_program(after=after)))
     with pytest.raises(BackendError, match=re.escape(told)):
-        backend.run(platform, made_up(5, requested_cores=1), "fcfs", tmp_path, chosen)
+        chosen.run(platform, made_up(5, requested_cores=1), "fcfs", tmp_path)
 
 
-@pytest.mark.requires("pyzmq")
 @pytest.mark.parametrize(
     ("frames", "told"),
     [
-        ([b"\x10\x00\x00\x00\x0c"], r"expected JSON in one frame, .* \(Batsim 5 speaks FlatBuffers\)"),
-        ([b"{}", b"{}"], "got several frames"),
+        ([b"\x10\x00\x00\x00\x0c"], r"expected JSON of Batsim 3 or 4 \(Batsim 5 speaks FlatBuffers\)"),
+        ([b"{}", b"{}"], "expected a message of one frame from Batsim, got 2 frames"),
         ([b'{"now": 0, "events": ['], "expected JSON"),
     ],
 )
-def test_another_protocol(platform: hdsim.Platform, frames: list[bytes], told: str) -> None:
-    import zmq
-
-    translation = Translation(Cluster(platform, made_up(1)))
-    channel = backend.Channel("tcp://127.0.0.1:*", timeout=60)
-    with channel, zmq.Context() as context, context.socket(zmq.REQ) as socket:
-        socket.linger = 0
-        socket.connect(channel.endpoint)
-        socket.send_multipart(frames)
-        with pytest.raises(BackendError, match=told):
-            backend.BatsimBackend(channel, translation).advance()
-
-
-@pytest.mark.requires("pyzmq")
-def test_silence_in_the_middle() -> None:
-    import zmq
-
-    channel = backend.Channel("tcp://127.0.0.1:*", timeout=0.3)
-    with channel, zmq.Context() as context, context.socket(zmq.REQ) as socket:
-        socket.linger = 0
-        socket.connect(channel.endpoint)
-        socket.send(b"{}")
-        assert channel.receive(None) == b"{}"
-        channel.send("{}")
-        with pytest.raises(BackendError, match=r"Batsim has sent nothing for 0\.3 s after the reply to its message 1"):
-            channel.receive(None)
-
-
-@pytest.mark.requires("pyzmq")
-def test_a_stranger_who_says_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    import zmq
-
-    monkeypatch.setattr(backend, "_GREETING", 0.2)
-    channel = backend.Channel("tcp://127.0.0.1:*", timeout=600)
-    host, port = channel.endpoint.removeprefix("tcp://").split(":")
-    with (
-        socket.create_connection((host, int(port))),
-        channel,
-        zmq.Context() as context,
-        context.socket(zmq.REQ) as peer,
-    ):
+def test_another_protocol(tmp_path: Path, platform: hdsim.Platform, frames: list[bytes], told: str) -> None:
+    endpoint = f"ipc://{tmp_path}/socket"
+    with zmq.Context() as context, context.socket(zmq.REQ) as peer:
         peer.linger = 0
-        peer.connect(channel.endpoint)
-        peer.send(b"{}")
-        assert channel.receive(None) == b"{}"
+        peer.connect(endpoint)
+        peer.send_multipart(frames)
+        with pytest.raises(BackendError, match=told):
+            Batsim(socket=endpoint).run(platform, made_up(1), "fcfs", tmp_path)
 
 
 def test_batsim_that_does_not_end(tmp_path: Path) -> None:
@@ -995,9 +931,9 @@ def test_a_program_that_is_none(tmp_path: Path) -> None:
 
 def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_path: Path) -> None:
     workload = made_up(4, runtime=[0, 1, 2, 0], fixed_duration=True, job_id=["a", "b!c", "d", "e"])
-    chosen = backend.Settings(executable="no-such-batsim")
+    chosen = Batsim(executable="no-such-batsim")
     with pytest.raises(ConfigError) as caught:
-        backend.run(platform, workload, "fcfs", tmp_path, chosen, contention="fair_share")
+        chosen.run(platform, workload, "fcfs", tmp_path, contention="fair_share")
     told = [str(error) for error in caught.value.errors]
     assert all(error.startswith("backend=batsim: ") for error in told)
     assert [bool(re.search(part, error)) for part, error in zip(
@@ -1005,14 +941,14 @@ def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_pat
     )] == [True] * 4  # fmt: skip
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"does not do with backend\.energy=false"):
-        backend.Settings(socket="tcp://*:1", energy=False).check(platform, made_up(4), contention="threshold")
+        Batsim(socket="tcp://*:1", energy=False).check(platform, made_up(4), contention="threshold")
     with pytest.raises(ConfigError, match="network: expected none, got fluid"):
-        backend.Settings(socket="tcp://*:1").check(platform, made_up(4), network="fluid")
+        Batsim(socket="tcp://*:1").check(platform, made_up(4), network="fluid")
 
 
 def test_a_socket_that_cannot_be_bound(platform: hdsim.Platform, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"backend\.socket: expected an endpoint to bind such as tcp://\*:28000"):
-        backend.run(platform, made_up(1), "fcfs", tmp_path, backend.Settings(socket="tcp://256.0.0.1:80"))
+    with pytest.raises(ConfigError, match=r"backend\.socket: expected an endpoint such as tcp://\*:28000"):
+        Batsim(socket="tcp://256.0.0.1:80").run(platform, made_up(1), "fcfs", tmp_path)
 
 
 def test_a_missing_batsim_is_the_users_mistake(
@@ -1028,7 +964,7 @@ def test_a_missing_batsim_is_the_users_mistake(
 @pytest.mark.parametrize("agent", ["fcfs", "easy", "shortest-high_mem_bw"])
 def test_a_real_batsim(tmp_path: Path, platform: hdsim.Platform, agent: str) -> None:
     workload = made_up(200)
-    batsim, facts = backend.run(platform, workload, agent, tmp_path, contention="threshold")
+    batsim, facts = Batsim().run(platform, workload, agent, tmp_path, contention="threshold")
     assert facts["version"].startswith(("v3", "v4"))
     assert batsim.metrics["jobs_completed"] == 200
     if agent == "fcfs":

@@ -15,7 +15,7 @@ import pytest
 from test_execution import make_workload
 
 from hdsim import Platform, Workload, simulate
-from hdsim.backends.batsim import backend
+from hdsim.backends.batsim.backend import Batsim
 from hdsim.errors import ConfigError
 from hdsim.results.details import columns, fewest_nodes
 from hdsim.results.metrics import full
@@ -153,8 +153,8 @@ def test_metrics_of_nothing_are_not_defined() -> None:
 
 def test_batsim_does_not_know_supersteps() -> None:
     result = mixed()
-    with pytest.raises(ConfigError, match="expected jobs without supersteps, unknown to Batsim; 1 of 4 have some"):
-        backend.check(backend.Settings(socket="tcp://*:1"), result.platform, result.workload, "none")
+    with pytest.raises(ConfigError, match="expected jobs without supersteps; 1 of 4 have some"):
+        Batsim(socket="tcp://*:1").check(result.platform, result.workload)
 
 
 # Network models by name and by file

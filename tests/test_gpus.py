@@ -12,7 +12,7 @@ import pytest
 
 import hdsim
 from hdsim import Platform, Workload, load_workload, simulate
-from hdsim.backends.batsim.backend import Settings, check
+from hdsim.backends.batsim.backend import Batsim
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.contention.smoothstep import Smoothstep
@@ -285,8 +285,8 @@ def test_faults_of_requests_are_told(tmp_path: Path, job: dict[str, Any], compla
 
 def test_batsim_refuses_before_time_0() -> None:
     workload = _workload((0, 1, 1, 1), (0, 1, 1, 0))
-    with pytest.raises(ConfigError, match="expected jobs without GPUs, unknown to Batsim; 1 of 2 jobs ask for some"):
-        check(Settings(executable="true"), THREE, workload, "none")
+    with pytest.raises(ConfigError, match="expected jobs without GPUs; 1 of 2 jobs ask for some"):
+        Batsim(executable="true").check(THREE, workload)
 
 
 def test_the_shipped_platform(root: Path) -> None:

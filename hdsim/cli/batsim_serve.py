@@ -41,7 +41,6 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--one-event-per-message", is_flag=True, help="Never send two events at once.")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds each reply may take.")
 @click.option("--sched-cmd", help="Command that starts the scheduler, whose output goes to PREFIX_sched.log.")
-@click.option("--one-core", is_flag=True, help="With --sched-cmd: keep both on one core, as they take turns.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
 def batsim_serve(
     socket_endpoint: str,
@@ -64,7 +63,6 @@ def batsim_serve(
     one_event_per_message: bool,
     timeout: float,
     sched_cmd: str | None,
-    one_core: bool,
     quiet: bool,
 ) -> None:
     """Simulates a cluster for a scheduler that speaks Batsim's protocol (Batsim 3 and 4, JSON over ZeroMQ).
@@ -78,19 +76,12 @@ def batsim_serve(
     """  # noqa: D301 - click reads the backspace character
     from tqdm import tqdm
 
-    from hdsim.backends.batsim import cores
     from hdsim.backends.batsim.hosts import hosts_of, load_hosts
+    from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
+    from hdsim.backends.batsim.output import make_folder
     from hdsim.backends.batsim.process import Process
-    from hdsim.backends.batsim.record import make_folder
-    from hdsim.backends.batsim.server import (
-        SCHEDULER,
-        Options,
-        SchedulerSocket,
-        Server,
-        converse,
-        read_events,
-        read_jobs,
-    )
+    from hdsim.backends.batsim.serve import SchedulerSocket, serve
+    from hdsim.backends.batsim.server import SCHEDULER, Server
     from hdsim.platform.load import load_platform
     from hdsim.simulation.replay import make_contention, make_network
     from hdsim.util.resources import resolve
@@ -105,8 +96,6 @@ def batsim_serve(
         raise click.UsageError("--batsim-energy needs -E")
     if acknowledge_dynamic_jobs and not enable_dynamic_jobs:
         raise click.UsageError("--acknowledge-dynamic-jobs needs --enable-dynamic-jobs")
-    if one_core and sched_cmd is None:
-        raise click.UsageError("--one-core needs --sched-cmd")
     command = None if sched_cmd is None else _words(sched_cmd)
     if Path(platform).suffix.lower() == ".xml":
         hosts = load_hosts(platform, master=master_host)
@@ -134,23 +123,23 @@ def batsim_serve(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begin = time.perf_counter()
     bar = tqdm(total=len(server.cluster.workload), unit="job", desc="simulation", delay=0.5, leave=False, disable=quiet)
-    line = SchedulerSocket(socket_endpoint, timeout)
+    scheduler = SchedulerSocket(socket_endpoint, timeout)
     with ExitStack() as stack:
+        stack.enter_context(scheduler)
         if command is not None:
             make_folder(export)
-            # Inherited by the scheduler.
-            stack.enter_context(cores.one_core(one_core))
-            line.process = stack.enter_context(Process(command, Path(f"{export}_sched.log"), SCHEDULER))
+            process = stack.enter_context(Process(command, Path(f"{export}_sched.log"), SCHEDULER))
+            scheduler.connection.process = process
         try:
-            with line, bar:
-                converse(server, line.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))
+            with bar:
+                serve(server, scheduler.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))
         finally:
             seconds = time.perf_counter() - begin
-            paths = server.record.write(export, scheduling_seconds=line.waited, wall_seconds=seconds)
+            paths = server.record.write(export, scheduling_seconds=scheduler.waited, wall_seconds=seconds)
             if not quiet:
                 click.echo(f"{server.record.summary()}\n{', '.join(map(str, paths))}", err=True)
-        if line.process is not None:
-            line.process.wait(timeout)
+        if command is not None:
+            process.wait(timeout)
 
 
 def _words(command: str) -> list[str]:

@@ -183,7 +183,8 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     try:
         content = _read(text)
     except (ValueError, RecursionError) as error:
-        raise _fault(sender, f"expected JSON, got {shown(raw)}: {error}") from None
+        spoken = " of Batsim 3 or 4 (Batsim 5 speaks FlatBuffers)" if kinds is FROM_BATSIM else ""
+        raise _fault(sender, f"expected JSON{spoken}, got {shown(raw)}: {error}") from None
     if type(content) is not dict or type(content.get("events")) is not list:
         raise _fault(sender, f"expected an object with 'now' and a list of 'events', got {shown(raw)}")
     now = content.get("now")

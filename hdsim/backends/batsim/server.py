@@ -1,26 +1,22 @@
-"""hdsim in Batsim's place: what a scheduler decides goes into the engine, what happens there goes to the scheduler.
+"""hdsim in Batsim's place: a reply of the scheduler in, the next message to it out, no socket.
 
-`Server` is the pure part: a reply of the scheduler in, the next message to it out. `SchedulerSocket` is the other part.
+:mod:`hdsim.backends.batsim.serve` connects a :class:`Server` to a scheduler.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.backends.batsim.energy import Meter
 from hdsim.backends.batsim.hosts import Hosts
+from hdsim.backends.batsim.inputs import JobFile, Options
 from hdsim.backends.batsim.machine import GrowingCluster, HostBackend
+from hdsim.backends.batsim.output import JobRow, Outcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
-    DEFAULT_ENDPOINT,
     FROM_SCHEDULER,
     LATEST,
     SEPARATOR,
@@ -35,22 +31,16 @@ from hdsim.backends.batsim.protocol import (
     quote,
     split_job_id,
 )
-from hdsim.backends.batsim.record import JobRow, Outcome, Record
-from hdsim.backends.batsim.zmtp import Line, check_endpoint, connect
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
-from hdsim.simulation.replay import collecting_later
-from hdsim.workload.batsim_json import jobs_of, read_document, to_batsim
-from hdsim.workload.load import is_json, load_workload
+from hdsim.workload.batsim_json import jobs_of
 from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.programs import parts_of, progress_of
-from hdsim.workload.raw import RawJobs, raise_faults
+from hdsim.workload.raw import raise_faults
 
 if TYPE_CHECKING:
-    from hdsim.backends.batsim.process import Process
     from hdsim.contention import Contention
     from hdsim.network import Network
-    from hdsim.platform.model import Platform
 
 SCHEDULER = "the scheduler"
 #: Name of each end of a job, and the return code that Batsim gives it; None where it is the profile's.
@@ -60,8 +50,6 @@ _ENDS = {
     int(FinalState.COMPLETED_WALLTIME_REACHED): ("COMPLETED_WALLTIME_REACHED", -1),
     int(FinalState.COMPLETED_KILLED): ("COMPLETED_KILLED", -2),
 }
-#: Replies between two looks at the progress bar's clock.
-_REPLIES_PER_LOOK = 256
 #: Submissions that are put into words at once.
 _PORTION = 256
 #: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
@@ -69,102 +57,6 @@ _MACHINE_EVENTS = {
     "machine_available": "event_machine_available",
     "machine_unavailable": "event_machine_unavailable",
 }
-
-
-@dataclass(frozen=True)
-class Options:
-    """Settings of a simulation; named as Batsim's options are.
-
-    Attributes:
-        energy: Count energy and let the scheduler set P-states.
-        as_batsim: Count energy with SimGrid's artefact.
-        forward_profiles: Send the profile along with each submission.
-        dynamic_jobs: The scheduler may register jobs.
-        acknowledge_dynamic_jobs: Send a submission for each of them.
-        profile_reuse: Told to the scheduler; hdsim never forgets a profile.
-        forward_unknown_events: Send external events of unknown types to the scheduler rather than refuse them.
-        sched_config: Text handed to the scheduler.
-        one_event: Never send two events in one message.
-    """
-
-    energy: bool = False
-    as_batsim: bool = False
-    forward_profiles: bool = False
-    dynamic_jobs: bool = False
-    acknowledge_dynamic_jobs: bool = False
-    profile_reuse: bool = False
-    forward_unknown_events: bool = False
-    sched_config: str = ""
-    one_event: bool = False
-
-
-@dataclass(frozen=True)
-class JobFile:
-    """A workload as its file states it.
-
-    Attributes:
-        path: As the user named it.
-        content: The JSON object; a trace in another format is turned into one.
-        jobs: The jobs of it, in the order of the file.
-    """
-
-    path: str
-    content: Mapping[str, Any]
-    jobs: RawJobs
-
-
-def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> JobFile:
-    """Reads a workload.
-
-    Args:
-        path: Batsim's JSON, or any trace that hdsim reads.
-        platform: Its reference speed turns operations into seconds.
-        name: What the scheduler is told as the path, by default the path.
-
-    Raises:
-        WorkloadError: It cannot be read or has faults.
-    """
-    content = read_document(path)[0] if is_json(path) else to_batsim(load_workload(path))
-    jobs = jobs_of(content, str(path), platform.reference_gflops)
-    raise_faults(jobs.errors, path)
-    asking = np.flatnonzero(jobs.columns["requested_gpus"])
-    if len(asking):
-        where = jobs.where(int(asking[0]), "requested_gpus")
-        raise WorkloadError("expected jobs without GPUs, which schedulers for Batsim do not know", where=where)
-    early = np.flatnonzero(jobs.columns["submission_time"] < 0)
-    if len(early):
-        where = jobs.where(int(early[0]), "submission_time")
-        raise WorkloadError(f"expected at least 0 s, got {content['jobs'][early[0]]['subtime']}", where=where)
-    return JobFile(name or str(path), content, jobs)
-
-
-def read_events(path: str | Path) -> list[dict[str, Any]]:
-    """Reads external events: one JSON object with ``timestamp`` and ``type`` a line, sorted by time.
-
-    Raises:
-        ConfigError: The file cannot be read, or a line is none.
-    """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected a readable file of events: {error}", where=str(path)) from None
-    events = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"expected JSON: {error}", where=f"{path}:{number}") from None
-        known = isinstance(event, dict) and isinstance(event.get("type"), str)
-        when = event.get("timestamp") if known else None
-        if isinstance(when, bool) or not isinstance(when, int | float) or not 0 <= when < math.inf:
-            raise ConfigError(
-                f"expected an object with a 'type' and a 'timestamp' of at least 0 s, got {line.strip()[:80]}",
-                where=f"{path}:{number}",
-            )
-        events.append(event)
-    return sorted(events, key=lambda event: float(event["timestamp"]))
 
 
 class Server:
@@ -226,7 +118,7 @@ class Server:
             loaded=self._load if options.energy else None,
         )
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
-        self.record = Record(len(hosts), self._describe, energy=options.energy)
+        self.record = OutputWriter(len(hosts), self._describe, energy=options.energy)
         self.record.begin(hosts.initial)
         self._submission: list[float] = workload.submission_time.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
@@ -658,113 +550,3 @@ class Server:
             raise BackendError(f"data.type: unknown '{kind}'; allowed: registration_finished, continue_registration")
         self._need_dynamic()
         self._registering = kind == "continue_registration"
-
-
-def converse(server: Server, exchange: Callable[[str], str | bytes], tell: Callable[[], object] | None = None) -> None:
-    """Lets a scheduler drive a simulation to its end.
-
-    Args:
-        server: The simulation.
-        exchange: Sends a message to the scheduler and returns its reply.
-        tell: Called now and then.
-
-    Raises:
-        BackendError: See :meth:`Server.answer`, and whatever `exchange` raises. A scheduler may hang up once it has
-            been told of the end.
-    """
-    message: str | None = server.begin()
-    replies = 0
-    with collecting_later():
-        while message is not None:
-            try:
-                reply = exchange(message)
-            except HungUp:
-                if server.ended:
-                    # There is nothing left to say; some schedulers just end.
-                    return
-                raise
-            message = server.answer(reply)
-            replies += 1
-            if tell and replies % _REPLIES_PER_LOOK == 0:
-                tell()
-
-
-class HungUp(BackendError):
-    """The scheduler has closed its connection."""
-
-
-class SchedulerSocket:
-    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
-
-    Attributes:
-        waited: s of real time spent on waiting for replies.
-        process: The scheduler, if hdsim has started it.
-
-    Args:
-        endpoint: Where the scheduler has bound its REP socket, or will.
-        timeout: s of real time that each reply may take.
-
-    Raises:
-        ConfigError: The endpoint is none.
-    """
-
-    def __init__(self, endpoint: str, timeout: float) -> None:
-        self.waited = 0.0
-        self.process: Process | None = None
-        self._endpoint, self._timeout = endpoint, timeout
-        self._line: Line | None = None
-        try:
-            check_endpoint(endpoint)
-        except ValueError as error:
-            raise self._no_endpoint(error) from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._line is not None:
-            self._line.close()
-
-    def exchange(self, message: str) -> bytes:
-        """Sends a message and waits for the reply, at first for the scheduler as well.
-
-        Raises:
-            BackendError: No reply came in time, or none will come, or it is not one frame.
-            ConfigError: The endpoint cannot be reached.
-        """
-        begin = time.perf_counter()
-        try:
-            if self._line is None:
-                self._line = connect(self._endpoint, self._timeout, self._look_after)
-            self._line.send(message.encode("utf-8", "replace"))
-            reply = self._line.receive()
-        except TimeoutError:
-            raise self._fault(
-                f"has been silent for {self._timeout:g} s: it does not run, is stuck, or needs a longer --timeout; "
-                f"the last message to it was {message[:120]}"
-            ) from None
-        except ConnectionError:
-            dead = self.process.last_fault() if self.process else None
-            raise HungUp(
-                f"{SCHEDULER} {dead or 'has hung up'}; the last message to it was {message[:120]}",
-                where=self._endpoint,
-            ) from None
-        except OSError as error:
-            raise self._no_endpoint(error) from None
-        if len(reply) != 1:
-            raise self._fault(f"has sent a reply of {len(reply)} frames, expected one")
-        self.waited += time.perf_counter() - begin
-        return reply[0]
-
-    def _look_after(self) -> None:
-        dead = self.process.fault() if self.process else None
-        if dead:
-            raise self._fault(dead)
-
-    def _fault(self, what: str) -> BackendError:
-        return BackendError(f"{SCHEDULER} {what}", where=self._endpoint)
-
-    def _no_endpoint(self, error: Exception) -> ConfigError:
-        return ConfigError(
-            f"expected an endpoint such as {DEFAULT_ENDPOINT}, got '{self._endpoint}': {error}", where="-s"
-        )

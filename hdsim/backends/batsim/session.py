@@ -68,7 +68,7 @@ class StateKeeper(Protocol):
         """P-states to set now, each with the ascending ids of its cores."""
 
 
-class Translation:
+class BatsimSession:
     """One conversation with Batsim, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
 
     Attributes:

@@ -65,7 +65,7 @@ class _Machines(NamedTuple):
     away_seconds: float
 
 
-class Record:
+class OutputWriter:
     """Collects rows while the simulation goes on, so that nothing but memory is touched before `write`.
 
     Attributes:

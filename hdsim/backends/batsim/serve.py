@@ -1,0 +1,87 @@
+"""The loop that lets a scheduler drive a :class:`hdsim.backends.batsim.server.Server` over ZeroMQ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+from hdsim.backends.batsim.server import SCHEDULER, Server
+from hdsim.backends.batsim.zeromq import Connection, HungUp
+from hdsim.errors import BackendError
+from hdsim.simulation.replay import collecting_later
+
+#: Replies between two updates of the progress bar.
+_REPLIES_PER_UPDATE = 256
+
+
+def serve(server: Server, exchange: Callable[[str], str | bytes], progress: Callable[[], object] | None = None) -> None:
+    """Simulates for a scheduler until the end.
+
+    Args:
+        server: The simulation.
+        exchange: Sends a message to the scheduler and returns its reply.
+        progress: Called every 256 replies.
+
+    Raises:
+        BackendError: See :meth:`Server.answer`, and whatever `exchange` raises. A scheduler may hang up after
+            ``SIMULATION_ENDS``.
+    """
+    message: str | None = server.begin()
+    replies = 0
+    with collecting_later():
+        while message is not None:
+            try:
+                reply = exchange(message)
+            except HungUp:
+                if server.ended:
+                    # Some schedulers end without the last reply.
+                    return
+                raise
+            message = server.answer(reply)
+            replies += 1
+            if progress and replies % _REPLIES_PER_UPDATE == 0:
+                progress()
+
+
+class SchedulerSocket:
+    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
+
+    Attributes:
+        waited: Real time spent on waiting for replies, in seconds.
+        connection: The REQ socket.
+
+    Args:
+        endpoint: Where the scheduler binds its REP socket.
+        timeout: Real time that each reply may take, in seconds.
+
+    Raises:
+        ConfigError: The endpoint cannot be used.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self.waited = 0.0
+        self.connection = Connection("REQ", endpoint, peer=SCHEDULER, where="-s")
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def exchange(self, message: str) -> bytes:
+        """Sends a message and waits for the reply.
+
+        Raises:
+            BackendError: See :meth:`Connection.receive`.
+        """
+        begin = time.perf_counter()
+        try:
+            self.connection.send(message.encode("utf-8", "replace"))
+            reply = self.connection.receive(self._timeout)
+        except BackendError as error:
+            error.message += f"; the last message to it was {message[:120]}"
+            raise
+        self.waited += time.perf_counter() - begin
+        return reply

@@ -1,0 +1,210 @@
+"""The ZeroMQ connection of Batsim's protocol, made by libzmq (pyzmq, extra ``batsim``).
+
+Import this module where a connection is made and not before: without pyzmq its import raises the error for the user.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from hdsim.errors import BackendError, ConfigError
+
+try:
+    import zmq
+    from zmq.utils.monitor import parse_monitor_message
+except ImportError:
+    raise ConfigError("expected pyzmq, which is not installed: pip install 'hdsim[batsim]'") from None
+
+if TYPE_CHECKING:
+    from hdsim.backends.batsim.process import Process
+
+#: Longest wait, in ms, before the state of the peer is looked at again.
+_SLICE = 100
+#: Time, in ms, that closing a socket may take to deliver the last reply.
+_LINGER = 1000
+#: Largest message accepted, in bytes; the profiles of a million jobs take about 60 MB.
+_MAX_MESSAGE = 256 * 1024**2
+_EVENTS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
+_TCP = re.compile(r"tcp://(.+):(\d+|\*)")
+_UNAUTHENTICATED = "ZeroMQ authentication (CURVE or PLAIN), which Batsim's protocol does not use"
+
+
+class HungUp(BackendError):
+    """The peer has closed its connection or ended."""
+
+
+class WaitInterrupted(Exception):
+    """A signal came while a message was awaited."""
+
+
+class Connection:
+    """A ZeroMQ socket with one peer; a message is one frame.
+
+    Attributes:
+        endpoint: The endpoint; a port ``*`` is replaced by the one that the system has chosen.
+        process: The peer's process, if hdsim has started it: its death ends a wait.
+        received: Number of messages received.
+
+    Args:
+        kind: ``REP`` binds the endpoint; ``REQ`` connects to it, and waits if no process listens there yet.
+        endpoint: ``tcp://HOST:PORT`` or ``ipc://PATH``.
+        peer: Name of the peer in errors.
+        where: Configuration key or option of the endpoint, for errors.
+        stop: Signals received so far; a signal ends a wait.
+
+    Raises:
+        ConfigError: The endpoint cannot be used.
+    """
+
+    def __init__(
+        self, kind: Literal["REP", "REQ"], endpoint: str, *, peer: str, where: str, stop: Sequence[int] = ()
+    ) -> None:
+        self._peer, self._stop = peer, stop
+        self._binds = kind == "REP"
+        self.process: Process | None = None
+        self.received = 0
+        # What libzmq has reported of peers: a complete handshake, one refused, a connection without handshake.
+        self._greeted = self._refused = self._foreign = False
+        # Descriptor of the peer's connection, by which libzmq reports its end; None until the first message.
+        self._descriptor: int | None = None
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.REP if self._binds else zmq.REQ)
+        self._socket.rcvtimeo = _SLICE
+        self._socket.linger = _LINGER if self._binds else 0
+        self._socket.maxmsgsize = _MAX_MESSAGE
+        # Names stand for IPv4 addresses unless the endpoint is an IPv6 literal, as in Batsim.
+        self._socket.ipv6 = "[" in endpoint
+        self._monitor = self._socket.get_monitor_socket(_EVENTS)
+        try:
+            _check(endpoint, binds=self._binds)
+            if self._binds:
+                self._socket.bind(endpoint.replace("//localhost:", "//127.0.0.1:"))
+            else:
+                self._socket.connect(endpoint)
+        except (zmq.ZMQError, OSError) as error:
+            self.close()
+            reason = str(error).partition(" (addr=")[0]
+            example = "tcp://*:28000" if self._binds else "tcp://localhost:28000"
+            raise ConfigError(
+                f"expected an endpoint such as {example} or ipc:///tmp/batsim, got '{endpoint}': {reason}",
+                where=where,
+            ) from None
+        self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT)) if self._binds else endpoint
+
+    @property
+    def peer_endpoint(self) -> str:
+        """The endpoint that a peer on this machine connects to."""
+        return self.endpoint.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//[::1]:")
+
+    def send(self, message: bytes) -> None:
+        """Sends a message; a peer that is gone is noticed by the next :meth:`receive`."""
+        self._socket.send(message)
+
+    def receive(self, timeout: float) -> bytes:
+        """Waits for the next message.
+
+        Args:
+            timeout: Seconds that the peer may stay silent.
+
+        Raises:
+            BackendError: The peer is silent, or its message has several frames.
+            HungUp: The peer has closed its connection or ended.
+            WaitInterrupted: A signal came.
+        """
+        deadline = time.monotonic() + timeout
+        gone: HungUp | None = None
+        while True:
+            try:
+                frames = self._frames()
+                break
+            except zmq.Again:
+                if gone is not None:
+                    raise gone from None
+            if self._stop:
+                raise WaitInterrupted
+            # The last message of a process that has ended is read before its end is reported.
+            gone = self._end_of_peer()
+            if gone is None and time.monotonic() >= deadline:
+                raise BackendError(self._silence(timeout))
+        self.received += 1
+        if len(frames) != 1:
+            raise BackendError(f"expected a message of one frame from {self._peer}, got {len(frames)} frames")
+        return frames[0]
+
+    def close(self) -> None:
+        """Closes the connection; a reply that was sent still arrives."""
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._socket.close()
+        self._context.term()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _frames(self) -> list[bytes]:
+        if self._descriptor is not None:
+            return self._socket.recv_multipart()
+        first = self._socket.recv(copy=False)
+        self._descriptor = int(first.get(zmq.MessageOption.SRCFD))
+        return [first.bytes, *(self._socket.recv_multipart() if first.more else [])]
+
+    def _end_of_peer(self) -> HungUp | None:
+        """How the peer has ended, as far as its process and libzmq's events tell."""
+        dead = self.process.fault() if self.process else None
+        hung_up = False
+        while dead is None and self._monitor.poll(0):
+            event = parse_monitor_message(self._monitor.recv_multipart())
+            if event["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self._greeted = True
+            elif event["event"] == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
+                self._refused = True
+                if not self._binds:
+                    return HungUp(f"{self._peer} requires {_UNAUTHENTICATED}")
+            elif event["value"] == self._descriptor or (self._greeted and not self._binds):
+                hung_up = True
+            else:
+                self._foreign = True
+        if hung_up and self.process:
+            dead = self.process.last_fault()
+        if dead is None and not hung_up:
+            return None
+        return HungUp(f"{self._peer} {dead or f'has hung up after {self.received} messages'}")
+
+    def _silence(self, timeout: float) -> str:
+        if self.received or (self._greeted and not self._binds):
+            return f"{self._peer} has sent nothing for {timeout:g} s after {self.received} messages"
+        hint = ""
+        if self._refused:
+            hint = f"; a peer was refused that requires {_UNAUTHENTICATED}"
+        elif self._foreign:
+            hint = f"; a process without a ZeroMQ {'REQ' if self._binds else 'REP'} socket was connected"
+        if self._binds:
+            return f"no {self._peer} has connected to {self.endpoint} within {timeout:g} s{hint}"
+        return f"{self._peer} has not bound {self.endpoint} within {timeout:g} s{hint}"
+
+
+def _check(endpoint: str, *, binds: bool) -> None:
+    """Finds mistakes in an endpoint that libzmq does not report.
+
+    Raises:
+        OSError: The host or the port does not exist, or a plain file is at the path of the socket to bind.
+    """
+    tcp = _TCP.fullmatch(endpoint)
+    if tcp and tcp[2] != "*" and int(tcp[2]) > 65535:
+        raise OSError("expected a port up to 65535")
+    if tcp and not binds:
+        socket.getaddrinfo(tcp[1].strip("[]"), tcp[2])
+    path = Path(endpoint.removeprefix("ipc://"))
+    # libzmq deletes whatever is there; an abstract socket (ipc://@NAME) is no file.
+    named = endpoint.startswith("ipc://") and not endpoint.startswith("ipc://@")
+    if binds and named and path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        raise OSError("the path is that of a file")
