@@ -42,6 +42,7 @@ class ActorCriticAgent(LearningAgent):
 
     weights = ("network",)
     progress = ("optimizer", "rollout")
+    starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(8)
     num_steps: int = integer(5)

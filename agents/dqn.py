@@ -53,6 +53,7 @@ class DQNAgent(LearningAgent):
 
     weights = ("network",)
     progress = ("target", "optimizer", "buffer", "epsilon", "steps")
+    starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(1)
     learning_rate: float = number(1e-3)

@@ -49,6 +49,7 @@ class EvolutionAgent(LearningAgent):
 
     weights = ("network",)
     progress = ("optimizer", "played", "steps")
+    starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(4)
     pairs: int = integer(16)

@@ -35,6 +35,8 @@ class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
     """
 
+    starts_from = ("GNNImitationAgent",)
+
     num_envs: int = integer(8)
     convolutions: Sequence[int] = layer_widths(32, 32)
     hidden: Sequence[int] = layer_widths(64)

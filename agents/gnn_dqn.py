@@ -46,6 +46,8 @@ class GNNDQNAgent(GraphAgentMixin, DQNAgent):
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
     """
 
+    starts_from = ("GNNImitationAgent",)
+
     convolutions: Sequence[int] = layer_widths(32, 32)
     hidden: Sequence[int] = layer_widths(64)
     kernel: Sequence[int] = layer_widths(32)

@@ -52,6 +52,7 @@ class PPOAgent(LearningAgent):
 
     weights = ("network",)
     progress = ("optimizer", "rollout", "filled", "steps")
+    starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(8)
     num_steps: int = integer(128)

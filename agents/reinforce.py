@@ -42,6 +42,7 @@ class ReinforceAgent(LearningAgent):
 
     weights = ("network",)
     progress = ("optimizer", "episodes", "finished")
+    starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(4)
     learning_rate: float = number(1e-3)

@@ -68,6 +68,19 @@ class BackendError(HdsimError):
     result: Any = None
 
 
+#: Import names of optional packages by the extra that installs them.
+_EXTRAS = {
+    "batsim": ("zmq",),
+    "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
+}
+
+
+def install_hint(module: str | None) -> str:
+    """Returns ``": pip install 'hdsim[rl]'"`` for a missing module of the extra rl, or an empty string."""
+    package = str(module).partition(".")[0]
+    return next((f": pip install 'hdsim[{extra}]'" for extra, names in _EXTRAS.items() if package in names), "")
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string."""
     close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)

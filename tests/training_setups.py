@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from hdsim.learning.training.loop import Training
     from hdsim.learning.training.setup import TrainingSetup
 
 
@@ -33,6 +36,34 @@ def train(directory: Path, *overrides: str, resume: bool = False) -> tuple[Train
     directory.mkdir(exist_ok=True)
     setup = make_setup(*overrides)
     return setup, run(setup, directory, resume=resume)
+
+
+def train_until(
+    directory: Path,
+    *overrides: str,
+    learned: Callable[[TrainingSetup, Training], bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> TrainingSetup:
+    """Trains until a criterion holds at two evaluations in a row, or fails at the end of the steps.
+
+    The criterion must not hold for the untrained agent.
+    """
+    from hdsim.learning.training.loop import Training
+
+    setup = make_setup(*overrides)
+    evaluate, found = Training._evaluate, list[bool]()
+
+    def evaluate_and_stop(self: Training) -> None:
+        evaluate(self)
+        found.append(learned(setup, self))
+        if all(found[-2:]):
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Training, "_evaluate", evaluate_and_stop)
+        run(setup, directory)
+    assert not found[0], "the untrained agent meets the criterion: another seed shows what is learned"
+    return setup
 
 
 def train_whole_and_cut(

@@ -3,7 +3,12 @@
 So does ``import hdsim`` in a program that has imported Gymnasium, or the first use of a name of hdsim after that.
 """
 
-import gymnasium
+from hdsim.errors import install_hint
+
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    raise ImportError(f"hdsim.envs cannot be imported: {error}{install_hint(error.name)}", name=error.name) from None
 
 ENV_ID = "hdsim/Scheduling-v0"
 

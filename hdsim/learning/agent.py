@@ -30,9 +30,6 @@ Observations = NDArray[Any] | dict[str, NDArray[Any]]
 #: Actions that are legal in each of E environments, (E, A).
 Masks = NDArray[np.bool_]
 
-#: Whose checkpoints are a start for other algorithms.
-_IMITATION = ("ImitationAgent", "GNNImitationAgent")
-
 
 @dataclass(frozen=True)
 class TensorShapes:
@@ -120,6 +117,7 @@ class LearningAgent(Agent):
         weights: Names of the attributes that `probabilities` needs: networks, normalisers. They make up a checkpoint.
         progress: Names of what training needs besides: optimisers, buffers, counters. Values are anything with
             ``state_dict``, NumPy generators, arrays, numbers, or lists and dicts of those.
+        starts_from: Names of other agents whose `network` can be the start of `policy_network`.
         any_size: The weights fit every number of jobs or nodes.
         trainable: There is something to learn.
 
@@ -134,6 +132,7 @@ class LearningAgent(Agent):
 
     weights: ClassVar[tuple[str, ...]] = ("network",)
     progress: ClassVar[tuple[str, ...]] = ("optimizer",)
+    starts_from: ClassVar[tuple[str, ...]] = ()
     trainable: ClassVar[bool] = True
     any_size = False
 
@@ -233,26 +232,23 @@ class LearningAgent(Agent):
         """
         where = "agent.start"
         tree = checkpoint.load(path, where)
-        policy = self.policy_network()
         try:
             if tree.get("agent") == type(self).__name__:
                 for name, kept in tree["weights"].items():
                     self._restore(name, kept)
-            elif tree.get("agent") in _IMITATION and policy is not None:
-                policy.load_state_dict(_with_tensors(tree["weights"]["network"]))
+            elif tree.get("agent") in self.starts_from:
+                self.policy_network().load_state_dict(_with_tensors(tree["weights"]["network"]))
             else:
-                allowed = (type(self).__name__, *(_IMITATION if policy is not None else ()))
-                raise ConfigError(
-                    f"expected a checkpoint of {' or '.join(allowed)}, '{path}' is {_author(tree)}", where=where
-                )
+                allowed = " or ".join((type(self).__name__, *self.starts_from))
+                raise ConfigError(f"expected a checkpoint of {allowed}, '{path}' is {_author(tree)}", where=where)
         except RuntimeError as error:
             raise ConfigError(
                 f"expected networks of the sizes in '{path}', trained with {tree['settings']}: {error}", where=where
             ) from None
 
-    def policy_network(self) -> torch.nn.Module | None:
-        """The network that scores the actions, if it is the one that imitation trains."""
-        return None
+    def policy_network(self) -> torch.nn.Module:
+        """The network that scores the actions; for agents that name others in `starts_from`."""
+        raise NotImplementedError
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Called before training, for agents that learn from more than observations.

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, install_hint, nearest
 
 
 def short_name(spec: Mapping[str, Any]) -> str:
@@ -101,7 +101,9 @@ class PluginType:
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
-            raise ConfigError(f"cannot import '{module_name}': {error}", where=where) from None
+            raise ConfigError(
+                f"cannot import '{module_name}': {error}{install_hint(error.name)}", where=where
+            ) from None
         if not hasattr(module, attribute):
             classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
             raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where=where)
