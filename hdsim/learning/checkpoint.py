@@ -1,12 +1,14 @@
 """Checkpoints: trees of arrays and plain values in one safetensors file, which cannot hold code to execute.
 
 The arrays are tensors of the file, named by their place in the tree; everything else, and the shape of the tree, is one
-JSON text in its header. `torch.load` would have done too (``weights_only=True`` refuses all but a list of harmless
-classes), but a format that has no code in it needs no such list, and any language can read it without torch.
+JSON text in its header. A digest of both in the header reveals a file that has been changed or damaged. `torch.load`
+would have done too (``weights_only=True`` refuses all but a list of harmless classes), but a format that has no code in
+it needs no such list, and any language can read it without torch.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -21,7 +23,9 @@ from hdsim.util.resources import bundled
 
 #: Marks, in the JSON text, an array kept outside it and a mapping whose keys are not all texts.
 _ARRAY, _PAIRS = "$array", "$pairs"
-_HEADER = "hdsim"
+_HEADER, _DIGEST = "hdsim", "sha256"
+#: Classes of what a file of the right format and a wrong content brings about.
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
@@ -36,7 +40,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps(_encode(tree, "", arrays), separators=(",", ":"))
     with replacing(path, binary=True) as file:
-        file.write(pack(arrays, {_HEADER: text}))
+        file.write(pack(arrays, {_HEADER: text, _DIGEST: _digest(text, arrays)}))
         # On the disk before it takes the name, or a power cut could leave nothing of either checkpoint.
         file.flush()
         os.fsync(file.fileno())
@@ -64,17 +68,29 @@ def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
         )
     try:
         with safe_open(path, framework="numpy") as file:
-            header = json.loads((file.metadata() or {}).get(_HEADER, "null"))
+            metadata = file.metadata() or {}
             arrays = {name: np.require(file.get_tensor(name), None, "W") for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, ValueError, OSError) as error:
-        raise ConfigError(f"expected a checkpoint of hdsim, '{path}' cannot be read: {error}", where=where) from None
-    if not isinstance(header, dict):
+        text = metadata.get(_HEADER, "null")
+        tree = _decode(json.loads(text), arrays)
+    except (SafetensorError, OSError, *DAMAGE) as error:
+        raise ConfigError(
+            f"expected a checkpoint of hdsim, '{path}' cannot be read: {type(error).__name__}: {error}", where=where
+        ) from None
+    if not isinstance(tree, dict):
         raise ConfigError(
             f"expected a checkpoint of hdsim, '{path}' is a safetensors file of other origin", where=where
         )
-    tree = _decode(header, arrays)
-    assert isinstance(tree, dict)
+    # Files of hdsim 0.1.0 have no digest.
+    if metadata.get(_DIGEST, digest := _digest(text, arrays)) != digest:
+        raise ConfigError(f"expected a checkpoint as hdsim wrote it, '{path}' has been changed since", where=where)
     return tree
+
+
+def _digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
