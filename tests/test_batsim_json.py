@@ -194,7 +194,7 @@ def test_no_workload_at_all(tmp_path: Path, content: str, message: str) -> None:
 def test_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "w.json"
     path.write_bytes(b'{"jobs": "\xe9"}')
-    with pytest.raises(WorkloadError, match="expected JSON in UTF-8"):
+    with pytest.raises(WorkloadError, match="expected text in UTF-8"):
         load_workload(path)
 
 

@@ -393,7 +393,7 @@ def test_all_faults_are_reported_at_once(tmp_path):
         (b'{"clusters": [\n  {"id": "a",}\n]}', ":2:14: expected JSON: "),
         (b"[1, 2]", ": expected an object {...}, got [1, 2]"),
         (b"null", ": expected an object {...}, got nothing"),
-        (b'{"name": "\xff"}', ": expected JSON in UTF-8, got the byte 0xff at offset 10"),
+        (b'{"name": "\xff"}', ": expected text in UTF-8, got the byte 0xff at offset 10"),
         (b'{"clusters": 1, "name": "a", "name": "b"}', ": name: expected each key once, got it twice"),
         (b'{"types": {"node": {"a": {"x": 1, "x": 2}}}}', ": types.node.a.x: expected each key once, got it twice"),
         (b"[" * 100_000, ": expected JSON, got lists and objects nested too deeply"),

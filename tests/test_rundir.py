@@ -442,7 +442,7 @@ def test_interval_sets_are_read_as_written(sets: list[set[int]]) -> None:
         ("oversubscription.csv", "13.333333", "later", "expected numbers"),
         ("metrics.json", "{", "[", r"metrics\.json:2:13: expected JSON"),
         ("platform.json", '"clusters"', '"custers"', "clusters"),
-        ("manifest.json", '"status"', '"state"', "expected the keys status and config"),
+        ("manifest.json", '"status"', '"state"', "status: expected a text, got nothing"),
     ],
 )
 def test_a_damaged_directory_gives_one_error(name: str, before: str, after: str, message: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def render(run: Run) -> str:
     shown = [arrays.plain(panel) for panel in panels(run)]
     template = Template((_HERE / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
-        version=escape(run.manifest["versions"]["hdsim"]),
+        version=escape(str((run.manifest.get("versions") or {}).get("hdsim"))),
         title=escape(title(run)),
         style=(_HERE / "report.css").read_text(encoding="utf-8"),
         header=_header(run),
@@ -148,9 +148,11 @@ class _Arrays:
 def _header(run: Run) -> str:
     manifest, config, platform = run.manifest, run.config, run.platform
     workload = manifest.get("workload") or {}
-    about = config.get("workload") or {}
+    about = config.get("workload")
+    about = about if isinstance(about, Mapping) else {}
     source = Path(str(about["path"])).name if about.get("path") else str(workload.get("name") or "–")
-    jobs = workload.get("jobs", len(run.jobs["job_id"]))
+    jobs = workload.get("jobs")
+    jobs = jobs if isinstance(jobs, int) else len(run.jobs["job_id"])
     facts = {
         "Agent": _agent(config),
         "Platform": f"{platform.name}: "
@@ -206,11 +208,11 @@ def _agent(config: Mapping[str, Any]) -> str:
 
 
 def _slice(workload: Mapping[str, Any]) -> str:
-    parts = []
-    if workload.get("start"):
-        parts.append(f"from job {workload['start']:,} on")
-    if workload.get("arrival_factor", 1.0) not in (1, None):
-        parts.append(f"time between arrivals x {workload['arrival_factor']:g}")
+    parts, start, factor = [], workload.get("start"), workload.get("arrival_factor")
+    if isinstance(start, int) and start:
+        parts.append(f"from job {start:,} on")
+    if isinstance(factor, int | float) and factor != 1:
+        parts.append(f"time between arrivals x {factor:g}")
     return "".join(f", {part}" for part in parts)
 
 
@@ -224,9 +226,9 @@ def _component(settings: Any) -> str:
 
 
 def _versions(manifest: Mapping[str, Any]) -> str:
-    versions, commit = manifest["versions"], manifest.get("git_commit") or ""
+    versions, commit = manifest.get("versions") or {}, manifest.get("git_commit") or ""
     texts = [f"{label} {versions[key]}" for key, label in _PACKAGES.items() if key in versions]
-    if commit:
+    if commit and texts:
         texts[0] += f" ({commit[:10]}{'+' if commit.endswith('-dirty') else ''})"
     return ", ".join(texts)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.errors import ConfigError
 from hdsim.report.charts import BLUE, GREEN, ORANGE, PURPLE, RED, Axis, Groups, Heat, Line, Lines, Panel, View
 from hdsim.results.metrics import unit
+from hdsim.results.run_directory.formats import numbers, read_csv
 from hdsim.results.run_directory.reader import Run
 
 Floats = NDArray[np.float64]
@@ -24,7 +25,7 @@ _COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED)
 def rewards(run: Run) -> Panel | None:
     """What the agent was given for its decisions."""
     columns = _columns(run.path / "progress.csv")
-    if columns is None:
+    if columns is None or "mean_reward" not in columns:
         return None
     # The row of the begin has seen no decision.
     columns["mean_reward"][columns["step"] == 0] = np.nan
@@ -123,10 +124,16 @@ def _spans(starts: Floats, ends: Floats, values: Floats) -> tuple[Floats, Floats
 
 
 def _columns(path: Path) -> dict[str, Floats] | None:
-    """Columns with numbers in them, NaN for empty cells; None without a file."""
+    """Columns with numbers in them, NaN for empty cells; None without a file.
+
+    Raises:
+        ConfigError: The file is no table of numbers by step.
+    """
     if not path.is_file():
         return None
-    with path.open(encoding="utf-8", newline="") as file:
-        names, *rows = csv.reader(file)
-    table = np.array([[float(cell) if cell else np.nan for cell in row] for row in rows]).reshape(len(rows), len(names))
-    return {name: column for name, column in zip(names, table.T.copy(), strict=True) if np.isfinite(column).any()}
+    names, rows = read_csv(path)
+    columns = {name: numbers(path, name, [row[i] for row in rows]) for i, name in enumerate(names)}
+    steps = columns.get("step")
+    if steps is None or not len(rows) or not (np.diff(steps) >= 0).all():
+        raise ConfigError("expected rows with ascending numbers in the column step", where=str(path))
+    return {name: column for name, column in columns.items() if np.isfinite(column).any()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +16,12 @@ from typing import Any
 from hdsim.errors import HdsimError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-#: Unpacked size that every gzip file may have, in bytes, and the most that any may have.
-_ANY_RATIO, _LARGEST = 64 * 10**6, 10**9
-#: Traces and platforms shrink to a tenth to a thirtieth; a decompression bomb to a thousandth.
-_LARGEST_RATIO = 100
+#: Unpacked size that every gzip file may have, in bytes; parsed it may take ten times as much memory.
+_ANY_RATIO = 32 * 10**6
+#: Traces and platforms shrink to a fifth to a twentieth; a decompression bomb to a thousandth.
+_LARGEST_RATIO = 30
+#: Escape of a half of a UTF-16 pair, which alone is no character and cannot be written to a file.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[bytes, str]:
@@ -44,15 +48,48 @@ def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[by
         if Path(path).suffix == ".gz":
             raise error(f"expected gzip data (first bytes 1f 8b), got {data[:2].hex(' ') or 'nothing'}", where=where)
         return data, digest
-    limit = min(_LARGEST, max(_ANY_RATIO, _LARGEST_RATIO * len(data)))
+    limit = max(_ANY_RATIO, _LARGEST_RATIO * len(data))
     try:
         with gzip.open(io.BytesIO(data)) as packed:
             content = packed.read(limit + 1)
     except (EOFError, OSError, zlib.error) as fault:
         raise error(f"expected a complete gzip file: {fault}", where=where) from None
     if len(content) > limit:
-        raise error(f"expected at most {limit // 10**6} MB in a gzip file of {len(data)} B, got more", where=where)
+        raise error(
+            f"expected at most {limit // 10**6} MB in a gzip file of {len(data)} B, got more; "
+            "a file that was unpacked with gunzip may be of any size",
+            where=where,
+        )
     return content, digest
+
+
+def read_text(path: str | Path, error: type[HdsimError], what: str) -> str:
+    """Reads a text file in UTF-8, unpacked if it is gzip; arguments and errors as for :func:`read_bytes`."""
+    return _decoded(read_bytes(path, error, what)[0], str(path), error)
+
+
+def read_csv(path: str | Path, error: type[HdsimError], what: str) -> tuple[list[str], list[list[str]]]:
+    """Reads a CSV file: its header, and its rows, each with as many fields as the header.
+
+    Args:
+        path: As for :func:`read_bytes`.
+        error: As there.
+        what: As there.
+
+    Raises:
+        HdsimError: As there, or the file is not such a table.
+    """
+    reader = csv.reader(io.StringIO(read_text(path, error, what), newline=""))
+    try:
+        header, *rows = list(reader) or [[]]
+    except csv.Error as fault:
+        raise error(f"expected CSV: {fault}", where=f"{path}:{reader.line_num}") from None
+    if len(set(header)) < len(header):
+        raise error(f"expected columns of different names, got {', '.join(header)}"[:200], where=f"{path}:1")
+    for line, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise error(f"expected {len(header)} fields, got {len(row)}", where=f"{path}:{line}")
+    return header, rows
 
 
 def parse_json(
@@ -76,16 +113,27 @@ def parse_json(
         HdsimError: The text is not JSON, is not UTF-8, or is nested too deeply.
     """
     where = str(path) if line == 1 else f"{path}:{line}"
+    text = _decoded(content, where, error) if isinstance(content, bytes) else content
     try:
-        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        return json.loads(text, object_pairs_hook=pairs)
-    except UnicodeDecodeError as fault:
-        message = f"got the byte 0x{fault.object[fault.start]:02x} at offset {fault.start}"
-        raise error(f"expected JSON in UTF-8, {message}", where=where) from None
+        value = json.loads(text, object_pairs_hook=pairs)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as fault:
         raise error(f"expected JSON: {fault.msg}", where=f"{path}:{fault.lineno + line - 1}:{fault.colno}") from None
+    except UnicodeEncodeError as fault:
+        half = ascii(fault.object[fault.start])[1:-1]
+        raise error(f"expected texts of whole characters, got the half {half} of one", where=where) from None
     except RecursionError:
         raise error("expected JSON, got lists and objects nested too deeply", where=where) from None
     except ValueError as fault:
         # An integer of more digits than Python converts.
-        raise error(f"expected JSON: {fault}", where=where) from None
+        raise error(f"expected JSON: {str(fault).partition(';')[0]}", where=where) from None
+    return value
+
+
+def _decoded(content: bytes, where: str, error: type[HdsimError]) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        got = f"the byte 0x{content[fault.start]:02x} at offset {fault.start}"
+        raise error(f"expected text in UTF-8, got {got}", where=where) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
+from hdsim.util import inputs
 from hdsim.util.files import replacing
-from hdsim.util.inputs import parse_json
 
 Floats = NDArray[np.float64]
 
@@ -38,32 +37,40 @@ INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "req
 #: Metrics that depend on wall time: they are in the manifest, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
+#: Numbers beyond this are not from a run: energies of years of the largest machines are below.
+_LARGEST = 1e18
+#: Products of energies and squared times, and no number that a float cannot hold.
+_LARGEST_IN_JSON = 1e100
 
 
 def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
     """Returns the header and the rows of a CSV file.
 
     Raises:
-        ConfigError: The file is missing, or a row has another number of fields than the header.
+        ConfigError: The file is missing or no table.
     """
     if not path.is_file():
         raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
-        rows = list(reader)
-    for line, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise ConfigError(f"expected {len(header)} fields, got {len(row)}", where=f"{path}:{line}")
-    return header, rows
+    return inputs.read_csv(path, ConfigError, "file")
 
 
 def numbers(path: Path, name: str, texts: Iterable[str]) -> Floats:
-    """(J,) numbers, NaN for an empty field."""
+    """(J,) finite numbers, NaN for an empty field."""
     try:
-        return np.array([float(text or "nan") for text in texts])
+        column = np.array([float(text or "nan") for text in texts])
     except ValueError as error:
         raise ConfigError(f"{name}: expected numbers: {error}", where=str(path)) from None
+    if (np.abs(column) > _LARGEST).any():
+        raise ConfigError(f"{name}: expected numbers up to {_LARGEST:g}", where=str(path))
+    return column
+
+
+def integers(path: Path, name: str, texts: Iterable[str], below: float = _LARGEST) -> NDArray[np.int64]:
+    """(J,) whole numbers from 0 to less than `below`."""
+    column = numbers(path, name, texts)
+    if not ((column >= 0) & (column < below) & (column % 1 == 0)).all():
+        raise ConfigError(f"{name}: expected whole numbers from 0 to {below - 1:.0f}", where=str(path))
+    return column.astype(np.int64)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -74,10 +81,15 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
-    content = parse_json(path.read_bytes(), path, ConfigError)
+    content = inputs.parse_json(inputs.read_bytes(path, ConfigError, "file")[0], path, ConfigError)
     if not isinstance(content, dict):
         raise ConfigError("expected a JSON object", where=str(path))
     return content
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value from JSON is a number of the size of a run's."""
+    return type(value) in (int, float) and abs(value) <= _LARGEST_IN_JSON
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

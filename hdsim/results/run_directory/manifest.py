@@ -14,10 +14,17 @@ from typing import Any
 
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory import lock
-from hdsim.results.run_directory.formats import read_json
+from hdsim.results.run_directory.formats import is_number, read_json
+from hdsim.util.text import shown
 from hdsim.util.version import __version__
 
 MANIFEST = "manifest.json"
+#: Keys that hdsim itself reads, by type; all but the first two may be absent.
+_TYPES: dict[str, type] = {
+    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "process": dict, "start": str,
+    "duration": float, "simulated_seconds": float, "git_commit": str,
+}  # fmt: skip
+_NAMES = {str: "a text", dict: "an object", float: "a number"}
 
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
@@ -39,8 +46,11 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
         got = f"a sweep; one of its runs is {runs[0]!r}" if runs else f"a directory without {MANIFEST}"
         raise ConfigError(f"expected a run directory, got {got}", where=str(path))
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest.get("status"), str) or not isinstance(manifest.get("config"), dict):
-        raise ConfigError("expected the keys status and config", where=str(path / MANIFEST))
+    for key, kind in _TYPES.items():
+        value = manifest.get(key)
+        fits = is_number(value) if kind is float else isinstance(value, kind)
+        if not (fits or (value is None and key not in ("status", "config"))):
+            raise ConfigError(f"{key}: expected {_NAMES[kind]}, got {shown(value)}", where=str(path / MANIFEST))
     if manifest["status"] == "running" and lock.owner(path) is None:
         changed = max(file.stat().st_mtime for file in path.rglob("*"))
         since = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")

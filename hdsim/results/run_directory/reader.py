@@ -25,12 +25,15 @@ from hdsim.results.run_directory.formats import (
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
     WALL_METRICS,
+    integers,
+    is_number,
     numbers,
     read_csv,
     read_json,
 )
 from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.text import shown
 
 Floats = NDArray[np.float64]
 
@@ -161,10 +164,13 @@ def read(path: str | Path) -> Run:
         raise ConfigError(f"expected a finished run, got one that is {told_status(manifest)}", where=str(path))
     jobs = _job_columns(path / "jobs.csv", *((JOB_COLUMNS, []) if records_only else read_csv(path / "jobs.csv")))
     platform = Platform.from_dict(read_json(path / "platform.json"), str(path / "platform.json"))
-    cut_short, outages = _read_interruptions(path / "interruptions.csv", jobs), _read_outages(path / "outages.csv")
+    cut_short, outages = (
+        _read_interruptions(path / "interruptions.csv", jobs),
+        _read_outages(path / "outages.csv", platform),
+    )
     last, back = np.flatnonzero(~cut_short.requeued), np.flatnonzero(cut_short.requeued)
-    jobs |= _read_details(path / "job_details.csv")
-    spans = _read_spans(path / "oversubscription.csv")
+    jobs |= _read_details(path / "job_details.csv", jobs)
+    spans = _read_spans(path / "oversubscription.csv", platform)
     run = Run(
         path,
         manifest,
@@ -201,59 +207,82 @@ def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]
     if missing:
         raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
     texts = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(header, ())
-    columns = {
-        name: np.array(texts[name], object) if name in _TEXTS else numbers(path, name, texts[name])
-        for name in JOB_COLUMNS
-    }
-    for name in _INTEGERS:
-        columns[name] = columns[name].astype(np.int64)
+    columns: dict[str, NDArray[Any]] = {}
+    for name in JOB_COLUMNS:
+        read = integers if name in _INTEGERS else numbers
+        columns[name] = np.array(texts[name], object) if name in _TEXTS else read(path, name, texts[name])
     states = {state.name for state in DONE}
     for line, state in enumerate(columns["final_state"].tolist(), 2):
         if state not in states:
             raise ConfigError(
                 f"final_state: expected one of {', '.join(sorted(states))}, got '{state}'", where=f"{path}:{line}"
             )
+    started, ended = ~np.isnan(columns["starting_time"]), columns["finish_time"] >= columns["starting_time"]
+    good = ~np.isnan(columns["submission_time"]) & (started == ended)
+    if not good.all():
+        line = 2 + int(np.argmin(good))
+        raise ConfigError("expected a submission, and a finish after a start", where=f"{path}:{line}")
     return columns
 
 
-def _read_details(path: Path) -> dict[str, NDArray[Any]]:
+def _read_details(path: Path, jobs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     if not path.exists():
         return {}
     header, rows = read_csv(path)
-    texts = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    columns = {name: numbers(path, name, texts[i]) for i, name in enumerate(header) if i}
-    return columns | {name: columns[name].astype(np.int64) for name in details.COUNTS}
+    if header[:1] != ["job_id"] or [row[0] for row in rows] != jobs["job_id"].tolist():
+        raise ConfigError("expected the jobs of jobs.csv, in the same order", where=str(path))
+    missing = [name for name in details.COUNTS if name not in header]
+    if missing:
+        raise ConfigError(f"expected the columns {', '.join(missing)}", where=f"{path}:1")
+    return {
+        name: (integers if name in details.COUNTS else numbers)(path, name, [row[i] for row in rows])
+        for i, name in enumerate(header)
+        if i
+    }
 
 
-def _read_spans(path: Path) -> tuple[NDArray[np.int32], Floats, Floats]:
+def _read_numbers(path: Path, columns: Sequence[str], below: Mapping[str, int]) -> list[NDArray[Any]] | None:
+    """Columns of numbers, some of which are indices below a limit; None without a file."""
     if not path.exists():
-        return np.zeros(0, np.int32), np.zeros(0), np.zeros(0)
+        return None
     header, rows = read_csv(path)
-    columns = [numbers(path, name, texts) for name, texts in zip(header, zip(*rows, strict=True), strict=True)]
-    if header != ["processor", "start", "end"] or not columns:
-        raise ConfigError("expected rows of processor,start,end", where=str(path))
-    return columns[0].astype(np.int32), columns[1], columns[2]
+    if header != list(columns):
+        raise ConfigError(f"expected rows of {','.join(columns)}", where=str(path))
+    texts = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    return [
+        integers(path, name, texts[name], below[name]) if name in below else numbers(path, name, texts[name])
+        for name in columns
+    ]
+
+
+def _read_spans(path: Path, platform: Platform) -> tuple[NDArray[np.int32], Floats, Floats]:
+    columns = _read_numbers(path, ("processor", "start", "end"), {"processor": platform.n_processors})
+    processor, start, end = columns or [np.zeros(0, np.int64), np.zeros(0), np.zeros(0)]
+    if not (start <= end).all():
+        raise ConfigError("expected an end after each start", where=str(path))
+    return processor.astype(np.int32), start, end
 
 
 def _read_contention(path: Path) -> Floats:
     """(E, 3) changes."""
-    if not path.exists():
+    columns = _read_numbers(path, CONTENTION_COLUMNS, {})
+    if columns is None:
         return np.zeros((0, 3))
-    header, rows = read_csv(path)
-    if header != list(CONTENTION_COLUMNS):
-        raise ConfigError(f"expected rows of {','.join(CONTENTION_COLUMNS)}", where=str(path))
-    time, *values = (numbers(path, name, [row[i] for row in rows]) for i, name in enumerate(header))
+    if np.isnan(columns).any():
+        raise ConfigError("expected a number in every field", where=str(path))
+    time, *values = columns
     return np.stack([time, *(np.diff(column, prepend=0.0) for column in values)], axis=1)
 
 
-def _read_outages(path: Path) -> Outages | None:
-    if not path.exists():
+def _read_outages(path: Path, platform: Platform) -> Outages | None:
+    columns = _read_numbers(path, ("node", "down", "up"), {"node": platform.n_nodes})
+    if columns is None:
         return None
-    header, rows = read_csv(path)
-    if header != ["node", "down", "up"]:
-        raise ConfigError("expected rows of node,down,up", where=str(path))
-    node, down, up = (numbers(path, name, [row[i] for row in rows]) for i, name in enumerate(header))
-    return Outages(node.astype(np.int64), down, np.where(np.isnan(up), math.inf, up))
+    node, down, up = columns
+    up = np.where(np.isnan(up), math.inf, up)
+    if not (down <= up).all():
+        raise ConfigError("expected down, and up after it or nothing", where=str(path))
+    return Outages(node, down, up)
 
 
 def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]]) -> Attempts:
@@ -280,7 +309,11 @@ def read_metrics(path: Path) -> dict[str, float]:
     Raises:
         ConfigError: metrics.json is missing or damaged.
     """
-    metrics = read_json(path / "metrics.json")
-    manifest = read_manifest(path)
+    manifest, metrics = read_manifest(path), read_json(path / "metrics.json")
     metrics |= {name: manifest[name] for name in WALL_METRICS if name in manifest}
+    for name, value in metrics.items():
+        if value is not None and not is_number(value):
+            raise ConfigError(
+                f"{name}: expected a number or null, got {shown(value)}", where=str(path / "metrics.json")
+            )
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
