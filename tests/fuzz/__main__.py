@@ -21,7 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=2000)
-    parser.add_argument("--case", type=int, action="append", help="Run this one only, and keep its files; may be repeated.")
+    parser.add_argument(
+        "--case", type=int, action="append", help="Run this one only, and keep its files; may be repeated."
+    )
     parser.add_argument("--kind", action="append", default=[], help="Of this kind only; may be repeated.")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, default=Path("runs/fuzz"), help="Where failing cases are kept.")
@@ -68,7 +70,8 @@ def _share(seed: int, indices: list[int], kinds: list, scratch: Path, keep: Path
                 sys.stderr.flush()
                 os._exit(status)
         pids.append(pid)
-    return any([os.waitpid(pid, 0)[1] for pid in pids])
+    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+    return any(statuses)
 
 
 def _report(options: argparse.Namespace, cases: list[Case], keep: Path, seconds: float) -> None:
@@ -80,18 +83,29 @@ def _report(options: argparse.Namespace, cases: list[Case], keep: Path, seconds:
         print("  " + case.detail.replace("\n", "\n  "))
         if case.outcome in FAULTS:
             print(f"  files   {keep}/{options.seed}-{case.index}-{case.outcome}")
-            print(f"  repeat  PYTHONPATH=tests python -m fuzz --seed {options.seed} --case {case.index}" + "".join(f" --kind {shlex.quote(kind)}" for kind in options.kind))
-    print(f"\n{'kind':22}{'cases':>8}" + "".join(f"{outcome:>11}" for outcome in OUTCOMES) + f"{'ms a case':>11}{'max MB':>8}")
+            print(
+                f"  repeat  PYTHONPATH=tests python -m fuzz --seed {options.seed} --case {case.index}"
+                + "".join(f" --kind {shlex.quote(kind)}" for kind in options.kind)
+            )
+    print(
+        f"\n{'kind':22}{'cases':>8}"
+        + "".join(f"{outcome:>11}" for outcome in OUTCOMES)
+        + f"{'ms a case':>11}{'max MB':>8}"
+    )
     for kind in [*dict.fromkeys(case.kind for case in sorted(cases, key=lambda case: case.kind)), "all"]:
         own = [case for case in cases if kind in (case.kind, "all")]
         counts = Counter(case.outcome for case in own)
         mean = 1000 * sum(case.cpu for case in own) / max(len(own), 1)
-        print(f"{kind:22}{len(own):>8}" + "".join(f"{counts[outcome]:>11}" for outcome in OUTCOMES) + f"{mean:>11.0f}{max(case.rss for case in own):>8.0f}")
+        print(
+            f"{kind:22}{len(own):>8}"
+            + "".join(f"{counts[outcome]:>11}" for outcome in OUTCOMES)
+            + f"{mean:>11.0f}{max(case.rss for case in own):>8.0f}"
+        )
     counts = Counter(case.outcome for case in cases)
-    print(
-        f"\nseed {options.seed}: {len(cases):,} cases, {counts['traceback']} tracebacks, {counts['hang']} hangs, {counts['memory']} over 1 GB, "
-        f"{counts['wrong']} wrong, {counts['crash']} crashes, max RSS {max(case.rss for case in cases):.0f} MB, max CPU {max(case.cpu for case in cases):.1f} s; {seconds:.0f} s"
-    )
+    told = {"traceback": "tracebacks", "hang": "hangs", "memory": "over 1 GB", "wrong": "wrong", "crash": "crashes"}
+    faults = ", ".join(f"{counts[outcome]} {words}" for outcome, words in told.items())
+    most = f"max RSS {max(case.rss for case in cases):.0f} MB, max CPU {max(case.cpu for case in cases):.1f} s"
+    print(f"\nseed {options.seed}: {len(cases):,} cases, {faults}, {most}; {seconds:.0f} s")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shutil
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -57,7 +58,15 @@ class Kind:
 
 # ---- workloads
 
-_SWF_HEADER = ("; Version: 2.2", "; MaxProcs: 16", "; MaxJobs: 9", "; UnixStartTime: 0", "; Note: made up", ";", "; é: ü")
+_SWF_HEADER = (
+    "; Version: 2.2",
+    "; MaxProcs: 16",
+    "; MaxJobs: 9",
+    "; UnixStartTime: 0",
+    "; Note: made up",
+    ";",
+    "; é: ü",
+)
 
 
 def swf_text(rng: Random, jobs: int | None = None) -> str:
@@ -68,7 +77,8 @@ def swf_text(rng: Random, jobs: int | None = None) -> str:
         time += rng.choice((0, 0, 1, 7, 100, 86400))
         cores, run = rng.choice((1, 1, 2, 4, 8)), rng.choice((0, 1, 10, 250, 3600))
         lines.append(
-            f"{job} {time} -1 {run} {cores} -1 -1 {cores} {run * rng.choice((1, 2, 10))} {rng.choice((-1, 0, 1000, 10**6))} "
+            f"{job} {time} -1 {run} {cores} -1 -1 {cores} "
+            f"{run * rng.choice((1, 2, 10))} {rng.choice((-1, 0, 1000, 10**6))} "
             f"{rng.choice((1, 0, 5, -1))} {rng.randint(-1, 5)} {rng.randint(-1, 3)} -1 {rng.choice((-1, 1))} -1 -1 -1"
         )
     return "\n".join(lines) + "\n"
@@ -76,25 +86,25 @@ def swf_text(rng: Random, jobs: int | None = None) -> str:
 
 def batsim_tree(rng: Random, jobs: int | None = None) -> Tree:
     """A valid Batsim workload with profiles of all types."""
+    patterns = ("ring", "h_relation", "all_to_all", "halo_2d", [[0, 1, 1e6]])
     profiles: dict[str, Any] = {
         "delay": {"type": "delay", "delay": 10.5, "mem": 100},
-        "same": {"type": "parallel_homogeneous", "cpu": 2e11, "com": 0, "req_time": 50, "req_ops": 4e11, "mem": 500, "mem_bw": 4.0},
+        "same": {"type": "parallel_homogeneous", "cpu": 2e11, "com": 0, "req_time": 50, "req_ops": 4e11, "mem_bw": 4.0},
         "total": {"type": "parallel_homogeneous_total", "cpu": 2e11, "com": 1e6},
         "matrix": {"type": "parallel", "cpu": [1e10, 2e10], "com": [0, 1e6, 1e6, 0]},
         "steps": {"type": "composed", "seq": ["delay", "same"], "repeat": 2},
         "again": {"type": "sequence", "seq": ["steps", "delay"]},
         "bsp": {
             "type": "bsp", "supersteps": 3, "cpu": 1e10, "com": 1e7, "l": 1e-4, "g": 1e-10,
-            "pattern": rng.choice(("ring", "h_relation", "all_to_all", "halo_2d", [[0, 1, 1e6]])), "mem_bw": 1, "req_time": 99, "ret": 0,
+            "pattern": rng.choice(patterns), "mem_bw": 1, "req_time": 99, "ret": 0,
         },
     }  # fmt: skip
     made, time = [], 0.0
     for number in range(rng.choice((1, 2, 6)) if jobs is None else jobs):
         time += rng.choice((0.0, 1.0, 12.25))
         name = rng.choice(list(profiles))
-        job: dict[str, Any] = {
-            "id": rng.choice((number, f"j{number}")), "subtime": time, "res": 2 if name == "matrix" else rng.choice((1, 2, 4)), "profile": name
-        }  # fmt: skip
+        job: dict[str, Any] = {"id": rng.choice((number, f"j{number}")), "subtime": time, "profile": name}
+        job["res"] = 2 if name == "matrix" else rng.choice((1, 2, 4))
         for key, value in (("walltime", 60), ("gpus", 0), ("user", 3), ("queue", "long"), ("note", {"a": 1})):
             if rng.random() < 0.2:
                 job[key] = value
@@ -109,7 +119,10 @@ def _workload_commands(rng: Random, name: str) -> list[Command]:
     if way < 0.3:
         return [["workload", "validate", name], ["workload", "show", name]]
     if way < 0.5:
-        return [["workload", "validate", name, "--platform", "teaching"], ["workload", "show", name, "--platform", "teaching"]]
+        return [
+            ["workload", "validate", name, "--platform", "teaching"],
+            ["workload", "show", name, "--platform", "teaching"],
+        ]
     if way < 0.62:
         return [["workload", "convert", name, "-o", other], ["workload", "show", other]]
     if way < 0.78:
@@ -126,9 +139,10 @@ def _workload_commands(rng: Random, name: str) -> list[Command]:
 
 _QUICK = ("agent=easy", "contention=threshold")
 _RUN_OPTIONS = (
-    "agent=easy", "agent=conservative", "agent=shortest-low_power", "contention=threshold", "contention=fair_share", "network=fluid",
-    "workload.walltime=requested", "workload.runtime=requested", "workload.bsp.supersteps=2", "workload.arrival_factor=0.5",
-    "backend.batch_events=false", "backend.kill_at_walltime=true", "workload.strict=true",
+    "agent=easy", "agent=conservative", "agent=shortest-low_power", "contention=threshold", "contention=fair_share",
+    "network=fluid", "workload.walltime=requested", "workload.runtime=requested", "workload.bsp.supersteps=2",
+    "workload.arrival_factor=0.5", "backend.batch_events=false", "backend.kill_at_walltime=true",
+    "workload.strict=true",
 )  # fmt: skip
 _CONVERT_OPTIONS = {
     "--jobs": ("1", "0", "-1", "99999999999", "x"),
@@ -152,7 +166,11 @@ _CONVERT_OPTIONS = {
 def _some_options(rng: Random, options: dict[str, tuple[str, ...]]) -> Command:
     words: Command = []
     for name in rng.sample(list(options), rng.choice((1, 1, 2, 3))):
-        words += [name] if options[name] == ("",) else [name, rng.choice(options[name]) if rng.random() < 0.9 else _word(rng)]
+        words += (
+            [name]
+            if options[name] == ("",)
+            else [name, rng.choice(options[name]) if rng.random() < 0.9 else _word(rng)]
+        )
     return words
 
 
@@ -162,7 +180,10 @@ def _swf(rng: Random, folder: Path) -> list[Command]:
         lines = text.splitlines()
         first = next(n for n, line in enumerate(lines) if not line.startswith(";"))
         if rng.random() < 0.15:
-            lines.insert(rng.randrange(len(lines) + 1), rng.choice((*mutate.TEXTS, ";" + "x" * 10**6, "; MaxProcs: 99999999999999999999999", "; a:" * 99)))
+            lines.insert(
+                rng.randrange(len(lines) + 1),
+                rng.choice((*mutate.TEXTS, ";" + "x" * 10**6, "; MaxProcs: 99999999999999999999999", "; a:" * 99)),
+            )
             text = "\n".join(lines)
         else:
             text = "\n".join([*lines[:first], mutate.table(rng, "\n".join(lines[first:]), " ")])
@@ -189,9 +210,11 @@ def _write(rng: Random, folder: Path, name: str, data: bytes) -> str:
 
 def _consistent(done: Sequence[Finished]) -> str | None:
     """A file without a fault can be shown; what was converted can be read; a run that was done has its results."""
-    for first, then in zip(done, done[1:], strict=False):
+    for first, then in pairwise(done):
         # Only with a platform is it known what the operations of a JSON profile take.
-        validated = first.command[1:2] == ["validate"] and (first.command[0] == "platform" or "--platform" in first.command)
+        validated = first.command[1:2] == ["validate"] and (
+            first.command[0] == "platform" or "--platform" in first.command
+        )
         if validated and first.status == 0 and then.status != 0:
             return "validate finds no fault, and yet it cannot be used"
         if first.command[1:2] == ["convert"] and first.status == 0 and then.status != 0:
@@ -226,27 +249,32 @@ def _results(directory: Path) -> str | None:
 
 def platform_tree(rng: Random) -> Tree:
     """A valid platform with its types inline."""
+    few, memory = rng.choice((1, 3)), rng.choice((64, "32GB"))
     return {
         "name": "small",
         "_about": "made up",
         "clusters": [
-            {"id": "a", "nodes": [{"type": "n", "number": rng.choice((1, 3))}, {"type": "g", "number": 1}], "local_links": {"type": "net", "latency": "5us"}},
+            {
+                "id": "a",
+                "nodes": [{"type": "n", "number": few}, {"type": "g", "number": 1}],
+                "local_links": {"type": "net", "latency": "5us"},
+            },
             {"id": "b", "nodes": [{"type": "n", "number": 2}]},
         ],
         "global_links": {"type": "net", "latency": "20us"},
         "types": {
             "network": {"net": {"bandwidth": "10Gbps"}},
             "node": {
-                "n": {"processors": [{"type": "p", "number": 2}], "memory": {"type": "ddr", "capacity": rng.choice((64, "32GB"))}},
+                "n": {"processors": [{"type": "p", "number": 2}], "memory": {"type": "ddr", "capacity": memory}},
                 "g": {"processors": [{"type": "p", "number": 1}, {"type": "gpu", "number": 2}]},
             },
             "processor": {
-                "p": {"cores": 2, "clock_rate": 2.5, "dpflops_per_cycle": 8, "mem_bw": 48, "llc_size": 16, "power": 80, "uarch": "x"},
+                "p": {"cores": 2, "clock_rate": 2.5, "dpflops_per_cycle": 8, "mem_bw": 48, "llc_size": 16, "power": 80},
                 "gpu": {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 1000, "power": 300},
             },
             "memory": {"ddr": {"latency": "90ns"}},
         },
-    }  # fmt: skip
+    }
 
 
 def _platform(rng: Random, folder: Path) -> list[Command]:
@@ -264,7 +292,10 @@ def _platform(rng: Random, folder: Path) -> list[Command]:
     if way < 0.45:
         return [["platform", "validate", name, *types], ["platform", "show", name, *types]]
     if way < 0.6:
-        return [["platform", "convert", name, "--to", "json", "-o", "out.json", *types], ["platform", "show", "out.json"]]
+        return [
+            ["platform", "convert", name, "--to", "json", "-o", "out.json", *types],
+            ["platform", "show", "out.json"],
+        ]
     if way < 0.7:
         return [["platform", "convert", name, "--to", "simgrid", *types]]
     (folder / "w.swf").write_text(swf_text(rng, 3), encoding="utf-8")
@@ -280,7 +311,8 @@ _XML = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1"><zone id="z" routing="Full">
 <host id="master_host" speed="1Gf"/>
-<host id="h0" speed="1Gf,500Mf" core="1" pstate="0"><prop id="watt_per_state" value="10:100, 5:50"/><prop id="role" value="x"/></host>
+<host id="h0" speed="1Gf,500Mf" core="1" pstate="0">
+<prop id="watt_per_state" value="10:100, 5:50"/><prop id="role" value="x"/></host>
 <host id="h1" speed="2e9"/>
 </zone></platform>
 """
@@ -295,51 +327,70 @@ def _xml(rng: Random, folder: Path) -> list[Command]:
             pick = rng.randrange(0, len(quoted) - 1, 2)
             words = words[: quoted[pick] + 1] + str(mutate.weird(rng)).replace('"', "") + words[quoted[pick + 1] :]
         elif way < 0.75:
-            words = words.replace(rng.choice(("host", "zone", "speed", "id", "prop", "value", "platform")), rng.choice(("x", "cluster", "")))
+            words = words.replace(
+                rng.choice(("host", "zone", "speed", "id", "prop", "value", "platform")),
+                rng.choice(("x", "cluster", "")),
+            )
         elif way < 0.85:
-            words = words.replace('<host id="h1"', rng.choice(("<!ENTITY a 'b'>", "&x;", "<host " * 3000, "<a>" * 3000, "<!-- -->")) + '<host id="h1"')
+            words = words.replace(
+                '<host id="h1"',
+                rng.choice(("<!ENTITY a 'b'>", "&x;", "<host " * 3000, "<a>" * 3000, "<!-- -->")) + '<host id="h1"',
+            )
         else:
             words = words.replace("<platform", '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><platform', 1)
     (folder / "p.xml").write_bytes(mutate.text_bytes(rng, words))
     (folder / "w.json").write_text(json.dumps(batsim_tree(rng)), encoding="utf-8")
-    events = [{"timestamp": 10, "type": "event_machine_unavailable", "resources": "0-1"}, {"timestamp": 20.5, "type": "x", "note": 1}]
+    events = [
+        {"timestamp": 10, "type": "event_machine_unavailable", "resources": "0-1"},
+        {"timestamp": 20.5, "type": "x", "note": 1},
+    ]
     lines = b"\n".join(mutate.json_bytes(rng, event).replace(b"\n", b" ") for event in events)
     (folder / "e.json").write_bytes(lines)
     more = ["--events", "e.json"] if rng.random() < 0.5 else []
     more += ["-E"] if rng.random() < 0.3 else []
-    return [["batsim-serve", "-p", "p.xml", "-w", "w.json", "-e", "out/x", "--timeout", "0.05", "-s", "ipc://x.sock", *more]]
+    return [
+        ["batsim-serve", "-p", "p.xml", "-w", "w.json", "-e", "out/x", "--timeout", "0.05", "-s", "ipc://x.sock", *more]
+    ]
 
 
 # ---- command lines and configurations
 
 #: Keys of the configuration by how a wrong value would be found.
 _KEYS = (
-    "seed", "platform", "platform.path", "platform.types", "workload", "workload.path", "workload.jobs", "workload.start", "workload.arrival_factor",
-    "workload.memory_bandwidth", "workload.memory", "workload.runtime", "workload.walltime", "workload.strict", "workload.bsp",
-    "workload.bsp.supersteps", "workload.bsp.communication", "workload.bsp.pattern", "workload.bsp.imbalance", "workload.bsp.latency",
-    "workload.bsp.bandwidth", "backend", "backend.name", "backend.kill_at_walltime", "backend.batch_events", "backend.executable", "backend.timeout",
-    "agent", "agent.job_policy", "agent.core_policy", "agent.backfill", "agent.backfill_order", "agent.commit_head", "agent.path", "agent._target_",
-    "contention", "contention.path", "contention._target_", "contention.digits", "contention.constants", "contention.constants.b", "network",
-    "network.sharing", "network._target_", "network.path", "failures", "failures.mttr", "failures.mtbf", "failures.shape", "failures.recovery",
-    "failures.checkpoint_interval", "failures.max_restarts", "failures.file", "failures._target_", "env", "env.action", "env.observation",
-    "env.objective", "env.reward", "env.jobs", "env.queue_size", "env.commit", "env.x", "experiment", "train", "train.steps", "hydra",
-    "hydra.verbose", "hydra.mode", "hydra.job.chdir", "hydra.job.name", "hydra.job.env_set", "hydra.output_subdir", "hydra.sweep.dir",
-    "hydra.sweep.subdir", "hydra.sweeper", "hydra.sweeper.max_batch_size", "hydra.sweeper.params", "hydra.callbacks", "hydra.searchpath",
-    "hydra/hydra_logging", "hydra/job_logging", "hydra/launcher", "hydra/sweeper", "hydra/help", "hydra.run.dir", "hydra", "", "a.b.c", "x", "é", "_target_",
+    "seed", "platform", "platform.path", "platform.types", "workload", "workload.path", "workload.jobs",
+    "workload.start", "workload.arrival_factor", "workload.memory_bandwidth", "workload.memory", "workload.runtime",
+    "workload.walltime", "workload.strict", "workload.bsp", "workload.bsp.supersteps", "workload.bsp.communication",
+    "workload.bsp.pattern", "workload.bsp.imbalance", "workload.bsp.latency", "workload.bsp.bandwidth", "backend",
+    "backend.name", "backend.kill_at_walltime", "backend.batch_events", "backend.executable", "backend.timeout",
+    "agent", "agent.job_policy", "agent.core_policy", "agent.backfill", "agent.backfill_order", "agent.commit_head",
+    "agent.path", "agent._target_", "contention", "contention.path", "contention._target_", "contention.digits",
+    "contention.constants", "contention.constants.b", "network", "network.sharing", "network._target_",
+    "network.path", "failures", "failures.mttr", "failures.mtbf", "failures.shape", "failures.recovery",
+    "failures.checkpoint_interval", "failures.max_restarts", "failures.file", "failures._target_", "env",
+    "env.action", "env.observation", "env.objective", "env.reward", "env.jobs", "env.queue_size", "env.commit",
+    "env.x", "experiment", "train", "train.steps", "hydra", "hydra.verbose", "hydra.mode", "hydra.job.chdir",
+    "hydra.job.name", "hydra.job.env_set", "hydra.output_subdir", "hydra.sweep.dir", "hydra.sweep.subdir",
+    "hydra.sweeper", "hydra.sweeper.max_batch_size", "hydra.sweeper.params", "hydra.callbacks", "hydra.searchpath",
+    "hydra/hydra_logging", "hydra/job_logging", "hydra/launcher", "hydra/sweeper", "hydra/help", "hydra.run.dir",
+    "hydra", "", "a.b.c", "x", "é", "_target_",
 )  # fmt: skip
 _VALUES = (
-    "", "null", "true", "1", "0", "-1", "1.5", "1e3", "1e400", "nan", "inf", "9" * 400, "[]", "{}", "[1,2]", "{a:1}", "[[[]]]", "{a:{b:[1]}}", "''", '"a b"',
-    "'x", "a b", "a=b", "a,b", "1,2", "[", "]", "{", "}", "[1", "{a:1", "\\", "\\,", "${seed}", "${nope}", "${seed", "${oc.env:HOME}", "${oc.env:NOPE}",
-    "${now:%Y}", "${.x}", "${hydra:run.dir}", "???", "choice(1,2)", "range(1,3)", "interval(0,1)", "glob(*)", "sort(3,1)", "shuffle(1,2)", "int(x)", "float('a')",
-    "str([1])", "bool(2)", "choice()", "extend_list(1)", "tag(t,1)", "json_str('{')", "easy", "fcfs", "ppo", "nope", "gaia", "teaching", "custom", "none", "sim", "batsim",
-    "exponential", "weibull", "trace", "threshold", "smoothstep", "fluid", "/", ".", "..", "~", "a/b", "/dev/null", "/proc/self/mem", "/nonexistent/x", "w.swf", "hydra",
-    "plät.json", "名前", "\udc80", "x" * 5000, "hdsim.agents.ppo.PPOAgent", "os.system", "os", "hdsim.nope.X", "agents.x:Y", "MULTIRUN", "RUN", "1h", "-1h", "1e-9s", "1e308h",
+    "", "null", "true", "1", "0", "-1", "1.5", "1e3", "1e400", "nan", "inf", "9" * 400, "[]", "{}", "[1,2]", "{a:1}",
+    "[[[]]]", "{a:{b:[1]}}", "''", '"a b"', "'x", "a b", "a=b", "a,b", "1,2", "[", "]", "{", "}", "[1", "{a:1", "\\",
+    "\\,", "${seed}", "${nope}", "${seed", "${oc.env:HOME}", "${oc.env:NOPE}", "${now:%Y}", "${.x}",
+    "${hydra:run.dir}", "???", "choice(1,2)", "range(1,3)", "interval(0,1)", "glob(*)", "sort(3,1)", "shuffle(1,2)",
+    "int(x)", "float('a')", "str([1])", "bool(2)", "choice()", "extend_list(1)", "tag(t,1)", "json_str('{')", "easy",
+    "fcfs", "ppo", "nope", "gaia", "teaching", "custom", "none", "sim", "batsim", "exponential", "weibull", "trace",
+    "threshold", "smoothstep", "fluid", "/", ".", "..", "~", "a/b", "/dev/null", "/proc/self/mem", "/nonexistent/x",
+    "w.swf", "hydra", "plät.json", "名前", "\udc80", "x" * 5000, "hdsim.agents.ppo.PPOAgent", "os.system", "os",
+    "hdsim.nope.X", "agents.x:Y", "MULTIRUN", "RUN", "1h", "-1h", "1e-9s", "1e308h",
 )  # fmt: skip
 #: A quick run, and what else may be asked for.
 _BASE = ("platform=teaching", "workload.path=w.swf", "hydra.run.dir=r")
 _SWITCHES = (
-    ["--cfg", "job"], ["--cfg", "hydra"], ["--cfg", "all", "--resolve"], ["--cfg", "job", "-p", "workload"], ["-p", "x"], ["--info", "all"],
-    ["--info", "defaults"], ["--info", "searchpath"], ["-m"], ["-m"], ["-cn", "nope"], ["-cn", "train"], ["-cd", "c"], ["-cd", "nope"], ["--nope"], ["--help"],
+    ["--cfg", "job"], ["--cfg", "hydra"], ["--cfg", "all", "--resolve"], ["--cfg", "job", "-p", "workload"],
+    ["-p", "x"], ["--info", "all"], ["--info", "defaults"], ["--info", "searchpath"], ["-m"], ["-m"],
+    ["-cn", "nope"], ["-cn", "train"], ["-cd", "c"], ["-cd", "nope"], ["--nope"], ["--help"],
 )  # fmt: skip
 
 
@@ -390,7 +441,16 @@ _GENERATE_OPTIONS = {
 _SERVE_OPTIONS = {
     "-p": ("teaching", "gaia", "nope", "w.swf", "."),
     "-w": ("w.swf", "nope", "lublin_4000", "."),
-    "-s": ("ipc://x.sock", "tcp://127.0.0.1:1", "x", "", "tcp://*", "tcp://127.0.0.1:x", "ipc://" + "x" * 300, "udp://x"),
+    "-s": (
+        "ipc://x.sock",
+        "tcp://127.0.0.1:1",
+        "x",
+        "",
+        "tcp://*",
+        "tcp://127.0.0.1:x",
+        "ipc://" + "x" * 300,
+        "udp://x",
+    ),
     "-e": ("out/x", "/nonexistent/x", "", "w.swf/x"),
     "-E": ("",),
     "-m": ("h0", "", "x"),
@@ -419,18 +479,52 @@ def _arguments(rng: Random, folder: Path) -> list[Command]:
     (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
     way = rng.random()
     if way < 0.35:
-        words = ["workload", "generate", "-o", rng.choice(("o.swf", "o.json", "o.swf.gz", "o.x", "nope/o.swf", ".", "é.json")), "--jobs", "5"]
+        words = [
+            "workload",
+            "generate",
+            "-o",
+            rng.choice(("o.swf", "o.json", "o.swf.gz", "o.x", "nope/o.swf", ".", "é.json")),
+            "--jobs",
+            "5",
+        ]
         words += _some_options(rng, _GENERATE_OPTIONS)
     elif way < 0.55:
-        words = ["workload", "convert", "w.swf", "-o", rng.choice(("o.swf", "o.json", "o.json.gz", "o", ".")), *_some_options(rng, _CONVERT_OPTIONS)]
+        words = [
+            "workload",
+            "convert",
+            "w.swf",
+            "-o",
+            rng.choice(("o.swf", "o.json", "o.json.gz", "o", ".")),
+            *_some_options(rng, _CONVERT_OPTIONS),
+        ]
         words += ["--platform", "teaching"] if rng.random() < 0.5 else []
     elif way < 0.8:
-        words = ["batsim-serve", "-p", "teaching", "-w", "w.swf", "-e", "out/x", "--timeout", "0.05", "-s", "ipc://x.sock"]
+        words = [
+            "batsim-serve",
+            "-p",
+            "teaching",
+            "-w",
+            "w.swf",
+            "-e",
+            "out/x",
+            "--timeout",
+            "0.05",
+            "-s",
+            "ipc://x.sock",
+        ]
         words += _some_options(rng, _SERVE_OPTIONS)
     elif way < 0.9:
-        words = ["platform", rng.choice(("show", "validate", "convert")), rng.choice(("gaia", "teaching", _word(rng))), *rng.choice(([], ["--to", "json"], ["--types", "."], ["-o", "x"]))]
+        words = [
+            "platform",
+            rng.choice(("show", "validate", "convert")),
+            rng.choice(("gaia", "teaching", _word(rng))),
+            *rng.choice(([], ["--to", "json"], ["--types", "."], ["-o", "x"])),
+        ]
     else:
-        words = [rng.choice(("report", "compare", "show", "-h", "--version", "workload", "train", "x")), *(_word(rng) for _ in range(rng.randint(0, 3)))]
+        words = [
+            rng.choice(("report", "compare", "show", "-h", "--version", "workload", "train", "x")),
+            *(_word(rng) for _ in range(rng.randint(0, 3))),
+        ]
     if rng.random() < 0.15:
         words.insert(rng.randrange(len(words) + 1), _word(rng))
     return [words]
@@ -467,17 +561,33 @@ class Own(Agent):
             {body}
 '''
 _BODIES = (
-    "cluster.start(job)", "1 / 0", "cluster.start(job, [0])", "cluster.start(job, [10**9])", "cluster.start(job, [-1])", "cluster.start(99)", "cluster.start('x')",
-    "cluster.start(None)", "cluster.start(job); cluster.start(job)", "cluster.start(job, 'x')", "cluster.start(job, [0.5])", "pass", "cluster.reject(job)",
-    "raise KeyboardInterrupt", "raise SystemExit(3)", "raise MemoryError", "cluster.queue.clear()", "raise RecursionError", "raise OSError(2, 'x', 'y')", "raise ValueError('\\ud800')",
+    "cluster.start(job)", "1 / 0", "cluster.start(job, [0])", "cluster.start(job, [10**9])",
+    "cluster.start(job, [-1])", "cluster.start(99)", "cluster.start('x')", "cluster.start(None)",
+    "cluster.start(job); cluster.start(job)", "cluster.start(job, 'x')", "cluster.start(job, [0.5])", "pass",
+    "cluster.reject(job)", "raise KeyboardInterrupt", "raise SystemExit(3)", "raise MemoryError",
+    "cluster.queue.clear()", "raise RecursionError", "raise OSError(2, 'x', 'y')", "raise ValueError('\\ud800')",
 )  # fmt: skip
 
 
 def _plugin(rng: Random, folder: Path) -> list[Command]:
     (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
-    text = _AGENT.format(before=rng.choice(("pass", "pass", "pass", "import nope", "cluster.x", "return 3")), body=rng.choice(_BODIES))
+    text = _AGENT.format(
+        before=rng.choice(("pass", "pass", "pass", "import nope", "cluster.x", "return 3")), body=rng.choice(_BODIES)
+    )
     if rng.random() < 0.25:
-        text = rng.choice(("", "1 / 0", "class (", "class A: pass", text + text.replace("Own", "Two"), text.replace("Agent", "object"), "import sys; sys.exit(3)", "\x00", "é = 'ü'"))
+        text = rng.choice(
+            (
+                "",
+                "1 / 0",
+                "class (",
+                "class A: pass",
+                text + text.replace("Own", "Two"),
+                text.replace("Agent", "object"),
+                "import sys; sys.exit(3)",
+                "\x00",
+                "é = 'ü'",
+            )
+        )
     (folder / "own.py").write_bytes(text.encode("utf-8", "surrogatepass"))
     return [["run", *_BASE, "agent.path=own.py", *(["agent.x=1"] if rng.random() < 0.1 else [])]]
 
@@ -494,7 +604,16 @@ def prepare_runs(folder: Path, run: Callable[[Command], None]) -> None:
     runs = folder / _RUNS
     base = ["run", "platform=teaching", f"workload.path={folder / 'w.swf'}", "workload.memory_bandwidth=24"]
     run([*base, "agent=easy", "contention=threshold", f"hydra.run.dir={runs / 'plain'}"])
-    run([*base, "agent=fcfs", "failures=exponential", "failures.mtbf=2h", "failures.mttr=10min", f"hydra.run.dir={runs / 'failing'}"])
+    run(
+        [
+            *base,
+            "agent=fcfs",
+            "failures=exponential",
+            "failures.mtbf=2h",
+            "failures.mttr=10min",
+            f"hydra.run.dir={runs / 'failing'}",
+        ]
+    )
     run([*base, "network=fluid", "workload.bsp.supersteps=3", "contention=fair_share", f"hydra.run.dir={runs / 'bsp'}"])
 
 
@@ -547,21 +666,34 @@ def _run_directory(rng: Random, folder: Path) -> list[Command]:
         return [["report", "r", "--figures", "f"]]
     if way < 0.92:
         shutil.copytree(folder.parent / _RUNS / "plain", folder / "s")
-        options = rng.choice(([], [], ["--baseline", "r"], ["--metric", "makespan"], ["--metric", "nope"], ["--schedules"]))
+        options = rng.choice(
+            ([], [], ["--baseline", "r"], ["--metric", "makespan"], ["--metric", "nope"], ["--schedules"])
+        )
         return [["compare", *rng.choice((("r", "s"), ("s", "r"), (".",), ("r",))), *options]]
     (folder / "w.swf").write_text(swf_text(rng, 2), encoding="utf-8")
     if way < 0.97:
         return [["run", *_BASE]]
-    return [["run", "-m", "platform=teaching", "workload.path=w.swf", "seed=1,2", "hydra.sweep.dir=.", "hydra.sweep.subdir=r"]]
+    return [
+        [
+            "run",
+            "-m",
+            "platform=teaching",
+            "workload.path=w.swf",
+            "seed=1,2",
+            "hydra.sweep.dir=.",
+            "hydra.sweep.subdir=r",
+        ]
+    ]
 
 
 # ---- learning
 
 
 _TRAINING = (
-    "agent=ppo", "agent.num_envs=2", "agent.num_steps=8", "agent.hidden=[8]", "agent.num_minibatches=2", "agent.update_epochs=1", "platform=teaching",
-    "env.jobs=8", "train.window_jobs=8", "train.validation=1", "train.test=1", "train.steps=32", "train.log_every=8", "train.evaluate_every=16",
-    "train.checkpoint_every=8", "train.baselines=[fcfs]", "train.tensorboard=false",
+    "agent=ppo", "agent.num_envs=2", "agent.num_steps=8", "agent.hidden=[8]", "agent.num_minibatches=2",
+    "agent.update_epochs=1", "platform=teaching", "env.jobs=8", "train.window_jobs=8", "train.validation=1",
+    "train.test=1", "train.steps=32", "train.log_every=8", "train.evaluate_every=16", "train.checkpoint_every=8",
+    "train.baselines=[fcfs]", "train.tensorboard=false",
 )  # fmt: skip
 
 
@@ -596,7 +728,14 @@ def checkpoint_bytes(rng: Random, data: bytes) -> bytes:
     if way < 0.08:
         return mutate.damaged(rng, data)
     if way < 0.13:
-        return rng.choice((b"\x80\x04K\x01.", b"PK\x03\x04", b"{}", struct.pack("<Q", rng.choice((0, 2**63, length + 1, 10**9))) + data[8:]))
+        return rng.choice(
+            (
+                b"\x80\x04K\x01.",
+                b"PK\x03\x04",
+                b"{}",
+                struct.pack("<Q", rng.choice((0, 2**63, length + 1, 10**9))) + data[8:],
+            )
+        )
     tensors = [name for name in header if name != "__metadata__"]
     text = None
     if way < 0.6:
@@ -605,7 +744,9 @@ def checkpoint_bytes(rng: Random, data: bytes) -> bytes:
         # Another shape of the same size, or a type of the same width.
         name = rng.choice(tensors)
         shape = header[name]["shape"]
-        header[name]["shape"] = rng.choice(([1, *shape], [*shape, 1], shape[::-1], [math.prod(shape)], [*shape, 0], [2**40, *shape]))
+        header[name]["shape"] = rng.choice(
+            ([1, *shape], [*shape, 1], shape[::-1], [math.prod(shape)], [*shape, 0], [2**40, *shape])
+        )
         if rng.random() < 0.3:
             header[name]["dtype"] = rng.choice(("F32", "I32", "U32", "BF16", "F64", "BOOL", "F8_E4M3", "X"))
     elif way < 0.85:
@@ -626,16 +767,50 @@ def _checkpoint(rng: Random, folder: Path) -> list[Command]:
     if rng.random() < 0.12:
         start = rng.choice(("agent.start=c.safetensors", "agent=dqn", "agent=imitation"))
         given = [text for text in _TRAINING if not (start.startswith("agent=") and text.startswith("agent"))]
-        return [["train", *given, start, "train.steps=8", f"workload.path={folder.parent / 't.swf'}", "hydra.run.dir=r", "agent.start=c.safetensors"]]
+        return [
+            [
+                "train",
+                *given,
+                start,
+                "train.steps=8",
+                f"workload.path={folder.parent / 't.swf'}",
+                "hydra.run.dir=r",
+                "agent.start=c.safetensors",
+            ]
+        ]
     agent = rng.choice(("ppo", "ppo", "ppo", "ppo", "dqn", "reinforce"))
-    return [["run", *_BASE, f"agent={agent}", "agent.checkpoint=c.safetensors", *(["agent.sample=true"] if rng.random() < 0.2 else [])]]
+    return [
+        [
+            "run",
+            *_BASE,
+            f"agent={agent}",
+            "agent.checkpoint=c.safetensors",
+            *(["agent.sample=true"] if rng.random() < 0.2 else []),
+        ]
+    ]
 
 
 def _training_overrides(rng: Random, folder: Path) -> list[Command]:
     keys = [text.partition("=")[0] for text in _TRAINING if not text.startswith("train.steps")]
-    keys += ["train.metric", "train.traces", "train.scale_rewards", "env.action", "env.observation", "env.objective", "env.reward", "env", "train", "resume", "agent.gamma"]
+    keys += [
+        "train.metric",
+        "train.traces",
+        "train.scale_rewards",
+        "env.action",
+        "env.observation",
+        "env.objective",
+        "env.reward",
+        "env",
+        "train",
+        "resume",
+        "agent.gamma",
+    ]
     values = [value for value in _VALUES if value not in ("9" * 400, "1e3")]
-    given = [*_TRAINING, *(f"{rng.choice(keys)}={rng.choice(values)}" for _ in range(rng.choice((1, 1, 2)))), "train.steps=8"]
+    given = [
+        *_TRAINING,
+        *(f"{rng.choice(keys)}={rng.choice(values)}" for _ in range(rng.choice((1, 1, 2)))),
+        "train.steps=8",
+    ]
     return [["train", *given, f"workload.path={folder.parent / 't.swf'}", "hydra.run.dir=r"]]
 
 
@@ -662,7 +837,14 @@ def _cut_training(rng: Random, folder: Path) -> list[Command]:
     return [first, resume]
 
 
-_CUT = ("checkpoints/state.safetensors", "checkpoints/best.safetensors", "manifest.json", "progress.csv", ".hydra/overrides.yaml", "actions.csv")
+_CUT = (
+    "checkpoints/state.safetensors",
+    "checkpoints/best.safetensors",
+    "manifest.json",
+    "progress.csv",
+    ".hydra/overrides.yaml",
+    "actions.csv",
+)
 
 
 def _resumed(done: Sequence[Finished]) -> str | None:

@@ -39,20 +39,20 @@ def dumps(tree: Tree) -> str:
 
 
 TEXTS = (
-    "", " ", "x", "nan", "inf", "-inf", "null", "true", "1e400", "1_000", "0x10", "-1", "١٢", "é", "名前", "\ud800", "\x00",
-    "\n", "\r", "a,b", 'a"b', "a=b", "a b", "../..", "/", "/dev/null", "/proc/self/mem", "<script>alert(1)</script>",
-    "</script>", "${seed}", "%s%n", "{}", "[]", "1e5", "12GB", "-5us", "1e308h", "x" * 300, "x" * 200_000, "\ufeff", "\u202e",
-    "0-3", "3-0", "0-99999999999", "5-", "all", "none",
+    "", " ", "x", "nan", "inf", "-inf", "null", "true", "1e400", "1_000", "0x10", "-1", "١٢", "é", "名前", "\ud800",
+    "\x00", "\n", "\r", "a,b", 'a"b', "a=b", "a b", "../..", "/", "/dev/null", "/proc/self/mem",
+    "<script>alert(1)</script>", "</script>", "${seed}", "%s%n", "{}", "[]", "1e5", "12GB", "-5us", "1e308h",
+    "x" * 300, "x" * 200_000, "\ufeff", "\u202e", "0-3", "3-0", "0-99999999999", "5-", "all", "none",
 )  # fmt: skip
 NUMBERS = (
-    0, -0.0, 1, -1, 2, 0.5, 1.5, 7, 63, 64, 1000, 2**31 - 1, 2**31, 2**32, 2**53, 2**53 + 1, 2**63 - 1, 2**63, -(2**63),
-    2**64, 10**30, 10**308, 10**400, 1e-320, 1e-300, 1e-9, 1e9, 1e12, 1.1e12, 1e15, 1e18, 1e100, 1e300, 1.7e308, -1e300,
-    float("nan"), float("inf"), float("-inf"),
+    0, -0.0, 1, -1, 2, 0.5, 1.5, 7, 63, 64, 1000, 2**31 - 1, 2**31, 2**32, 2**53, 2**53 + 1, 2**63 - 1, 2**63,
+    -(2**63), 2**64, 10**30, 10**308, 10**400, 1e-320, 1e-300, 1e-9, 1e9, 1e12, 1.1e12, 1e15, 1e18, 1e100, 1e300,
+    1.7e308, -1e300, float("nan"), float("inf"), float("-inf"),
 )  # fmt: skip
 _RAW = (
-    "1e309", "-1e309", "9" * 5000, "-0", "1e-400", "[" * 100_000, "[" * 5000 + "]" * 5000, '{"a":' * 3000 + "1" + "}" * 3000,
-    "0." + "0" * 5000 + "1", "1e99999999999", '"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', "tru", "'a'", "01", "+1", ".5",
-    "/*c*/1", "1,", "NaN", "Infinity",
+    "1e309", "-1e309", "9" * 5000, "-0", "1e-400", "[" * 100_000, "[" * 5000 + "]" * 5000,
+    '{"a":' * 3000 + "1" + "}" * 3000, "0." + "0" * 5000 + "1", "1e99999999999", '"\\ud800"', '"\\udc00\\ud800"',
+    '"\\u0000"', "tru", "'a'", "01", "+1", ".5", "/*c*/1", "1,", "NaN", "Infinity",
 )  # fmt: skip
 CONTAINERS: tuple[Any, ...] = ([], {}, [[]], [None], {"": None}, [1, [2, [3]]], {"type": "x"}, [{}] * 3, ["a"] * 1000)
 
@@ -80,9 +80,13 @@ def neighbour(rng: Random, value: Tree) -> Tree:
         return rng.choice((-value, value + 1, value - 1, scaled / 2, scaled, str(value), [value]))
     if isinstance(value, str):
         cut = rng.randrange(len(value) + 1)
-        return rng.choice((value[:cut], value + value, value[:cut] + rng.choice(TEXTS) + value[cut:], [value], value.upper()))
+        return rng.choice(
+            (value[:cut], value + value, value[:cut] + rng.choice(TEXTS) + value[cut:], [value], value.upper())
+        )
     if isinstance(value, list | tuple):
-        return rng.choice((list(value) * 2, list(value)[1:], list(value)[::-1], value[0] if value else None, {"0": list(value)}))
+        return rng.choice(
+            (list(value) * 2, list(value)[1:], list(value)[::-1], value[0] if value else None, {"0": list(value)})
+        )
     if isinstance(value, dict):
         return rng.choice((list(value.items()), list(value), list(value.values())))
     return weird(rng)
@@ -196,7 +200,9 @@ def packed(rng: Random, data: bytes) -> bytes:
     if way < 0.75:
         return damaged(rng, whole)
     if way < 0.9:
-        return rng.choice((data, gzip.compress(whole, mtime=0), whole + whole, whole + b"tail", b"\x1f\x8b", whole[:10]))
+        return rng.choice(
+            (data, gzip.compress(whole, mtime=0), whole + whole, whole + b"tail", b"\x1f\x8b", whole[:10])
+        )
     return bomb(rng, rng.choice((b"\n", b" ", b";\n", b"[", b'{"a":', b"1 ", b"\x00", b"; a\n", data + b"\n")))
 
 
@@ -265,8 +271,10 @@ def text_bytes(rng: Random, text: str) -> bytes:
 
 
 YAMLS = (
-    "", "42", "[1, null]", "a: [1", "- 1\n- 2\n", "- a=b\n- [c]\n", "null", "- agent=easy", "a: b: c", "\ta: 1", "{a: 1, a: 2}",
-    "&a [*a]", "!!python/object/apply:os.system [echo]", "a: !!binary x", "- !!set {a}", "? [1]\n: 2", "'\\ud800'", "- hydra.run.dir=/",
-    "- agent.path=evil.py", "- +x", "- seed=", "2026-01-01", "- 2026-01-01", "[" * 3000, "a: &x [1]\nb: [*x, *x]", "\x00", "é: ü", "_target_: os.system",
-    "defaults: 3", "defaults: [nope]", "defaults: [{agent: nope}]", "hydra: 3", "hydra: {run: 3}", "seed: ${nope:}", "seed: ???", "seed: ${seed}",
+    "", "42", "[1, null]", "a: [1", "- 1\n- 2\n", "- a=b\n- [c]\n", "null", "- agent=easy", "a: b: c", "\ta: 1",
+    "{a: 1, a: 2}", "&a [*a]", "!!python/object/apply:os.system [echo]", "a: !!binary x", "- !!set {a}",
+    "? [1]\n: 2", "'\\ud800'", "- hydra.run.dir=/", "- agent.path=evil.py", "- +x", "- seed=", "2026-01-01",
+    "- 2026-01-01", "[" * 3000, "a: &x [1]\nb: [*x, *x]", "\x00", "é: ü", "_target_: os.system", "defaults: 3",
+    "defaults: [nope]", "defaults: [{agent: nope}]", "hydra: 3", "hydra: {run: 3}", "seed: ${nope:}", "seed: ???",
+    "seed: ${seed}",
 )  # fmt: skip

@@ -65,7 +65,14 @@ def warm(scratch: Path, *, torch: bool) -> None:
 
     for name in (*hdsim.cli.SUBCOMMANDS, "config"):
         __import__(f"hdsim.cli.{name.replace('-', '_')}")
-    for name in ("hdsim.report.figures", "hdsim.report.compare", "hdsim.backends.batsim.server", "hdsim.network.fluid", "lxml.etree", "plotly.offline"):
+    for name in (
+        "hdsim.report.figures",
+        "hdsim.report.compare",
+        "hdsim.backends.batsim.server",
+        "hdsim.network.fluid",
+        "lxml.etree",
+        "plotly.offline",
+    ):
         __import__(name)
     scratch.mkdir(parents=True, exist_ok=True)
     if torch:
@@ -132,9 +139,7 @@ def run_case(seed: int, index: int, kind: Kind, scratch: Path, keep: Path | None
     finished = _finished(folder)
     outcome, detail = _outcome(kind, folder, finished, status, used.ru_maxrss * 1024, late=late)
     commands = [each.command for each in finished] or [[f"case {index}"]]
-    case = Case(
-        index, kind.name, outcome, commands, detail, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
-    )
+    case = Case(index, kind.name, outcome, commands, detail, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6)
     if keep is not None and outcome in FAULTS:
         kept = keep / f"{seed}-{index}-{outcome}"
         shutil.rmtree(kept, ignore_errors=True)
@@ -259,9 +264,7 @@ def _outcome(
     return {0: "ok", 1: "failed"}.get(finished[-1].status, "refused"), words
 
 
-def work(
-    seed: int, indices: Iterable[int], kinds: Sequence[Kind], scratch: Path, keep: Path, results: Path
-) -> None:
+def work(seed: int, indices: Iterable[int], kinds: Sequence[Kind], scratch: Path, keep: Path, results: Path) -> None:
     """Runs cases and appends what became of them to a file: those without PyTorch first, as it is not imported yet."""
     cases = [(index, kind_of(seed, index, kinds)) for index in indices]
     with results.open("a", encoding="utf-8") as file:
