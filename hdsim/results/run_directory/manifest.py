@@ -21,8 +21,8 @@ from hdsim.util.version import __version__
 MANIFEST = "manifest.json"
 #: Keys that hdsim itself reads, by type; all but the first two may be absent.
 _TYPES: dict[str, type] = {
-    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "process": dict, "start": str,
-    "duration": float, "simulated_seconds": float, "git_commit": str,
+    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict,
+    "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
 }  # fmt: skip
 _NAMES = {str: "a text", dict: "an object", float: "a number"}
 
