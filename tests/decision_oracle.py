@@ -101,12 +101,16 @@ class Oracle:
                 done += slowest / self.platform.reference_gflops * (until - at.now)
         return max(0.0, 1 - done / float(self.jobs.requested_time[job]))
 
-    def queue_numbers(self, queue: list[int], last_length: int, sensitivity: float = 1.0) -> list[float]:
+    def queue_numbers(
+        self, queue: list[int], last_length: int, sensitivity: float = 1.0, until: float = math.inf
+    ) -> list[float]:
+        """The numbers of the queue, as shares of the percentiles of the jobs submitted until a time."""
         if not queue:
             return [0.0] * 21
+        scaling = self.jobs.submission_time <= until
         numbers = []
         for name in ("requested_time", "requested_cores", "memory", "memory_bandwidth"):
-            scale = percentile(sorted(map(float, getattr(self.jobs, name))), 99)
+            scale = percentile(sorted(map(float, getattr(self.jobs, name)[scaling])), 99)
             values = sorted(float(getattr(self.jobs, name)[job]) for job in queue)
             values = [min(1.0, value / scale) if scale else 0.0 for value in values]
             numbers += [percentile(values, q) for q in (0, 25, 50, 75, 100)]

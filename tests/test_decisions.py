@@ -99,16 +99,18 @@ class Player:
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("observation", ["normal", "small", "minimal"])
-def test_hdeeprm_observations(action: str, observation: str) -> None:
+@pytest.mark.parametrize("scale", ["seen", "workload"])
+def test_hdeeprm_observations(action: str, observation: str, scale: str) -> None:
     jobs = workload(3)
-    player = Player(environment(action, observation, jobs, contention="threshold"))
+    player = Player(environment(action, observation, jobs, contention="threshold", scale=scale))
     oracle = Oracle(PLATFORM, jobs)
     while True:
         at = snapshot(player.env.cluster)
         expected = [] if observation == "minimal" else oracle.small(at)
         if observation == "normal":
             expected += oracle.cores(at, player.history)
-        expected += oracle.queue_numbers(at.queue, player.last_length)
+        until = at.now if scale == "seen" else math.inf
+        expected += oracle.queue_numbers(at.queue, player.last_length, until=until)
         assert player.observation.dtype == np.float32
         assert player.observation == pytest.approx(np.array(expected), abs=2e-6)
         if player.over:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush, heappushpop
 from typing import TYPE_CHECKING
 
@@ -136,8 +136,9 @@ class Minimal(Observer):
         """Quartiles of each attribute, between two jobs on a line; `last` is the place of the last job."""
         (low, a), (middle, b), (high, c) = (divmod(k * last, QUARTILES) for k in (1, 2, 3))
         numbers: list[float] = []
+        places = (0, low, min(low + 1, last), middle, min(middle + 1, last), high, min(high + 1, last), last)
         for attribute in self._attributes:
-            jobs, share = attribute.queue.queued, attribute.values
+            jobs, share = attribute.queue.queued, attribute.shares(places)
             first, median, third = share[jobs[low]], share[jobs[middle]], share[jobs[high]]
             # Between two jobs where the quartile is at none.
             if a:
@@ -146,9 +147,7 @@ class Minimal(Observer):
                 median += b / QUARTILES * (share[jobs[middle + 1]] - median)
             if c:
                 third += c / QUARTILES * (share[jobs[high + 1]] - third)
-            quartiles = (share[jobs[0]], first, median, third, share[jobs[-1]])
-            seen = attribute.seen
-            numbers += quartiles if seen is None else _shares(quartiles, seen.value())
+            numbers += (share[jobs[0]], first, median, third, share[jobs[-1]])
         return numbers
 
 
@@ -176,6 +175,13 @@ class _Attribute:
         """Adds jobs behind those known."""
         values = getattr(jobs, self._name).tolist()
         self.values += values if self._scale is None else _shares(values, self._scale)
+
+    def shares(self, places: Iterable[int]) -> Sequence[float] | Mapping[int, float]:
+        """By job, the shares of at least those in some places of the queue."""
+        if self.seen is None:
+            return self.values
+        jobs = [self.queue.queued[place] for place in places]
+        return dict(zip(jobs, _shares([self.values[job] for job in jobs], self.seen.value()), strict=True))
 
 
 class RunningPercentile:
