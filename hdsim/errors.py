@@ -1,11 +1,11 @@
-"""The exception tree: every fault a user can cause is one of these, and the commands turn it into one message.
+"""Exceptions for faults that a user can cause; the commands print each as one message.
 
 HdsimError
   PlatformError   a platform file or its types
   WorkloadError   a trace, a workload file or a generator's parameters
   ConfigError     a configuration key, an agent name, a command's argument
-  DecisionError   an agent asked for something that cannot be done
-  BackendError    the other side of a socket or an API went wrong
+  DecisionError   a decision of an agent that cannot be carried out
+  BackendError    a failure of an external system
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Self
 
 
 class HdsimError(Exception):
-    """A fault that is explained to the user without a traceback.
+    """A fault that is reported to the user without a traceback.
 
     Args:
-        message: What was expected, what came and what is allowed.
-        where: File and line, or configuration key, the fault was found at.
+        message: Expected value, actual value and allowed values.
+        where: File and line, or configuration key, of the fault.
     """
 
     def __init__(self, message: str, *, where: str | None = None) -> None:
@@ -59,7 +59,7 @@ class DecisionError(HdsimError):
 
 
 class BackendError(HdsimError):
-    """An external system (Batsim, Kubernetes) failed or went silent.
+    """An external system (Batsim, Kubernetes) failed or does not answer.
 
     Attributes:
         result: The replay until then (a :class:`hdsim.results.result.Result`), if there was one.

@@ -1,7 +1,6 @@
-"""Node failures and repairs: when which node is down. Classes made from ``conf/failures``.
+"""Failure models: node outages and checkpoints. The classes are selected in ``conf/failures``.
 
-Outages are drawn node by node, each from a stream of random numbers of its own, and depend on nothing but the seed and
-the platform: the same seed gives the same outages whatever the scheduler does.
+Each node has its own random stream. Outages depend only on the seed and the platform, not on the scheduler.
 """
 
 from __future__ import annotations
@@ -20,29 +19,30 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.inputs import read_bytes
 from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.rules import NULL, POSITIVE, integers_from, require
 from hdsim.util.units import DURATION_UNITS, parse_duration
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
-#: What becomes of the work of a job whose node fails.
+#: Recovery of a job whose node fails.
 RECOVERIES = ("resubmit", "checkpoint")
-#: Types of Batsim's external events: the node is down from the first on, up from the second on.
+#: Batsim's external events at the begin and at the end of an outage.
 _EVENTS = ("event_machine_unavailable", "event_machine_available")
 _HEADER = ["node", "down", "up"]
 
-#: (down, up) in s: the node is down from the one to the other, which is infinite for a node that never comes back.
+#: Begin and end of an outage in seconds; the end is infinite for a node that is never repaired.
 Outage = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Outages:
-    """Outages of nodes, in the order in which they began.
+    """Outages of nodes, in order of their begin.
 
     Attributes:
         node: (O,) node.
-        down: (O,) s, when it failed.
-        up: (O,) s, when it was repaired; infinite for never.
+        down: (O,) time of the failure, seconds.
+        up: (O,) time of the repair, seconds; infinite for never.
     """
 
     node: NDArray[np.int64]
@@ -51,7 +51,7 @@ class Outages:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, float, float]]) -> Outages:
-        """Makes columns of (node, down, up)."""
+        """Creates outages from rows (node, down, up)."""
         node, down, up = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(np.array(node, np.int64), np.array(down, np.float64), np.array(up, np.float64))
 
@@ -59,42 +59,42 @@ class Outages:
         return len(self.node)
 
     def begun_before(self, time: float) -> Outages:
-        """The outages that began before a time in s."""
+        """Returns the outages that begin before a time in seconds."""
         begun = self.down < time
         return Outages(self.node[begun], self.down[begun], self.up[begun])
 
     def seconds(self, nodes: int, end: float) -> NDArray[np.float64]:
-        """(N,) s for which each node was down before a time in s."""
+        """Returns (N,) downtime of each node before a time, in seconds."""
         seconds = np.minimum(self.up, end) - np.minimum(self.down, end)
         return np.bincount(self.node, seconds, nodes).astype(np.float64)
 
 
 def checkpointed_work(work: float, interval: float) -> float:
-    """The part of the work done that the last checkpoint holds, where one is taken after every `interval`."""
-    # A checkpoint at the very end counts, whatever the rounding of the work.
+    """Returns the work saved by the last checkpoint, with one checkpoint after each `interval` of work."""
+    # The tolerance makes a checkpoint at the very end count in spite of rounding.
     return math.floor(work / interval + 1e-9) * interval if interval < math.inf else 0.0
 
 
 class Failures(ABC):
-    """What every model of failures has in common: how jobs recover.
+    """Base class of failure models: the recovery of jobs.
 
     Attributes:
         platform: The platform.
-        checkpoint_interval: s of run time at the reference speed between two checkpoints of a job without steps,
-            infinite where only jobs with steps have any; None: no job has any.
-        max_restarts: How often a job is started again, perhaps infinitely often.
+        checkpoint_interval: Run time between two checkpoints of a job without a program, reference seconds; infinite
+            if only jobs with programs have checkpoints, None if no job has.
+        max_restarts: Maximum number of restarts of a job, may be infinite.
 
     Args:
-        platform: The platform of the replay. The settings of the model's file in ``conf/failures`` follow as keyword
+        platform: The platform of the replay. The settings of the model's file in ``conf/failures`` are keyword
             arguments.
         recovery: ``resubmit``: an interrupted job runs again from its start; ``checkpoint``: from its last checkpoint.
-        checkpoint_interval: Time between two checkpoints of a job, in s of its run time at the reference speed or with
-            a unit (``1h``); None: such a job has none. Jobs with steps have one after every superstep instead.
-        max_restarts: A job that has been restarted so often fails for good with the next failure of a node. None: none
-            does, and a job that needs more time than failures leave it keeps the replay going for ever.
+        checkpoint_interval: Run time between two checkpoints of a job, reference seconds or with a unit (``1h``);
+            None for no checkpoints. Jobs with programs have a checkpoint after every superstep instead.
+        max_restarts: Number of restarts after which the next failure of a node makes a job fail permanently. None for
+            no limit; then the replay of a job that is longer than all periods between failures does not end.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is not allowed.
     """
 
     def __init__(
@@ -110,12 +110,8 @@ class Failures(ABC):
                 where="failures.recovery",
             )
         if checkpoint_interval is not None and recovery != "checkpoint":
-            raise ConfigError("only failures.recovery=checkpoint has checkpoints", where="failures.checkpoint_interval")
-        whole = isinstance(max_restarts, int) and not isinstance(max_restarts, bool) and max_restarts >= 0
-        if max_restarts is not None and not whole:
-            raise ConfigError(
-                f"expected a whole number >= 0 or null, got {max_restarts!r}", where="failures.max_restarts"
-            )
+            raise ConfigError("expected null unless failures.recovery=checkpoint", where="failures.checkpoint_interval")
+        require("failures", {"max_restarts": integers_from(0) | NULL}, {"max_restarts": max_restarts})
         self.platform = platform
         self.max_restarts = math.inf if max_restarts is None else max_restarts
         self.checkpoint_interval: float | None = None
@@ -126,29 +122,29 @@ class Failures(ABC):
 
     @abstractmethod
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
-        """Outages of every node in turn, ascending and apart from each other; a node's may go on for ever.
+        """Returns the outages of each node, ascending and disjoint; an iterator may be infinite.
 
         Args:
-            rng: Where all random numbers come from.
+            rng: Source of all random numbers.
         """
 
 
 class Weibull(Failures):
-    """Independent nodes, up for a Weibull and down for an exponential time by turns; all are up, and new, at 0.
+    """Independent nodes with Weibull times between failures and exponential repair times; all nodes are new at time 0.
 
     Schroeder and Gibson (DSN 2006) found shapes of 0.7 to 0.8 for the time between failures of a node.
 
     Args:
         platform: The platform.
-        mtbf: Mean time from a repair to the next failure of a node, s or with a unit (``1000h``).
-        mttr: Mean time to repair, s or with a unit; 0 interrupts jobs and costs no time.
-        shape: Below 1 failures come in bursts, 1 is the exponential distribution, above 1 nodes wear out.
+        mtbf: Mean time from a repair to the next failure of a node, seconds or with a unit (``1000h``).
+        mttr: Mean time to repair, seconds or with a unit; 0 interrupts jobs without downtime.
+        shape: Weibull shape: below 1 failures are bursty, 1 is the exponential distribution, above 1 nodes wear out.
         recovery: See :class:`Failures`.
         checkpoint_interval: See :class:`Failures`.
         max_restarts: See :class:`Failures`.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is not allowed.
     """
 
     def __init__(
@@ -162,8 +158,7 @@ class Weibull(Failures):
         max_restarts: int | None = 100,
     ) -> None:
         super().__init__(platform, recovery, checkpoint_interval, max_restarts)
-        if isinstance(shape, bool) or not isinstance(shape, int | float) or not 0 < shape < math.inf:
-            raise ConfigError(f"expected a number > 0, got {shape!r}", where="failures.shape")
+        require("failures", {"shape": POSITIVE}, {"shape": shape})
         self._mttr = _duration("mttr", mttr, zero=True)
         self._shape = float(shape)
         self._scale = _duration("mtbf", mtbf) / math.gamma(1 + 1 / shape)
@@ -181,18 +176,18 @@ class Weibull(Failures):
 
 
 class Exponential(Weibull):
-    """Independent nodes that are up and down for exponential times, by turns; all are up at 0.
+    """Independent nodes with exponential times between failures and exponential repair times; all are up at time 0.
 
     Args:
         platform: The platform.
-        mtbf: Mean time from a repair to the next failure of a node, s or with a unit (``1000h``).
-        mttr: Mean time to repair, s or with a unit.
+        mtbf: Mean time from a repair to the next failure of a node, seconds or with a unit (``1000h``).
+        mttr: Mean time to repair, seconds or with a unit.
         recovery: See :class:`Failures`.
         checkpoint_interval: See :class:`Failures`.
         max_restarts: See :class:`Failures`.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is not allowed.
     """
 
     def __init__(
@@ -208,12 +203,12 @@ class Exponential(Weibull):
 
 
 class Trace(Failures):
-    """Outages read from a file, plain or gzipped.
+    """Outages from a file, plain or gzip.
 
-    Either CSV with the header ``node,down,up``: node index and s since the first submission, `up` empty for a node that
-    stays down; or, one a line, Batsim's external events
-    ``{"timestamp": 10, "type": "event_machine_unavailable", "resources": "0-3 8"}`` and ``event_machine_available``,
-    where resources are nodes.
+    The file is CSV with the header ``node,down,up`` (node index, seconds since the first submission, `up` empty for a
+    node that is never repaired), or has one external event of Batsim per line,
+    ``{"timestamp": 10, "type": "event_machine_unavailable", "resources": "0-3 8"}`` or ``event_machine_available``, in
+    which resources are nodes.
 
     Args:
         platform: The platform.
@@ -223,7 +218,7 @@ class Trace(Failures):
         max_restarts: See :class:`Failures`.
 
     Raises:
-        ConfigError: There is no such file, or lines of it are wrong: all of them.
+        ConfigError: The file does not exist or has faults; all of them are listed.
     """
 
     def __init__(
@@ -245,10 +240,10 @@ class Trace(Failures):
 
 
 def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
-    """A setting in s.
+    """Returns a setting in seconds.
 
     Raises:
-        ConfigError: It is no duration.
+        ConfigError: The setting is not a duration.
     """
     where = f"failures.{key}"
     try:
@@ -259,7 +254,7 @@ def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
     if not is_number or not 0 <= seconds < math.inf or (seconds == 0 and not zero):
         least = ">= 0" if zero else "> 0"
         raise ConfigError(
-            f"expected s {least} or a text with a unit ({', '.join(DURATION_UNITS)}), got {value!r}", where=where
+            f"expected seconds {least} or a text with a unit ({', '.join(DURATION_UNITS)}), got {value!r}", where=where
         )
     return float(seconds)
 
@@ -269,10 +264,10 @@ _Change = tuple[int, int, float, bool]
 
 
 def _read(path: Path, nodes: int) -> list[list[Outage]]:
-    """Outages of every node, ascending.
+    """Returns the outages of each node, ascending.
 
     Raises:
-        ConfigError: All faults of the file.
+        ConfigError: The file has faults; all of them are listed.
     """
     content, _ = read_bytes(path, ConfigError, "file of outages")
     try:
@@ -292,7 +287,7 @@ def _read(path: Path, nodes: int) -> list[list[Outage]]:
 
 
 def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[ConfigError]) -> Iterator[_Change]:
-    """Changes that the rows of a CSV file tell."""
+    """Yields the changes in the rows of a CSV file."""
     number, header = lines[0] if lines else (1, "")
     if [name.strip() for name in header.split(",")] != _HEADER:
         faults.append(
@@ -316,7 +311,7 @@ def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[Con
             faults.append(ConfigError(f"expected 0 <= down <= up, got down {down:g}, up {up:g}", where=where))
         elif _is_node(node, nodes, where, faults):
             rows.append((down, up, node, number))
-    # A node that is repaired and fails at the same instant is repaired first.
+    # A repair precedes a failure of the same instant.
     for down, up, node, number in sorted(rows):
         yield number, node, down, True
         if up < math.inf:
@@ -324,7 +319,7 @@ def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[Con
 
 
 def _events(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[ConfigError]) -> Iterator[_Change]:
-    """Changes that Batsim's external events tell."""
+    """Yields the changes in Batsim's external events."""
     for number, text in lines:
         where = f"{path}:{number}"
         try:
@@ -341,7 +336,7 @@ def _events(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[C
             )
             continue
         if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < math.inf:
-            faults.append(ConfigError(f"timestamp: expected s >= 0, got {time!r}", where=where))
+            faults.append(ConfigError(f"timestamp: expected seconds >= 0, got {time!r}", where=where))
             continue
         try:
             members = parse_interval_sets([str(resources)]).tolist()
@@ -361,7 +356,7 @@ def _is_node(node: int, nodes: int, where: str, faults: list[ConfigError]) -> bo
 
 
 def _paired(path: Path, changes: Iterable[_Change], faults: list[ConfigError]) -> Iterator[Outage]:
-    """Outages from a node's changes; those of one instant happen in the order of the file."""
+    """Yields the outages of a node; changes of one instant are in file order."""
     down: float | None = None
     for line, node, time, goes_down in sorted(changes, key=lambda change: change[2]):
         if goes_down == (down is not None):

@@ -1,1 +1,1 @@
-"""Helpers without a model of their own: units, interval sets, files, plug-ins, resources."""
+"""Helpers: units, numbers and tables as text, arrays, interval sets, files, rules of settings, plug-ins, resources."""

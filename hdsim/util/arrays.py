@@ -1,4 +1,4 @@
-"""Groups in arrays of ids, and the least of some values."""
+"""Array operations on ids and groups."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-#: Up to so many numbers have their least found in a list, which costs as much as it does in an array of this length.
+#: Length up to which the minimum of a list is faster than that of an array.
 _SHORT = 32
 
 
 def min_at(values: Floats, places: NDArray[np.integer]) -> float:
-    """Least of the values in some places, which are those of processors, nodes or cores."""
-    # Mostly there is one place, and a scalar costs a fraction of an array; a short list costs half of one.
+    """Returns the minimum of the values at some indices."""
+    # Most calls have one index: a scalar costs a fraction of an array operation, a short list half of one.
     if len(places) == 1:
         return float(values[places[0]])
     chosen = values[places]
@@ -22,9 +22,9 @@ def min_at(values: Floats, places: NDArray[np.integer]) -> float:
 
 
 def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
-    """Members of some groups, one group after the other, where group i has those from offsets[i] to offsets[i + 1].
+    """Returns the members of some groups, group by group; group i has the members offsets[i] to offsets[i + 1] - 1.
 
-    Quickest for offsets of 64 bits: arithmetic with numbers of two widths takes several times as long.
+    64-bit offsets are fastest: mixed integer widths take several times as long.
     """
     first = offsets[groups]
     sizes = offsets[1:][groups] - first
@@ -35,7 +35,7 @@ def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
 
 
 def place_within(groups: NDArray[np.integer]) -> Ints:
-    """For a not empty array in any order, how many equal values stand before each."""
+    """Returns, for each value of a non-empty array, how many equal values precede it."""
     order = groups.argsort(kind="stable")
     places: Ints = np.empty(len(groups), np.int64)
     places[order] = running_count(groups[order])
@@ -43,7 +43,7 @@ def place_within(groups: NDArray[np.integer]) -> Ints:
 
 
 def runs(groups: NDArray[np.integer]) -> tuple[Ints, Ints]:
-    """For a sorted, not empty array, where each run of equal values begins and how long it is."""
+    """Returns the start and the length of each run of equal values of a sorted, non-empty array."""
     begins = np.empty(len(groups), bool)
     begins[0] = True
     np.not_equal(groups[1:], groups[:-1], out=begins[1:])
@@ -55,6 +55,6 @@ def runs(groups: NDArray[np.integer]) -> tuple[Ints, Ints]:
 
 
 def running_count(groups: NDArray[np.integer]) -> Ints:
-    """For a sorted, not empty array, how many equal values stand before each."""
+    """Returns, for each value of a sorted, non-empty array, how many equal values precede it."""
     first, lengths = runs(groups)
     return np.arange(len(groups)) - first.repeat(lengths)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and the one way of writing CSV."""
+"""Atomic writing of files, and CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hdsim.errors import HdsimError
 
 @contextmanager
 def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
-    """Opens a file for writing that takes its name, and the place of an older one, only when it is complete.
+    """Opens a temporary file for writing that replaces `path` when it is complete.
 
     Args:
         path: The file.
@@ -40,14 +40,14 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
-    """Lines of a CSV file that end in newlines; fields with a comma, a quote or a line break are quoted."""
+    """Returns the lines of a CSV file; fields with a comma, a quote or a line break are quoted."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def csv_fields(texts: Iterable[Any]) -> list[Any]:
-    """Fields quoted as by `csv_text`, for lines that are put together by formats; what is no text stays."""
+    """Returns fields quoted as by `csv_text`, for lines made with format strings; only str is quoted."""
     return [
         '"' + text.replace('"', '""') + '"' if isinstance(text, str) and any(c in text for c in ',"\r\n') else text
         for text in texts
@@ -55,19 +55,18 @@ def csv_fields(texts: Iterable[Any]) -> list[Any]:
 
 
 def write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Writes a CSV file with a header, whole or not at all."""
+    """Writes a CSV file with a header atomically."""
     with replacing(path) as file:
         file.write(csv_text([names, *rows]))
 
 
 class GrowingCsv:
-    """A CSV file that is written row by row, of which only the latest row may change.
+    """A CSV file that is written row by row; only the latest row may change.
 
-    A new column rewrites the file; anything else writes one line, so that N rows cost N lines. A process that is killed
-    between two rows leaves complete lines.
+    A new column rewrites the file, any other change writes one line. A killed process leaves complete lines.
 
     Args:
-        path: The file; an older one is replaced by the first row.
+        path: The file; the first row replaces an older file.
         cells: Makes the fields of a row from the row and the names of the columns.
     """
 
@@ -78,11 +77,11 @@ class GrowingCsv:
         self._latest = 0  # offset of the latest line, bytes
 
     def write(self, names: Sequence[str], rows: Sequence[Any]) -> None:
-        """Brings the file up to date.
+        """Updates the file.
 
         Args:
             names: The columns.
-            rows: All rows, at least one; those before the latest one of the previous call are as they were.
+            rows: All rows, at least one; rows before the latest row of the previous call are unchanged.
         """
         appends = self._names == list(names)
         lines = [csv_text([self._cells(row, names)]) for row in (rows[self._rows - 1 :] if appends else rows)]
@@ -99,11 +98,11 @@ class GrowingCsv:
 
 
 def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
-    """Writes a file whole or not at all; a name that ends in ``.gz`` is packed, the same data to the same bytes.
+    """Writes a file atomically, compressed if its name ends in ``.gz``; equal data give equal bytes.
 
     Args:
         path: The file.
-        data: Its content, not packed.
+        data: Its uncompressed content.
         error: Class of the error.
 
     Raises:

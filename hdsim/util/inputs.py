@@ -1,4 +1,4 @@
-"""Input files: read, unpacked and parsed, with errors that name the place of the fault."""
+"""Reading and parsing of input files, with errors that name the place of the fault."""
 
 from __future__ import annotations
 

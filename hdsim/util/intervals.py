@@ -1,4 +1,4 @@
-"""Interval sets such as ``"0-3 8"``, Batsim's way to write a set of cores or machines."""
+"""Interval sets such as ``"0-3 8"``, Batsim's notation for sets of cores or machines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 
 def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
-    """Core ids of interval sets such as ``"0-3 8"``, one after the other.
+    """Returns the ids of interval sets such as ``"0-3 8"``, concatenated.
 
     Raises:
-        ValueError: A text is no interval set.
+        ValueError: A text is not an interval set.
     """
     low, high = [], []
     for span in " ".join(texts).split():
@@ -28,11 +28,11 @@ def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
 
 
 def interval_sets(cores: NDArray[np.int32], sizes: NDArray[np.int64]) -> list[str]:
-    """Texts of sets of cores.
+    """Returns the interval sets of some sets of ids.
 
     Args:
-        cores: (sum of sizes,) the members of each set in turn, ascending within a set.
-        sizes: (S,) members of each set.
+        cores: (sum of sizes,) members of each set, set by set, ascending within a set.
+        sizes: (S,) number of members of each set.
     """
     if not len(cores):
         return [""] * len(sizes)

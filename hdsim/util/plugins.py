@@ -1,4 +1,4 @@
-"""Classes a user brings along: found by ``package.Class`` or in a file, checked, and made from settings."""
+"""User-defined classes, loaded from ``package.Class`` or from a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hdsim.errors import ConfigError, install_hint, nearest
 
 
 def short_name(spec: Mapping[str, Any]) -> str:
-    """What people call the class that a group of the configuration names: ``fair_share`` for ``...FairShare``."""
+    """Returns the short name of the class that a configuration group selects: ``fair_share`` for ``...FairShare``."""
     if spec.get("path"):
         return Path(str(spec["path"])).stem
     name = str(spec.get("_target_") or "none").rpartition(".")[2]
@@ -30,12 +30,12 @@ def installed(group: str) -> EntryPoints:
 
 @dataclass(frozen=True)
 class PluginType:
-    """A kind of class that users may write.
+    """A type of plug-in class.
 
     Attributes:
-        group: Group of the configuration that names such a class.
-        base: What the class must derive from.
-        base_name: Name of the base as users import it.
+        group: Configuration group that selects the class.
+        base: Required base class.
+        base_name: Name of the base class as users import it.
     """
 
     group: str
@@ -43,16 +43,16 @@ class PluginType:
     base_name: str
 
     def make(self, spec: Mapping[str, Any], *arguments: Any, default: str | None = None) -> Any:
-        """Makes an object from a group of the configuration.
+        """Creates an object from a configuration group.
 
         Args:
-            spec: ``path`` (a Python file with one class of this kind) or ``_target_`` (``package.Class``); every
-                further key is a setting for the constructor.
-            arguments: What the constructor gets before the settings.
-            default: ``_target_`` where there is neither.
+            spec: ``path`` (a Python file with one class of this type) or ``_target_`` (``package.Class``); all
+                other keys are passed to the constructor.
+            arguments: Positional arguments of the constructor.
+            default: ``_target_`` if both keys are absent.
 
         Raises:
-            ConfigError: The class cannot be found, is not of this kind or does not take the settings.
+            ConfigError: The class is not found, is not of this type or does not accept the settings.
         """
         settings = dict(spec)
         path, target = settings.pop("path", None), settings.pop("_target_", None)
@@ -64,10 +64,10 @@ class PluginType:
         return self.construct(self.by_target(str(target)), str(target), *arguments, **settings)
 
     def construct(self, made: Any, name: str, /, *arguments: Any, **settings: Any) -> Any:
-        """Makes an object of a class; `name` is what the user knows the class by.
+        """Creates an object of a class; `name` is the user's name of the class.
 
         Raises:
-            ConfigError: It is not a class of this kind or does not take the settings.
+            ConfigError: The class is not of this type or does not accept the settings.
         """
         if not (inspect.isclass(made) and issubclass(made, self.base)):
             raise ConfigError(
@@ -92,7 +92,7 @@ class PluginType:
         """Imports ``package.Class``.
 
         Raises:
-            ConfigError: There is no such thing.
+            ConfigError: The module or the class does not exist.
         """
         where = f"{self.group}._target_"
         module_name, _, attribute = target.rpartition(".")
@@ -110,10 +110,10 @@ class PluginType:
         return getattr(module, attribute)
 
     def in_file(self, path: Path) -> Any:
-        """Loads the one class of this kind that a Python file defines.
+        """Loads the one class of this type that a Python file defines.
 
         Raises:
-            ConfigError: There is no such file, it cannot be loaded, or it does not define exactly one such class.
+            ConfigError: The file does not exist, cannot be loaded, or does not define exactly one such class.
         """
         where, base = f"{self.group}.path", self.base.__name__
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Where the files that come with hdsim are: beside the package in a checkout, inside it when installed from a wheel."""
+"""Bundled files: beside the package in a checkout, inside the package in an installed wheel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXTENSIONS = {
 
 
 def folder(kind: ResourceDir) -> Path:
-    """Returns the folder of the bundled agents, trained ones, configuration, platforms or workloads."""
+    """Returns the folder of the bundled agents, checkpoints, configuration, platforms or workloads."""
     return _ROOT / "agents" / kind if kind == "checkpoints" else _ROOT / kind
 
 
@@ -42,16 +42,16 @@ def resolve(kind: Literal["platforms", "workloads"], name_or_path: str | Path, *
     """Finds a platform or workload file.
 
     Args:
-        kind: What the file is.
+        kind: Type of the file.
         name_or_path: Path of an existing file, or the name of a bundled one with or without extension or folder
             (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file in any working directory).
-        where: Configuration key or argument the name comes from, for the error message.
+        where: Configuration key or argument of the name, for the error message.
 
     Returns:
         Path of a file that exists.
 
     Raises:
-        ConfigError: No such file and no bundled one of that name.
+        ConfigError: Neither a file nor a bundled file has that name.
     """
     path = Path(name_or_path).expanduser()
     if path.is_file():

@@ -1,4 +1,4 @@
-"""What the values of settings may be, and the words in which errors say so."""
+"""Rules for the values of settings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hdsim.errors import ConfigError
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting takes.
+    """A rule for the value of a setting.
 
     Attributes:
-        expected: The words an error message uses.
-        accepts: Whether a value is one of them.
+        expected: Description of the allowed values for error messages.
+        accepts: Returns whether a value is allowed.
     """
 
     expected: str
@@ -26,7 +26,7 @@ class Rule:
         return Rule(f"{self.expected} or {other.expected}", lambda value: self.accepts(value) or other.accepts(value))
 
     def fault(self, value: Any, where: str) -> ConfigError | None:
-        """The error that a value is, if it is one."""
+        """Returns the error for a value, None if it is allowed."""
         if self.accepts(value):
             return None
         return ConfigError(f"expected {self.expected}, got {'null' if value is None else repr(value)}", where=where)
@@ -37,7 +37,7 @@ def _is_number(value: Any) -> bool:
 
 
 def integers_from(minimum: int) -> Rule:
-    """Integers of at least a minimum; a float without fraction is one."""
+    """Integers of at least a minimum; a float without a fractional part counts as an integer."""
     return Rule(f"a whole number >= {minimum}", lambda value: _is_number(value) and value >= minimum and value % 1 == 0)
 
 
@@ -63,7 +63,7 @@ def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) ->
     """Checks settings of a group of the configuration.
 
     Raises:
-        ConfigError: Values that the rules do not accept, all of them.
+        ConfigError: Some values are not allowed; all of them are listed.
     """
     faults = [rule.fault(values[key], f"{group}.{key}") for key, rule in rules.items() if key in values]
     found = [fault for fault in faults if fault is not None]

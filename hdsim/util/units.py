@@ -1,7 +1,7 @@
-"""Quantities written with their unit: ``"54.54Gbps"``, ``"100us"``, ``"12GB"``.
+"""Quantities with units: ``"54.54Gbps"``, ``"100us"``, ``"12GB"``.
 
-A number without a unit is refused, and so is a unit that is not in the table: a lower-case ``b`` is a bit and an
-upper-case ``B`` a byte, prefixes are powers of 1000, and ``Ki``, ``Mi``... are powers of 1024.
+A number without a unit and an unknown unit are errors. A lower-case ``b`` is a bit, an upper-case ``B`` a byte.
+Prefixes are powers of 1000, ``Ki``, ``Mi``... powers of 1024.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ BANDWIDTH_UNITS: Mapping[str, Decimal] = {
     **{f"{prefix}bps": Decimal(factor) / 8 for prefix, factor in _PREFIXES.items()},
     **{f"{prefix}Bps": Decimal(factor) for prefix, factor in _PREFIXES.items()},
 }
-#: Units of a latency, in s.
+#: Units of a latency, in seconds.
 LATENCY_UNITS: Mapping[str, Decimal] = {
     "s": Decimal(1),
     "ms": Decimal("1e-3"),
     "us": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
-#: Units of a duration, in s.
+#: Units of a duration, in seconds.
 DURATION_UNITS: Mapping[str, Decimal] = {
     "s": Decimal(1),
     "min": Decimal(60),
     "h": Decimal(3600),
     "d": Decimal(86400),
 }
-#: Units of an amount of memory, in MB (10^6 byte).
+#: Units of a memory size, in MB (10^6 byte).
 SIZE_UNITS: Mapping[str, Decimal] = {
     f"{prefix}B": Decimal(factor) / 10**6 for prefix, factor in (_PREFIXES | _BINARY_PREFIXES).items()
 }
@@ -58,7 +58,7 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_latency(text: str) -> float:
-    """Returns a latency such as ``"100us"`` in s.
+    """Returns a latency such as ``"100us"`` in seconds.
 
     Raises:
         ValueError: Not a number of at least 0 followed by one of :data:`LATENCY_UNITS`.
@@ -67,7 +67,7 @@ def parse_latency(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Returns a duration such as ``"1000h"`` in s.
+    """Returns a duration such as ``"1000h"`` in seconds.
 
     Raises:
         ValueError: Not a number of at least 0 followed by one of :data:`DURATION_UNITS`.
@@ -76,7 +76,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> float:
-    """Returns an amount of memory such as ``"12GB"`` in MB (10^6 byte).
+    """Returns a memory size such as ``"12GB"`` in MB (10^6 byte).
 
     Raises:
         ValueError: Not a number of at least 0 followed by one of :data:`SIZE_UNITS`.
@@ -96,7 +96,7 @@ def _parse(text: str, units: Mapping[str, Decimal], expected: str) -> float:
         same_letters = [known for known in units if known.lower() == unit.lower()]
         hint = nearest(unit, same_letters or units)
         raise ValueError(f"expected {expected}, got '{text}' with the unknown unit '{unit}'{hint}; {allowed}")
-    # In decimal, so that 100 us is the double nearest to 0.0001 rather than 100 * 1e-6.
+    # Decimal arithmetic makes 100 us the double nearest to 0.0001, which 100 * 1e-6 is not.
     value = float(Decimal(number) * units[unit])
     if value < 0:
         raise ValueError(f"expected {expected}, got the negative '{text}'")
@@ -106,12 +106,12 @@ def _parse(text: str, units: Mapping[str, Decimal], expected: str) -> float:
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
-    """Returns a bandwidth in byte/s for a reader, such as ``"10 Gbps"``."""
+    """Formats a bandwidth in byte/s, such as ``"10 Gbps"``."""
     return "unlimited" if bytes_per_second == float("inf") else f"{scaled(bytes_per_second * 8)}bps"
 
 
 def format_latency(seconds: float) -> str:
-    """Returns a latency in s for a reader, such as ``"100 us"``."""
+    """Formats a latency in seconds, such as ``"100 us"``."""
     for unit, factor in LATENCY_UNITS.items():
         if seconds >= factor:
             return f"{seconds / float(factor):g} {unit}"
@@ -119,12 +119,12 @@ def format_latency(seconds: float) -> str:
 
 
 def format_size(megabytes: float) -> str:
-    """Returns an amount of memory in MB for a reader, such as ``"12 GB"``."""
+    """Formats a memory size in MB, such as ``"12 GB"``."""
     return "unlimited" if megabytes == float("inf") else f"{scaled(megabytes * 1e6)}B"
 
 
 def scaled(value: float) -> str:
-    """Returns a number with the largest metric prefix that leaves it at least 1, such as ``"2.5 G"``."""
+    """Formats a number with a metric prefix, such as ``"2.5 G"``."""
     for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:.4g} {prefix}"
@@ -132,5 +132,5 @@ def scaled(value: float) -> str:
 
 
 def in_bytes(megabytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Memory in whole bytes, whose sums and differences are exact; those of fractions of a MB are not."""
+    """Returns memory in integer bytes, whose sums and differences are exact; those of fractions of a MB are not."""
     return np.round(megabytes * 1e6)
