@@ -57,7 +57,7 @@ class ClassicAgent(Agent):
         self._backfill_name = backfill
         self._commit_head = commit_head
         # With a fixed order a blocked head stays the head unless a better job arrives, which commitment forbids.
-        if self._order is not None and not self._order.moving and backfill == "none" and not commit_head:
+        if self._order is not None and not self._order.dynamic and backfill == "none" and not commit_head:
             self.strict_order = self._order
 
     def begin(self, cluster: Cluster) -> None:
@@ -82,7 +82,7 @@ class ClassicAgent(Agent):
         # A full machine can be left alone, unless its next job is to be settled on now.
         if not cluster.queue or not (cluster.n_idle or self._commit_head):
             return
-        if self._order.moving:
+        if self._order.dynamic:
             queue.refresh(cluster)
         if candidates is not queue:
             candidates.refresh(cluster)

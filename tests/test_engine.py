@@ -234,7 +234,7 @@ def test_memory_is_watched_for_explicit_cores():
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, memory_gb_per_node=1.0)
     cluster = Cluster(platform, jobs((0, 1, 2), memory=[600]))
     cluster.submit(0)
-    with pytest.raises(DecisionError, match="expected 600 MB a core, but node 0 would be at -200 MB free"):
+    with pytest.raises(DecisionError, match="expected 600 MB a core, but node 0 would have -200 MB free"):
         cluster.start_on(0, [0, 1])
     invariants.check(cluster)
     cluster.start_on(0, [0, 2])

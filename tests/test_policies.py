@@ -41,7 +41,7 @@ def cluster_at(now, running=()):
 
 def served(name, now=100.0, queued=QUEUED, **state):
     order = job_order(name)
-    scores = order.score(WORKLOAD, queued, cluster_at(now, **state)) if order.moving else order.score(WORKLOAD)
+    scores = order.score(WORKLOAD, queued, cluster_at(now, **state)) if order.dynamic else order.score(WORKLOAD)
     return queued[np.argsort(scores, kind="stable")].tolist()
 
 

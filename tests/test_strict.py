@@ -9,7 +9,7 @@ import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.scheduling.orders import ORDERS
 
-FIXED = [name for name, order in ORDERS.items() if not order.moving]
+FIXED = [name for name, order in ORDERS.items() if not order.dynamic]
 
 rows = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""Where a job runs."""
+"""Placements: the concrete cores of a job."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 
 class Placement:
-    """Concrete cores of one job.
+    """Concrete cores of a job.
 
     Attributes:
-        cores: (n,) core ids, ascending, without GPUs.
-        gpus: (g,) core ids of GPUs, ascending, on the same nodes.
-        processors: (m,) processors the cores are on, ascending.
-        counts: (m,) cores on each of those processors.
-        nodes: (k,) nodes they are on, ascending.
-        node_counts: (k,) cores on each of those nodes.
+        cores: (n,) core ids without GPUs, ascending.
+        gpus: (g,) core ids of GPUs on the same nodes, ascending.
+        processors: (m,) processors of the cores, ascending.
+        counts: (m,) cores on each processor.
+        nodes: (k,) nodes of the cores, ascending.
+        node_counts: (k,) cores on each node.
 
     Args:
         cores: Core ids, ascending.
         platform: The platform.
         gpus: Core ids of GPUs, ascending.
-        on: `processors` and `counts` where they are known.
+        on: `processors` and `counts` if they are known.
     """
 
     __slots__ = ("cores", "counts", "gpus", "node_counts", "nodes", "processors")
@@ -53,7 +53,7 @@ class Placement:
             else:
                 first, self.counts = runs(owner)
                 owner = owner[first]
-            # They are used as indices many times, for which narrower numbers would have to be widened each time.
+            # Used as indices many times: narrower integers would be converted each time.
             self.processors = owner.astype(np.int64)
         nodes: Ints = platform.processor_node[self.processors].astype(np.int64)
         if len(nodes) == 1 or platform.n_processors == platform.n_nodes:
@@ -64,5 +64,5 @@ class Placement:
 
     @property
     def ids(self) -> Ints:
-        """(n + g,) core ids of cores and GPUs, ascending."""
+        """(n + g,) ids of cores and GPUs, ascending."""
         return np.sort(np.concatenate([self.cores, self.gpus])) if len(self.gpus) else self.cores

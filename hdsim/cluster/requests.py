@@ -1,4 +1,4 @@
-"""What jobs ask for, and what nodes can give."""
+"""Requests of jobs and free resources of nodes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Requests(NamedTuple):
-    """What each job asks for; scalars of a list cost a quarter of those of an array."""
+    """Requested resources of each job; an element of a list is read four times as fast as one of an array."""
 
     size: list[int]  # cores
-    memory: list[float]  # byte a core (see `in_bytes`), 0 where no memory is watched
-    bandwidth: list[float]  # GB/s a core
-    gpus: list[int] | None = None  # GPUs, None where no job asks for any
-    memory_matters: bool = False  # jobs ask for memory, or may, and nodes have a limited amount
+    memory: list[float]  # byte per core (see `in_bytes`), 0 if memory is not tracked
+    bandwidth: list[float]  # GB/s per core
+    gpus: list[int] | None = None  # GPUs, None if no job requests any
+    memory_matters: bool = False  # jobs may request memory, and nodes have a limited amount
     open_ended: bool = False  # jobs may be added
 
     @classmethod
     def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False) -> Requests:
-        """What the jobs of a workload ask for that a platform can run short of."""
+        """Returns the requests of the jobs of a workload for resources that are limited on a platform."""
         limited = bool(np.isfinite(platform.memory).any())
         memory_matters = limited and (open_ended or bool(np.any(jobs.memory > 0)))
         memory = in_bytes(jobs.memory).tolist() if memory_matters else [0.0] * len(jobs)
@@ -37,7 +37,7 @@ class Requests(NamedTuple):
         return cls(jobs.requested_cores.tolist(), memory, bandwidth, gpus, memory_matters, open_ended)
 
     def add(self, jobs: Workload) -> None:
-        """Adds jobs behind those known."""
+        """Appends jobs."""
         self.size.extend(jobs.requested_cores.tolist())
         self.memory.extend(in_bytes(jobs.memory).tolist() if self.memory_matters else [0.0] * len(jobs))
         self.bandwidth.extend(jobs.memory_bandwidth.tolist())
@@ -45,28 +45,28 @@ class Requests(NamedTuple):
             self.gpus.extend(jobs.requested_gpus.tolist())
 
     def chunk(self, job: int) -> Chunk:
-        """The smallest part of a job that lies on one node: all are equal, and there are as many as can be."""
+        """Returns the chunks of a job: as many equal parts as the numbers of cores and GPUs permit."""
         size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
         number = math.gcd(size, gpus)
         return Chunk(number, size // number, gpus // number, self.memory[job])
 
 
 class Chunk(NamedTuple):
-    """The equal parts of a job that each lie on one node; without GPUs each core is one."""
+    """The equal parts of a job, each of which must be on one node; without GPUs each core is a chunk."""
 
     number: int
     cores: int
     gpus: int
-    memory: float  # byte a core
+    memory: float  # byte per core
 
 
 class FreeNodes:
-    """What every node can give.
+    """Free resources of each node.
 
     Attributes:
-        idle: (N,) cores.
-        memory: (N,) bytes.
-        gpus: (N,), None where no job asks for any.
+        idle: (N,) idle cores.
+        memory: (N,) free bytes.
+        gpus: (N,) idle GPUs, None if no job requests any.
     """
 
     __slots__ = ("gpus", "idle", "memory")
@@ -77,11 +77,11 @@ class FreeNodes:
         self.gpus = gpus
 
     def copy(self) -> FreeNodes:
-        """The same in arrays of its own."""
+        """Returns a copy with its own arrays."""
         return FreeNodes(self.idle.copy(), self.memory.copy(), None if self.gpus is None else self.gpus.copy())
 
     def capacity(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
-        """How many chunks of a job nodes can give, by default all nodes."""
+        """Returns the number of chunks of a job that fit on each node, by default on all nodes."""
         idle, memory, gpus = self.idle, self.memory, self.gpus
         if nodes is not None:
             idle, memory, gpus = idle[nodes], memory[nodes], None if gpus is None else gpus[nodes]
@@ -92,7 +92,7 @@ class FreeNodes:
         return np.minimum(cores // chunk.cores, gpus // chunk.gpus)
 
     def add(self, nodes: Ints, cores: Ints, chunk: Chunk) -> None:
-        """Gives nodes back what a job has there, or with a negative number of `cores` takes it."""
+        """Releases the resources of a job on nodes; a negative number of `cores` allocates them."""
         self.idle[nodes] += cores
         self.memory[nodes] += cores * chunk.memory
         if chunk.gpus:
@@ -101,7 +101,13 @@ class FreeNodes:
 
 
 def cores_by_memory(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
-    """Cores that nodes with `idle` cores and `free_memory` bytes can give to a job of `memory` bytes a core."""
+    """Returns the cores of nodes that a job of `memory` bytes per core can use.
+
+    Args:
+        idle: (N,) idle cores.
+        free_memory: (N,) free bytes.
+        memory: Bytes per core of the job.
+    """
     if not memory:
         return idle
     return np.minimum(idle, np.floor(free_memory / memory))

@@ -1,4 +1,4 @@
-"""Core policies: which idle cores a job gets."""
+"""Core policies, which select idle cores for a job."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from hdsim.cluster.requests import Requests
     from hdsim.platform.model import Platform
 
-#: Core policies whose key never changes: name -> (P,) key of a processor, highest first.
+#: Core policies with constant scores: name -> (P,) score of each processor, highest first.
 STATIC_KEYS = {
     "high_gflops": lambda platform: platform.gflops,
     "low_power": lambda platform: -platform.power,
 }
-#: HDeepRM's six, and two that mind the nodes a job is on.
+#: The six policies of HDeepRM and two that consider the nodes of a job.
 CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack")
 
 
 def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:
-    """(P,) keys of processors, highest first, under the core policies whose keys none of the jobs can move."""
+    """Returns (P,) scores of processors under the core policies whose scores no job changes, highest first."""
     keys: dict[str, Floats] = {name: key(platform).astype(np.float64) for name, key in STATIC_KEYS.items()}
     if not (requests.memory_matters or any(requests.memory)):
         keys["high_mem"] = in_bytes(platform.memory)[platform.processor_node]
@@ -33,18 +33,18 @@ def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:
 
 
 def rank_cores(key: Floats, platform: Platform) -> Ints:
-    """All cores from the best to the worst by a (P,) key of processors, the highest first, then by id."""
+    """Returns all cores by descending (P,) score of their processors, then by id."""
     return np.argsort(-key[platform.core_processor], kind="stable").astype(np.int64)
 
 
 def water_fill(n: int, idle: Ints) -> Ints:
-    """How many cores processors give when always the one with the most idle cores gives one, n in all.
+    """Returns the cores taken of each processor when n cores are taken, each from the processor with most idle cores.
 
     Args:
-        n: How many; there must be enough.
-        idle: Idle cores of each processor.
+        n: Number of cores, at most the sum of `idle`.
+        idle: (P,) idle cores of each processor.
     """
-    # All idle cores above a level are given, and from the first processors that reach the level one more each.
+    # All idle cores above a level are taken, and one more core of each of the first processors at the level.
     at_least = np.bincount(idle)[::-1].cumsum()[::-1]
     above = at_least[:0:-1].cumsum()
     level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))

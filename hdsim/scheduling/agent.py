@@ -1,4 +1,4 @@
-"""What an agent is, and how one is found by name, by file, by class or by an installed package."""
+"""The agent interface; agents by name, by file, by class and by installed package."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ _CLASSIC = "hdsim.agents.classic.ClassicAgent"
 
 
 class Agent:
-    """Base class of schedulers: something that looks at a cluster and starts jobs.
+    """Base class of schedulers.
 
-    Subclass it, give `decide` a body, and put the file's path into ``agent.path``. The same object works on every
-    backend, because all it ever sees is a :class:`hdsim.cluster.state.Cluster`.
+    A subclass implements `decide`; ``agent.path`` selects its file. An agent works on every backend, since it uses only
+    a :class:`hdsim.cluster.state.Cluster`.
 
     Attributes:
-        core_policy: Core policy that ``cluster.pick(job)`` uses where it is given no other.
-        fixed_policy: True if the agent never asks ``pick`` for another core policy; the state is then kept in a
-            quicker form.
-        core_policies: All core policies that it asks ``pick`` for, if it looks at nothing else of the cores; to the
-            same end. Empty = it may ask for anything.
-        strict_order: The fixed order of the queue, if serving it strictly is all this agent does.
+        core_policy: Default core policy of ``cluster.pick(job)``.
+        fixed_policy: Whether the agent never passes another core policy to ``pick``, which permits a faster store.
+        core_policies: All core policies that the agent passes to ``pick`` if it reads nothing else of the cores, which
+            permits a faster store. Empty for no restriction.
+        strict_order: The static order of the queue if the agent only serves the queue strictly in this order.
     """
 
     core_policy: str = "high_gflops"
@@ -36,10 +35,10 @@ class Agent:
     strict_order: JobOrder | None = None
 
     def begin(self, cluster: Cluster) -> None:
-        """Called once before the first event of a replay."""
+        """Prepares the agent; called once before the first event of a replay."""
 
     def decide(self, cluster: Cluster) -> None:
-        """Called at every instant at which jobs arrived or ended; starts jobs with ``cluster.start``."""
+        """Starts jobs with ``cluster.start``; called at every instant at which jobs arrive or end."""
         raise NotImplementedError
 
 
@@ -47,7 +46,7 @@ _KIND = PluginType("agent", Agent, "hdsim.Agent")
 
 
 class _Shorthand:
-    """Agents that go by one word, and words joined by hyphens: backfilling, job policy, core policy."""
+    """Short names of agents: a single word, or backfilling, job policy and core policy joined by hyphens."""
 
     FIXED: ClassVar[dict[str, dict[str, str]]] = {
         "easy": {"job_policy": "fcfs", "backfill": "easy"},

@@ -1,8 +1,8 @@
-"""Orders of the queue: which job is served first. Each policy is one small function; the lowest score goes first.
+"""Queue orders. Each policy is a function that returns scores; the job of the lowest score is first.
 
-A function marked `@order` sees the columns of the workload and gives one score a job, once and for all. One marked
-`@moving_order` sees the queued jobs and the cluster, and is asked again at every pass (and, where `after_start` is set,
-after every job started). Equal scores are served in order of submission.
+A function with `@order` computes one score per job from the columns of the workload, once. A function with
+`@dynamic_order` scores the queued jobs at every pass, and after every start if `after_start` is set. Ties are in order
+of submission.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Jobs = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class JobOrder:
-    """A named order of the queue.
+    """A named queue order.
 
     Attributes:
-        name: The name it is configured by.
-        score: For a fixed order a function of the workload giving (J,) scores; for a moving one a function of the
-            workload, the (Q,) queued jobs and the cluster giving (Q,) scores.
-        moving: The score changes with time or state.
-        after_start: The score changes with every job started.
+        name: Name in the configuration.
+        score: For a static order, a function from the workload to (J,) scores; for a dynamic order, a function from
+            the workload, the (Q,) queued jobs and the cluster to (Q,) scores.
+        dynamic: The scores depend on time or state.
+        after_start: The scores change with every start of a job.
     """
 
     name: str
     score: Callable[..., Scores]
-    moving: bool = False
+    dynamic: bool = False
     after_start: bool = False
 
 
@@ -47,7 +47,7 @@ ORDERS: dict[str, JobOrder] = {}
 
 
 def order(*names: str) -> Callable[[Callable[[Workload], Scores]], Callable[[Workload], Scores]]:
-    """Registers a fixed order under its names."""
+    """Registers a static order."""
 
     def register(score: Callable[[Workload], Scores]) -> Callable[[Workload], Scores]:
         ORDERS.update({name: JobOrder(name, score) for name in names})
@@ -56,24 +56,24 @@ def order(*names: str) -> Callable[[Callable[[Workload], Scores]], Callable[[Wor
     return register
 
 
-MovingScore = Callable[["Workload", Jobs, "Cluster"], Scores]
+DynamicScore = Callable[["Workload", Jobs, "Cluster"], Scores]
 
 
-def moving_order(*names: str, after_start: bool = False) -> Callable[[MovingScore], MovingScore]:
-    """Registers an order that depends on the clock or on the state."""
+def dynamic_order(*names: str, after_start: bool = False) -> Callable[[DynamicScore], DynamicScore]:
+    """Registers an order that depends on time or state."""
 
-    def register(score: MovingScore) -> MovingScore:
-        ORDERS.update({name: JobOrder(name, score, moving=True, after_start=after_start) for name in names})
+    def register(score: DynamicScore) -> DynamicScore:
+        ORDERS.update({name: JobOrder(name, score, dynamic=True, after_start=after_start) for name in names})
         return score
 
     return register
 
 
 def job_order(name: str) -> JobOrder:
-    """Looks an order up by name.
+    """Returns the order of a name.
 
     Raises:
-        ConfigError: There is no such order.
+        ConfigError: The order does not exist.
     """
     if name not in ORDERS:
         raise ConfigError(
@@ -132,18 +132,18 @@ def largest_area(jobs: Workload) -> Scores:
 
 @order("low_mem")
 def low_memory(jobs: Workload) -> Scores:
-    """Least requested memory a core first (HDeepRM)."""
+    """Least requested memory per core first (HDeepRM)."""
     return jobs.memory
 
 
 @order("low_mem_bw")
 def low_memory_bandwidth(jobs: Workload) -> Scores:
-    """Least requested memory bandwidth a core first (HDeepRM)."""
+    """Least requested memory bandwidth per core first (HDeepRM)."""
     return jobs.memory_bandwidth
 
 
 def _log_submission(jobs: Workload) -> Scores:
-    # Seconds since the origin of the whole trace, on which F1-F4 depend; their authors put 0.1 for a date of 0.
+    # F1-F4 depend on the seconds since the begin of the whole trace; their authors replace 0 by 0.1.
     since = jobs.original_submission_time
     return np.log10(np.where(since > 0, since, 0.1))
 
@@ -157,19 +157,19 @@ def f1(jobs: Workload) -> Scores:
 
 @order("f2")
 def f2(jobs: Workload) -> Scores:
-    """F2 of the same: sqrt(r) n + 25600 log10(s)."""
+    """F2 (same source): sqrt(r) n + 25600 log10(s)."""
     return np.sqrt(jobs.requested_time) * jobs.requested_cores + 25_600 * _log_submission(jobs)
 
 
 @order("f3")
 def f3(jobs: Workload) -> Scores:
-    """F3 of the same: r n + 6860000 log10(s)."""
+    """F3 (same source): r n + 6860000 log10(s)."""
     return jobs.requested_time * jobs.requested_cores + 6_860_000 * _log_submission(jobs)
 
 
 @order("f4")
 def f4(jobs: Workload) -> Scores:
-    """F4 of the same: r sqrt(n) + 530000 log10(s)."""
+    """F4 (same source): r sqrt(n) + 530000 log10(s)."""
     return jobs.requested_time * np.sqrt(jobs.requested_cores) + 530_000 * _log_submission(jobs)
 
 
@@ -178,31 +178,31 @@ def _relative_wait(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
     return waited / np.maximum(jobs.requested_time[queued], 1e-9)
 
 
-@moving_order("wfp3")
+@dynamic_order("wfp3")
 def wfp3(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
     """WFP3 of Tang et al. (Cluster'09): -(w / r)^3 n."""
     return -(_relative_wait(jobs, queued, cluster) ** 3) * jobs.requested_cores[queued]
 
 
-@moving_order("unicef", "unicep")
+@dynamic_order("unicef", "unicep")
 def unicef(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
-    """UNICEF of the same: -w / (log2(n) r), with n of at least 2 so that serial jobs do not always win."""
+    """UNICEF (same source): -w / (log2(n) r), with n of at least 2 so that serial jobs are not always first."""
     return -_relative_wait(jobs, queued, cluster) / np.log2(np.maximum(jobs.requested_cores[queued], 2))
 
 
-@moving_order("unicef_serial_first")
+@dynamic_order("unicef_serial_first")
 def unicef_serial_first(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
-    """UNICEF with log2(n) + 1e-15, as in published code: serial jobs always win."""
+    """UNICEF with log2(n) + 1e-15 as in published code: serial jobs are always first."""
     return -_relative_wait(jobs, queued, cluster) / (np.log2(jobs.requested_cores[queued]) + 1e-15)
 
 
-@moving_order("tetris", after_start=True)
+@dynamic_order("tetris", after_start=True)
 def tetris(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
-    """Tetris of Grandl et al. (SIGCOMM'14): alignment of demand with free resources, less remaining work.
+    """Tetris of Grandl et al. (SIGCOMM'14): alignment of demand with free resources minus remaining work.
 
-    Each resource d counts as free_d demand_d, both as shares of the platform's capacity; the remaining work of a job is
-    its requested time times its summed demand, weighted so that both terms have the same mean over the queue. Jobs with
-    more cores or GPUs than are idle come after those that may fit.
+    The alignment is the sum of free_d demand_d over resources d, both as shares of the capacity of the platform. The
+    remaining work is requested time times summed demand, weighted so that both terms have equal means over the queue.
+    Jobs with more cores or GPUs than are idle are last.
     """
     demand, free = _demand_and_free(jobs, queued, cluster)
     alignment = demand @ free
@@ -215,9 +215,9 @@ def tetris(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
     return np.where(fits, weight * work - alignment, np.inf)
 
 
-@moving_order("drf", after_start=True)
+@dynamic_order("drf", after_start=True)
 def drf(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
-    """Dominant resource fairness of Ghodsi et al. (NSDI'11): the user with the smallest dominant share first."""
+    """Dominant resource fairness of Ghodsi et al. (NSDI'11): the user with the smallest dominant share is first."""
     running = np.fromiter(cluster.running, np.int64, len(cluster.running))
     users, owner = np.unique(np.concatenate([jobs.user[running], jobs.user[queued]]), return_inverse=True)
     capacity = _capacity(cluster)
@@ -226,14 +226,14 @@ def drf(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
     return used.max(axis=1)[owner[len(running) :]]
 
 
-@moving_order("random")
+@dynamic_order("random")
 def random(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
-    """A uniformly random job first (HDeepRM), drawn anew at every pass."""
+    """Random order (HDeepRM), drawn at every pass."""
     return cluster.rng.random(len(queued))
 
 
 def _demand(jobs: Workload, which: Jobs) -> Scores:
-    """(Q, 3) total cores, memory in MB and bandwidth in GB/s that jobs ask for; where any asks for GPUs, also these."""
+    """(Q, 3) requested cores, memory in MB and bandwidth in GB/s; a fourth column has GPUs if any job requests them."""
     cores = jobs.requested_cores[which].astype(float)
     demand = [cores, cores * jobs.memory[which], cores * jobs.memory_bandwidth[which]]
     if jobs.asks_for_gpus:
@@ -242,7 +242,7 @@ def _demand(jobs: Workload, which: Jobs) -> Scores:
 
 
 def _capacity(cluster: Cluster) -> Scores:
-    """Capacity of the platform in each column of `_demand`; an unlimited resource has infinite capacity."""
+    """Returns the capacity of the platform for each column of `_demand`, infinite for unlimited resources."""
     platform = cluster.platform
     capacity = [platform.n_cpu_cores, platform.memory.sum(), platform.mem_bw[~platform.is_gpu].sum()]
     if cluster.workload.asks_for_gpus:

@@ -1,4 +1,4 @@
-"""The queue in the order of a policy."""
+"""Queues in the order of a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
-    """Rank of every job under a fixed order, ties in order of submission, and the job of every rank."""
+    """Returns the rank of each job under a static order, ties in order of submission, and the job of each rank."""
     ranked = np.argsort(order.score(workload), kind="stable")
     rank = np.empty(len(ranked), np.int64)
     rank[ranked] = np.arange(len(ranked))
@@ -34,7 +34,7 @@ class FixedQueue:
 
     Args:
         cluster: The cluster.
-        order: A fixed order.
+        order: A static order.
     """
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
@@ -47,7 +47,7 @@ class FixedQueue:
         self._score()
 
     def add(self, jobs: Iterable[int]) -> None:
-        """Puts newly submitted jobs where they belong."""
+        """Inserts submitted jobs."""
         if len(self._key_of) < len(self._size):
             self._score()
         keys, queued, key_of = self._keys, self.queued, self._key_of
@@ -58,24 +58,24 @@ class FixedQueue:
             queued.insert(place, job)
 
     def refresh(self, cluster: Cluster) -> None:
-        """Nothing to do: the order does not move."""
+        """Does nothing: the order is static."""
 
     def head(self) -> int | None:
-        """The job to serve first."""
+        """Returns the first job, None if the queue is empty."""
         return self.queued[0] if self.queued else None
 
     def remove(self, job: int) -> None:
-        """Takes a job out."""
+        """Removes a job."""
         place = bisect_left(self._keys, self._key_of[job])
         del self._keys[place], self.queued[place]
 
     def jobs(self, most: float = math.inf) -> list[int]:
-        """Queued jobs of at most so many cores, in order."""
+        """Returns the queued jobs of at most `most` cores, in order."""
         size = self._size
         return [job for job in self.queued if size[job] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
-        """Some queued jobs in order."""
+        """Returns some queued jobs in order."""
         return sorted(jobs, key=self._key_of.__getitem__)
 
     def _score(self) -> None:
@@ -85,12 +85,12 @@ class FixedQueue:
         self._key_of += zip(scores.tolist(), range(known, len(jobs)), strict=True)
 
 
-class MovingQueue:
-    """Queued jobs under an order that depends on time or state, sorted anew at every pass.
+class DynamicQueue:
+    """Queued jobs under an order that depends on time or state, sorted at every pass.
 
     Args:
         cluster: The cluster.
-        order: A moving order.
+        order: A dynamic order.
     """
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
@@ -99,35 +99,35 @@ class MovingQueue:
         self._jobs: list[int] = []
 
     def add(self, jobs: Iterable[int]) -> None:
-        """Nothing to do: `refresh` reads the cluster's queue."""
+        """Does nothing: `refresh` reads the queue of the cluster."""
 
     def refresh(self, cluster: Cluster) -> None:
-        """Sorts the queue by its present scores."""
+        """Sorts the queue by current scores."""
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
         if len(queued):
-            # A stable sort, and the cluster's queue is in order of submission.
+            # The sort is stable and the queue of the cluster is in order of submission.
             queued = queued[self._order.score(cluster.workload, queued, cluster).argsort(kind="stable")]
         self._jobs = queued.tolist()
 
     def head(self) -> int | None:
-        """The job to serve first."""
+        """Returns the first job, None if the queue is empty."""
         return self._jobs[0] if self._jobs else None
 
     def remove(self, job: int) -> None:
-        """Takes a job out."""
+        """Removes a job."""
         self._jobs.remove(job)
 
     def jobs(self, most: float = math.inf) -> list[int]:
-        """Queued jobs of at most so many cores, in order."""
+        """Returns the queued jobs of at most `most` cores, in order."""
         size = self._size
         return [job for job in self._jobs if size[job] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
-        """Some queued jobs in order."""
+        """Returns some queued jobs in order."""
         wanted = set(jobs)
         return [job for job in self._jobs if job in wanted]
 
 
-def make_queue(cluster: Cluster, order: JobOrder) -> FixedQueue | MovingQueue:
-    """Makes the queue that suits the order."""
-    return (MovingQueue if order.moving else FixedQueue)(cluster, order)
+def make_queue(cluster: Cluster, order: JobOrder) -> FixedQueue | DynamicQueue:
+    """Creates the queue for an order."""
+    return (DynamicQueue if order.dynamic else FixedQueue)(cluster, order)

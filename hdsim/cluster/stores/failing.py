@@ -1,4 +1,4 @@
-"""Idle cores of nodes that fail."""
+"""Idle cores of nodes that can fail."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from hdsim.cluster.requests import Requests
     from hdsim.platform.model import Platform
 
-_NOBODY = -1
+_NONE = -1
 
 
 class FailingCores(NodeCores):
-    """The same on nodes that fail: the cores of one that is down are neither idle nor anybody's."""
+    """`NodeCores` with node failures: the cores of a failed node are neither idle nor allocated to a job."""
 
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
         super().__init__(platform, requests, policy, rng)
-        self._job_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._job_of_core: Ints = np.full(platform.n_cores, _NONE)
         self._bounds: list[int] = platform.node_first_core.tolist()
         self._down: dict[int, Placement] = {}
 
@@ -36,23 +36,23 @@ class FailingCores(NodeCores):
     def release(self, job: int, placement: Placement) -> None:
         """See :meth:`NodeCores.release`."""
         super().release(job, placement)
-        self._job_of_core[placement.cores] = _NOBODY
+        self._job_of_core[placement.cores] = _NONE
 
     def jobs_on(self, node: int) -> list[int]:
-        """Jobs that hold cores of a node, ascending."""
+        """Returns the jobs with cores on a node, ascending."""
         jobs = self._job_of_core[self._bounds[node] : self._bounds[node + 1]]
-        found: list[int] = np.unique(jobs[jobs != _NOBODY]).tolist()
+        found: list[int] = np.unique(jobs[jobs != _NONE]).tolist()
         return found
 
     def fail(self, node: int) -> None:
-        """Takes out the cores of a node, all of them idle."""
+        """Removes the cores of a node, all of which are idle."""
         cores = self._down[node] = self.placement_of(range(self._bounds[node], self._bounds[node + 1]))
         if self.gpus is not None:
             self.gpus.allocate(cores.gpus)
         self._switch(cores, -1)
 
     def repair(self, node: int) -> None:
-        """Puts the cores of a node back."""
+        """Adds the cores of a node again."""
         cores = self._down.pop(node)
         if self.gpus is not None:
             self.gpus.release(cores.gpus)
@@ -65,5 +65,5 @@ class FailingCores(NodeCores):
         self._count(cores, sign)
 
     def check(self, running: Sequence[Placement]) -> None:
-        """See :meth:`NodeCores.check`; an outage counts as one that holds cores."""
+        """See :meth:`NodeCores.check`; the cores of failed nodes count as allocated."""
         super().check([*running, *self._down.values()])

@@ -34,21 +34,26 @@ class Gpus:
         self.node_idle: Ints = platform.node_gpus.copy()
 
     def pick(self, nodes: NDArray[np.integer], counts: Ints) -> Ints:
-        """Ids of the first idle GPUs of nodes, so many of each; there must be enough."""
+        """Selects the first idle GPUs of nodes.
+
+        Args:
+            nodes: (k,) nodes.
+            counts: (k,) GPUs of each node, at most its idle ones.
+        """
         idle = members(self._first, nodes)
         idle = idle[self._idle[idle]]
         within = running_count(self._node[idle])
         return self._ids[idle[within < np.repeat(counts, self.node_idle[nodes])]]
 
     def busy(self) -> Ints:
-        """Ids of the GPUs that serve jobs, ascending."""
+        """Returns the ids of the allocated GPUs, ascending."""
         return self._ids[~self._idle]
 
     def allocate(self, gpus: Ints) -> None:
-        """Makes GPUs busy.
+        """Allocates GPUs.
 
         Raises:
-            DecisionError: One is busy or named twice.
+            DecisionError: A GPU is busy.
         """
         places = np.searchsorted(self._ids, gpus)
         if not self._idle[places].all():
@@ -57,15 +62,15 @@ class Gpus:
         np.subtract.at(self.node_idle, self._node[places], 1)
 
     def release(self, gpus: Ints) -> None:
-        """Makes GPUs idle again."""
+        """Releases GPUs."""
         places = np.searchsorted(self._ids, gpus)
         self._idle[places] = True
         np.add.at(self.node_idle, self._node[places], 1)
 
     def check(self, held: Sequence[Ints]) -> None:
-        """Asserts that every GPU is idle or held exactly once."""
+        """Asserts that each GPU is idle or allocated exactly once."""
         busy = np.sort(np.concatenate([*held, np.zeros(0, np.int64)]))
-        assert np.array_equal(busy, self._ids[~self._idle]), "a GPU is held twice or lost"
+        assert np.array_equal(busy, self._ids[~self._idle]), "a GPU is allocated twice or lost"
         assert np.array_equal(np.bincount(self._node[self._idle], minlength=len(self.node_idle)), self.node_idle), (
             "idle GPUs of nodes"
         )

@@ -1,4 +1,4 @@
-"""Idle cores in one order of preference."""
+"""Idle cores in one static order of preference."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from hdsim.cluster.requests import Requests
     from hdsim.platform.model import Platform
 
-#: Up to this many things are handled one by one; more of them in bulk.
+#: Number of cores up to which they are processed one by one.
 _FEW = 4
-#: So many times more idle cores than cores that are taken make it worth to look for these one by one.
+#: Ratio of idle to allocated cores from which a binary search for each allocated core is faster.
 _SPARSE = 16
-_NOBODY = -1
+_NONE = -1
 
 
 class OrderedCores:
-    """Idle cores of a platform of one speed, in which only a fixed order of preference tells cores apart.
+    """Idle cores of a platform of one speed with a static order of preference.
 
-    A core is known here by its rank, its place in that order with the best last, so that the cores to give are
-    mostly the end of one ascending list. A placement is a list of ranks, best first.
+    A core is represented by its rank in that order, the best core last, so that most picks are the tail of one
+    ascending list. A placement is a list of ranks, best first.
 
     Args:
-        platform: The platform; memory and bandwidth are not watched.
-        requests: What the jobs ask for.
-        policies: Core policies that `pick` is asked for, see `suit`; the first where it is given none.
+        platform: The platform; memory and bandwidth are not tracked.
+        requests: Requests of the jobs.
+        policies: Core policies in use, see `suit`; the first is the default of `pick`.
         rng: For the `random` policy.
     """
 
@@ -48,30 +48,30 @@ class OrderedCores:
         self._policies = frozenset(policies)
         keys = static_scores(platform, requests)
         ranking = [policy for policy in policies if policy in keys]
-        #: What `pick` may be given for the end of the list; None stands for the first policy.
+        #: Policies under which a pick is the tail of the list; None stands for the first policy.
         self._ordered = frozenset([*ranking, *([None] if self._policy in keys else [])])
         order = rank_cores(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
         self._core_of_rank = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
         self._processor_of_rank = platform.core_processor[self._core_of_rank]
         n = len(self._core_of_rank)
         self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_rank) < 0).all())
-        self._rank_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._rank_of_core: Ints = np.full(platform.n_cores, _NONE)
         self._rank_of_core[self._core_of_rank] = np.arange(n)
         self.idle: list[int] = list(range(n))
 
     @property
     def n_idle(self) -> int:
-        """Idle cores."""
+        """Number of idle cores."""
         return len(self.idle)
 
     @property
     def in_order(self) -> bool:
-        """Whether the first core policy gives cores in the order of the list."""
+        """Whether the first core policy selects cores in the order of the list."""
         return None in self._ordered
 
     @staticmethod
     def suit(policies: Sequence[str], platform: Platform, requests: Requests) -> bool:
-        """Whether some core policies need no more than a list: all that rank cores do so in one order."""
+        """Returns whether this store supports core policies: all static ones must have the same order."""
         keys = static_scores(platform, requests)
         ranking = [keys[policy] for policy in policies if policy in keys]
         others = {policy for policy in policies if policy not in keys}
@@ -79,10 +79,10 @@ class OrderedCores:
         return others <= {"random", "high_cores"} and all(np.array_equal(orders[0], order) for order in orders[1:])
 
     def pick(self, job: int, policy: str | None = None, limit: None = None) -> list[int] | None:
-        """Returns the most preferred idle cores, as many as the job asks for, or None; changes nothing.
+        """Selects the most preferred idle cores without allocating them; None if there are too few.
 
         Raises:
-            DecisionError: The agent asks for another core policy than it has promised.
+            DecisionError: The core policy is not among those that the agent declares.
         """
         n = self._size[job]
         idle = self.idle
@@ -91,7 +91,7 @@ class OrderedCores:
         policy = policy or self._policy
         if policy not in self._policies:
             raise DecisionError(
-                f"core policy '{policy}' asked for by an agent that declares {', '.join(sorted(self._policies))} only"
+                f"expected a core policy that the agent declares ({', '.join(sorted(self._policies))}), got '{policy}'"
             )
         if n > len(idle):
             return None
@@ -104,26 +104,26 @@ class OrderedCores:
         return chosen
 
     def _by_core(self) -> list[int]:
-        """Idle ranks in order of their cores' ids."""
+        """Returns the idle ranks by core id."""
         return self.idle[::-1] if self._by_id else sorted(self.idle, key=self._core_of_rank.__getitem__)
 
     def _levelled(self, n: int) -> list[int]:
-        """The n idle ranks that `high_cores` gives."""
+        """Returns the n idle ranks that `high_cores` selects."""
         ranks = np.array(self._by_core(), np.int64)
-        # A core is given while it and those after it on its processor are still idle: so many count.
+        # The score of a core is the number of idle cores from it to the end of its processor.
         after = running_count(self._processor_of_rank[ranks][::-1])[::-1]
         chosen: list[int] = ranks[(-after).argsort(kind="stable")[:n]].tolist()
         return chosen
 
     def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
-        """Turns core ids an agent chose into a placement."""
+        """Converts core ids to a placement."""
         return sorted(self._rank_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
 
     def allocate(self, job: int, ranks: list[int]) -> None:
-        """Makes the ranks busy.
+        """Allocates cores to a job.
 
         Raises:
-            DecisionError: A core is busy or named twice.
+            DecisionError: A core is busy or given twice.
         """
         idle = self.idle
         n = len(ranks)
@@ -146,11 +146,12 @@ class OrderedCores:
         rest = [rank for rank in idle if rank not in wanted]
         if len(rest) != len(idle) - n:
             busy = sorted(int(self._core_of_rank[rank]) for rank in wanted.difference(idle))
-            raise DecisionError(f"expected distinct idle cores, got busy {busy}" if busy else "a core is named twice")
+            got = f"busy {busy}" if busy else "a core twice"
+            raise DecisionError(f"expected distinct idle cores, got {got}")
         idle[:] = rest
 
     def release(self, job: int, ranks: list[int]) -> None:
-        """Makes the ranks idle again."""
+        """Releases the cores of a job."""
         idle = self.idle
         if not idle or idle[-1] < ranks[-1]:
             idle += ranks[::-1]
@@ -164,7 +165,7 @@ class OrderedCores:
             idle[start:] = tail
 
     def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
-        """Core ids of many placements, one after the other, ascending within each."""
+        """Returns the core ids of many placements, concatenated, ascending within each."""
         ranks = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
         if self._by_id:
             return np.subtract(len(self._core_of_rank) - 1, ranks, out=ranks)
@@ -172,7 +173,7 @@ class OrderedCores:
         return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
 
     def ids_of(self, ranks: list[int]) -> list[int]:
-        """Core ids of a placement, ascending; quicker than `cores_of` for one."""
+        """Returns the core ids of a placement, ascending; faster than `cores_of` for one placement."""
         if self._by_id:
             last = len(self._core_of_rank) - 1
             return [last - rank for rank in ranks]
@@ -180,7 +181,7 @@ class OrderedCores:
         return ids
 
     def check(self, running: Sequence[list[int]]) -> None:
-        """Asserts that every core is either idle or held by exactly one running job."""
+        """Asserts that each core is either idle or allocated to exactly one running job."""
         held = [rank for ranks in running for rank in ranks]
-        assert self.idle == sorted(self.idle), "idle cores out of order"
-        assert sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or held twice"
+        assert self.idle == sorted(self.idle), "idle cores are not sorted"
+        assert sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or allocated twice"

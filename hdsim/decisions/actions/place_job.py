@@ -10,7 +10,7 @@ from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.decisions.wait_queue import PartialPlacement
 from hdsim.scheduling.orders import ORDERS, job_order
-from hdsim.scheduling.queue import FixedQueue, MovingQueue
+from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -50,8 +50,8 @@ class PlaceJob(Action):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._queue: FixedQueue | MovingQueue = (
-            MovingQueue(cluster, self._order) if self._order.moving else wait_queue.ordered(self._order.name)
+        self._queue: FixedQueue | DynamicQueue = (
+            DynamicQueue(cluster, self._order) if self._order.dynamic else wait_queue.ordered(self._order.name)
         )
         self._nodes = cluster.platform.n_nodes
         self._over = False
@@ -92,7 +92,7 @@ class PlaceJob(Action):
         job, wait_queue.partial = partial.job, None
         cluster.start(job, cluster.pick(job, limit=partial.chosen))
         wait_queue.remove(job)
-        if isinstance(self._queue, MovingQueue):
+        if isinstance(self._queue, DynamicQueue):
             self._queue.remove(job)
             if self._order.after_start:
                 self._queue.refresh(cluster)

@@ -11,7 +11,7 @@ from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import parse_name
 from hdsim.scheduling.orders import job_order
-from hdsim.scheduling.queue import FixedQueue, MovingQueue
+from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -53,10 +53,10 @@ class PolicyPair(Action):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._queues: dict[str, FixedQueue | MovingQueue] = {}
+        self._queues: dict[str, FixedQueue | DynamicQueue] = {}
         for name, _ in self._pairs:
             order = job_order(name)
-            self._queues[name] = MovingQueue(cluster, order) if order.moving else wait_queue.ordered(name)
+            self._queues[name] = DynamicQueue(cluster, order) if order.dynamic else wait_queue.ordered(name)
         self._after_start = {name for name in self._queues if job_order(name).after_start}
         self._mask = np.ones(len(self.names), bool)
         self._passed = False
@@ -95,7 +95,7 @@ class PolicyPair(Action):
                 return
             cluster.start(job, placement)
             wait_queue.remove(job)
-            if isinstance(queue, MovingQueue):
+            if isinstance(queue, DynamicQueue):
                 queue.remove(job)
                 if job_rule in self._after_start:
                     queue.refresh(cluster)

@@ -1,12 +1,11 @@
-"""Backfilling: which jobs may overtake the head of the queue.
+"""Backfilling: jobs behind the head of the queue start early.
 
-Estimates are made at the speed of the cores a job would be given; where memory limits a job or a job asks for GPUs,
-reservations count the cores, the memory and the GPUs of every node, otherwise cores alone. On a homogeneous platform
-without memory limits these are the textbook algorithms: EASY (Lifka 1995; Mu'alem and Feitelson 2001) and
-conservative backfilling.
+Estimates use the speed of the cores of a placement. Reservations count cores, memory and GPUs of each node if jobs
+request memory or GPUs, otherwise cores only. On a homogeneous platform without memory limits these are the textbook
+algorithms: EASY (Lifka 1995; Mu'alem and Feitelson 2001) and conservative backfilling.
 
-Nobody knows when a node that is down will be repaired: reservations are made on the nodes that are up, and made anew
-when a node fails or is repaired. A job that does not fit on the nodes that are up has no reservation until then.
+Repair times are unknown to the scheduler: reservations use the nodes that are up and are recomputed at every failure
+and repair. A job that does not fit on the nodes that are up has no reservation until then.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BACKFILLS = ("none", "easy", "conservative", "rlscheduler")
 
 
 def make_backfill(name: str, cluster: Cluster) -> Backfill | None:
-    """Makes the named algorithm, or None for ``none``."""
+    """Creates an algorithm by name, None for ``none``."""
     makers: dict[str, type[Easy] | type[Conservative] | type[RLScheduler]] = {
         "easy": Easy,
         "conservative": Conservative,

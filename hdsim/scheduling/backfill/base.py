@@ -1,24 +1,24 @@
-"""What backfilling algorithms share: their interface and the expected ends of running jobs."""
+"""The interface of backfilling algorithms and the expected release times of cores."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hdsim.scheduling.queue import FixedQueue, MovingQueue
+from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
-Queue = FixedQueue | MovingQueue
+Queue = FixedQueue | DynamicQueue
 
 
 class ReleaseTimes:
-    """Running jobs by their expected ends.
+    """Expected ends of running jobs.
 
     Attributes:
-        order: (end in s, job), ascending.
-        end: Expected end of each running job.
+        order: (expected end in seconds, job), ascending.
+        end: Expected end of each running job, seconds.
     """
 
     def __init__(self) -> None:
@@ -26,43 +26,43 @@ class ReleaseTimes:
         self.end: dict[int, float] = {}
 
     def add(self, job: int, end: float) -> None:
-        """Notes a started job."""
+        """Adds a started job."""
         self.end[job] = end
         insort(self.order, (end, job))
 
     def overdue(self, now: float) -> bool:
-        """Whether a job should have ended by now that still runs."""
+        """Returns whether the expected end of a running job has passed."""
         return bool(self.order) and self.order[0][0] <= now
 
     def remove(self, job: int) -> float:
-        """Forgets an ended job and returns when it was expected to end."""
+        """Removes an ended job and returns its expected end in seconds."""
         end = self.end.pop(job)
         del self.order[bisect_left(self.order, (end, job))]
         return end
 
 
 class Backfill(Protocol):
-    """A backfilling algorithm: told of every job that starts or ends, asked once a pass.
+    """A backfilling algorithm.
 
     Attributes:
-        serves_head: The algorithm starts the head itself; otherwise it is asked only while the head is blocked.
+        serves_head: The algorithm starts the head itself; otherwise it is called only while the head is blocked.
     """
 
     serves_head: bool
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """A job was started by someone else."""
+        """Handles a job that the agent started."""
 
     def ended(self, cluster: Cluster) -> None:
-        """Jobs may have ended: see ``cluster.ended``."""
+        """Handles the jobs in ``cluster.ended``."""
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
-        """Start what may start.
+        """Starts jobs; called once per pass.
 
         Args:
             cluster: The cluster.
-            queue: The queue; started jobs are taken out of it.
-            order: The same jobs in the order in which candidates are tried; may be `queue` itself.
+            queue: The queue; started jobs are removed from it.
+            order: The same jobs in the order of candidates; may be `queue` itself.
             head: The first job of the queue.
         """
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Easy:
-    """One reservation, for the head; any job may start now that does not delay it."""
+    """EASY: only the head has a reservation; jobs that do not delay it start at once."""
 
     serves_head = False
 
@@ -22,15 +22,15 @@ class Easy:
         fastest = platform.gflops[~platform.is_gpu].max()
         self._fastest = 1.0 if cluster.uniform_speed else float(fastest / platform.reference_gflops)
         self._head = -1
-        self._room: HeadReservation | NodeHeadReservation | None = None
+        self._reservation: HeadReservation | NodeHeadReservation | None = None
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """Notes when a started job is expected to end."""
+        """See :meth:`Backfill.started`."""
         self._ends.add(job, cluster.now + cluster.estimate(job, placement))
         self._head = -1
 
     def ended(self, cluster: Cluster) -> None:
-        """Forgets the jobs that have ended."""
+        """See :meth:`Backfill.ended`."""
         ended = cluster.ended
         if ended:
             self._head = -1
@@ -40,9 +40,9 @@ class Easy:
             self._head = -1
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
-        """Starts what does not delay the head.
+        """Starts the jobs that do not delay the head.
 
-        While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
+        While no job ends and the head is the same, blocked jobs stay blocked and only submitted jobs are candidates.
         """
         idle, size, requested = cluster.n_idle, cluster.size, cluster.requested_time
         if not idle:
@@ -51,21 +51,23 @@ class Easy:
             candidates = order.sort([job for job in cluster.submitted if size[job] <= idle and job in cluster.queue])
         else:
             candidates = order.jobs(idle)
-            self._room = (HeadReservation if cluster.only_counts else NodeHeadReservation)(cluster, self._ends, head)
+            self._reservation = (HeadReservation if cluster.only_counts else NodeHeadReservation)(
+                cluster, self._ends, head
+            )
             self._head = head
-        room = self._room
-        assert room is not None
-        now, shadow, extra, counts = cluster.now, room.shadow, room.extra, cluster.only_counts
-        # Wider than exact by more than any rounding: the estimates below decide.
+        reservation = self._reservation
+        assert reservation is not None
+        now, shadow, extra, counts = cluster.now, reservation.shadow, reservation.extra, cluster.only_counts
+        # An upper bound with a margin for rounding; the estimates below decide.
         longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
-        # What is neither short enough at the highest speed nor narrow enough is out; cores only get fewer below.
+        # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
         for job in [job for job in candidates if requested[job] <= longest or size[job] <= extra]:
-            # Where only counts matter, enough idle cores are all it takes.
+            # If only counts of cores matter, enough idle cores suffice.
             if size[job] > idle or job == head or not (counts or cluster.fits(job)):
                 continue
             placement = cluster.pick(job)
             end = now + cluster.estimate(job, placement)
-            if end > shadow and not room.admit(cluster, job, placement):
+            if end > shadow and not reservation.admit(cluster, job, placement):
                 continue
             start_queued(cluster, queue, order, job, placement)
             self._ends.add(job, end)

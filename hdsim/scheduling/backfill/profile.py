@@ -1,4 +1,4 @@
-"""What is free over time, reservations taken out."""
+"""Availability profiles: unreserved resources over time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def _later(end: float, now: float) -> float:
-    """An expected end after `now`: a job past it may end at any moment, but has not yet."""
+    """Returns an expected end, just after `now` if it has passed."""
     return end if end > now else math.nextafter(now, math.inf)
 
 
 class AvailabilityProfile:
-    """Idle cores over time, on a uniform platform without memory limits.
+    """Unreserved cores over time, on a uniform platform without memory limits.
 
-    ``free[i]`` cores are unreserved from ``times[i]`` to ``times[i + 1]``, the last for ever.
+    ``free[i]`` cores are unreserved from ``times[i]`` to ``times[i + 1]``, the last entry without end.
     """
 
     def __init__(self, cluster: Cluster, ends: ReleaseTimes) -> None:
@@ -40,16 +40,16 @@ class AvailabilityProfile:
             self.free[-1] += cluster.size[job]
 
     def forward(self, now: float) -> None:
-        """Forgets what lies before `now`."""
+        """Removes the time before `now`."""
         i = bisect_right(self.times, now) - 1
         del self.times[:i], self.free[:i]
         self.times[0] = now
 
     def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
-        """Finds the earliest start of a job and keeps its cores for it.
+        """Reserves the earliest start of a job.
 
         Returns:
-            Start in s, infinite if nobody knows, and a placement if it is now.
+            Start in seconds, infinite if unknown, and a placement if the start is now.
         """
         times, free = self.times, self.free
         n, duration = cluster.size[job], cluster.requested_time[job]
@@ -76,77 +76,77 @@ class AvailabilityProfile:
 
 
 class NodeSpeeds:
-    """How fast nodes are, relative to the reference; GPUs aside.
+    """Speeds of nodes relative to the reference speed, without GPUs.
 
     Attributes:
-        least: (N,) speed of the slowest processor of each node.
-        fastest: More than the speed of any processor, by more than any rounding.
-        preferred: (N,) nodes, those with the fastest processor first.
+        slowest: (N,) speed of the slowest processor of each node.
+        fastest: Upper bound of the speeds of processors, with a margin for rounding.
+        preferred: (N,) nodes by descending speed of their fastest processor.
     """
 
     def __init__(self, platform: Platform) -> None:
         first = platform.node_first_processor[:-1]
         speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
         preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
-        self.least = np.minimum.reduceat(speed, first)
+        self.slowest = np.minimum.reduceat(speed, first)
         self.fastest = float(speed[~platform.is_gpu].max()) * (1 + 1e-9)
         self.preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
 
 
 class NodeAvailabilityProfile:
-    """What is free on every node over time; cores of a reservation are chosen node by node.
+    """Unreserved resources of each node over time.
 
-    ``free[i]`` holds from ``times[i]`` to ``times[i + 1]``, the last for ever.
+    ``free[i]`` holds from ``times[i]`` to ``times[i + 1]``, the last entry without end.
     """
 
     def __init__(self, cluster: Cluster, ends: ReleaseTimes, speeds: NodeSpeeds) -> None:
         self._speeds = speeds
         self._times = [cluster.now]
         now = cluster.cores.free_nodes()
-        # Numbers of one type are compared with memory faster than those of two.
+        # Comparing arrays of one type is faster than comparing two types.
         now.idle = now.idle.astype(np.float64)
         self._free: list[FreeNodes] = [now]
-        # Of every step: room for kinds of chunks on each node and in all, as far as anybody has asked.
-        self._room: list[dict[Chunk, tuple[Floats | Ints, float]]] = [{}]
+        # Cache for each step: capacity for each chunk type, per node and in total.
+        self._capacity: list[dict[Chunk, tuple[Floats | Ints, float]]] = [{}]
         for end, job in ends.order:
             held = cluster.running[job]
             i = self._split(_later(end, cluster.now))
             self._add(i, len(self._times), held.nodes, held.node_counts, cluster.requests.chunk(job))
 
     def forward(self, now: float) -> None:
-        """Forgets what lies before `now`."""
+        """Removes the time before `now`."""
         i = bisect_right(self._times, now) - 1
-        del self._times[:i], self._free[:i], self._room[:i]
+        del self._times[:i], self._free[:i], self._capacity[:i]
         self._times[0] = now
 
     def _split(self, time: float) -> int:
-        """Index of the step that begins at `time`, made if there is none."""
+        """Returns the index of the step that begins at `time`, which is created if it does not exist."""
         i = bisect_left(self._times, time)
         if i == len(self._times) or self._times[i] != time:
             self._times.insert(i, time)
             self._free.insert(i, self._free[i - 1].copy())
-            self._room.insert(i, self._room[i - 1].copy())
+            self._capacity.insert(i, self._capacity[i - 1].copy())
         return i
 
     def _add(self, first: int, last: int, nodes: Ints, counts: Ints, chunk: Chunk) -> None:
         for free in self._free[first:last]:
             free.add(nodes, counts, chunk)
-        for room in self._room[first:last]:
-            room.clear()
+        for capacity in self._capacity[first:last]:
+            capacity.clear()
 
-    def _room_at(self, i: int, kind: Chunk) -> tuple[Floats | Ints, float]:
-        """How many chunks of a kind each node can give in a step, and all nodes together."""
-        known = self._room[i].get(kind)
+    def _capacity_at(self, i: int, chunk_type: Chunk) -> tuple[Floats | Ints, float]:
+        """Returns the capacity for a chunk type in a step, per node and in total."""
+        known = self._capacity[i].get(chunk_type)
         if known is None:
-            # Of its own: without memory limits the room is the array of idle cores, which changes.
-            room: Floats | Ints = self._free[i].capacity(kind).copy()
-            known = self._room[i][kind] = room, float(room.sum())
+            # A copy: without memory limits the capacity is the array of idle cores, which changes.
+            capacity: Floats | Ints = self._free[i].capacity(chunk_type).copy()
+            known = self._capacity[i][chunk_type] = capacity, float(capacity.sum())
         return known
 
     def reserve(self, cluster: Cluster, job: int) -> tuple[float, Any]:
-        """Finds the earliest start of a job and reserves its share of the nodes; see `AvailabilityProfile.reserve`."""
-        chunk, times, room_at = cluster.requests.chunk(job), self._times, self._room_at
-        kind = chunk._replace(number=1)
+        """Reserves the earliest start of a job, see :meth:`AvailabilityProfile.reserve`."""
+        chunk, times, capacity_at = cluster.requests.chunk(job), self._times, self._capacity_at
+        chunk_type = chunk._replace(number=1)
         shortest = cluster.requested_time[job]
         if not cluster.workload.fixed_duration[job]:
             shortest /= self._speeds.fastest
@@ -155,14 +155,14 @@ class NodeAvailabilityProfile:
             start = times[i]
             j = i
             while j < len(times) and (j == i or times[j] < start + shortest):
-                if room_at(j, kind)[1] < chunk.number:
-                    # Too little even on all nodes together: no start up to then will do.
+                if capacity_at(j, chunk_type)[1] < chunk.number:
+                    # Too few chunks on all nodes together: no start before the end of this step is possible.
                     i = j + 1
                     break
                 j += 1
             if i > j:
                 continue
-            choice = self._choose(cluster, job, i, chunk, kind)
+            choice = self._choose(cluster, job, i, chunk, chunk_type)
             if choice is None:
                 i += 1
                 continue
@@ -173,41 +173,41 @@ class NodeAvailabilityProfile:
         return math.inf, None
 
     def _choose(
-        self, cluster: Cluster, job: int, i: int, chunk: Chunk, kind: Chunk
+        self, cluster: Cluster, job: int, i: int, chunk: Chunk, chunk_type: Chunk
     ) -> tuple[Ints, Ints, float, Any] | None:
-        """Nodes, cores on each, duration and (for a start now) placement of a job at the start of step `i`."""
+        """Returns nodes, cores on each, duration and, for a start now, placement of a job that starts at step `i`."""
         start = self._times[i]
         duration = 0.0
-        room, total = self._room_at(i, kind)
+        capacity, total = self._capacity_at(i, chunk_type)
         j = i + 1
         while True:
             if j < len(self._times) and self._times[j] < _later(start + duration, start):
                 while j < len(self._times) and self._times[j] < _later(start + duration, start):
-                    room = np.minimum(room, self._room_at(j, kind)[0])
+                    capacity = np.minimum(capacity, self._capacity_at(j, chunk_type)[0])
                     j += 1
-                total = float(room.sum())
+                total = float(capacity.sum())
             if total < chunk.number:
                 return None
             placement = None
             if start <= cluster.now:
-                placement = cluster.pick(job, limit=room)
+                placement = cluster.pick(job, limit=capacity)
                 if placement is None:
                     return None
                 nodes, counts = placement.nodes, placement.node_counts
                 needed = cluster.estimate(job, placement)
             else:
-                nodes, counts = self._first_nodes(room, chunk)
+                nodes, counts = self._first_nodes(capacity, chunk)
                 needed = cluster.requested_time[job]
                 if not cluster.workload.fixed_duration[job]:
-                    needed /= float(self._speeds.least[nodes].min())
+                    needed /= float(self._speeds.slowest[nodes].min())
             if needed <= duration or j == len(self._times) or self._times[j] >= _later(start + needed, start):
                 return nodes, counts, needed, placement
             duration = needed
 
-    def _first_nodes(self, room: Floats | Ints, chunk: Chunk) -> tuple[Ints, Ints]:
-        """The fastest nodes with room, and the cores to take of each."""
+    def _first_nodes(self, capacity: Floats | Ints, chunk: Chunk) -> tuple[Ints, Ints]:
+        """Returns the fastest nodes with capacity and the cores to take of each."""
         preferred = self._speeds.preferred
-        taken = room[preferred]
+        taken = capacity[preferred]
         offered = taken.cumsum()
         last = offered.searchsorted(chunk.number)
         taken = taken[: last + 1]

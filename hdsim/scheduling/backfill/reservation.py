@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class HeadReservation:
-    """Reservation of the head where only the number of cores matters.
+    """Reservation of the head if only the number of cores matters.
 
     Attributes:
-        shadow: When the head can start, s; infinite if nobody knows.
-        extra: Cores left over at that time.
+        shadow: Shadow time: earliest expected start of the head, seconds; infinite if unknown.
+        extra: Extra cores: idle cores beside the head at that time.
     """
 
     def __init__(self, cluster: Cluster, ends: ReleaseTimes, head: int) -> None:
@@ -35,7 +35,7 @@ class HeadReservation:
         self.extra = -missing
 
     def admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
-        """Gives the job extra cores to keep past the shadow time, if there are enough."""
+        """Reserves extra cores for a job that ends after the shadow time; False if there are too few."""
         if cluster.size[job] > self.extra:
             return False
         self.extra -= cluster.size[job]
@@ -43,41 +43,38 @@ class HeadReservation:
 
 
 class NodeHeadReservation:
-    """Reservation of the head where memory or GPUs of nodes matter.
-
-    What is free at the shadow time is kept by node, the head's reservation in its chunks.
-    """
+    """Reservation of the head if memory or GPUs of nodes matter, in chunks of the head on each node."""
 
     def __init__(self, cluster: Cluster, ends: ReleaseTimes, head: int) -> None:
         self._free: FreeNodes = cluster.cores.free_nodes()
-        self._slot = cluster.requests.chunk(head)
+        self._chunk = cluster.requests.chunk(head)
         self.shadow = math.inf
-        self._spare = float(self._free.capacity(self._slot).sum()) - self._slot.number
+        self._margin = float(self._free.capacity(self._chunk).sum()) - self._chunk.number
         for end, job in ends.order:
             date = max(end, cluster.now)
-            if self._spare >= 0 and date > self.shadow:
+            if self._margin >= 0 and date > self.shadow:
                 break
             held = cluster.running[job]
-            self._spare += self._change(held.nodes, held.node_counts, cluster.requests.chunk(job))
+            self._margin += self._change(held.nodes, held.node_counts, cluster.requests.chunk(job))
             self.shadow = date
-        if self._spare < 0:
+        if self._margin < 0:
             self.shadow = math.inf
-        # Whether a job may keep cores depends on where they are, but more than these never.
-        self.extra = int(self._free.idle.sum()) - self._slot.number * self._slot.cores
+        # An upper bound: admission also depends on the nodes of the cores.
+        self.extra = int(self._free.idle.sum()) - self._chunk.number * self._chunk.cores
 
     def _change(self, nodes: Ints, counts: Ints, chunk: Chunk) -> float:
-        """Gives nodes back what a job has there; returns by how many chunks the head's room has grown."""
-        before = self._free.capacity(self._slot, nodes).sum()
+        """Releases the resources of a job on nodes and returns the increase of the head's capacity in chunks."""
+        before = self._free.capacity(self._chunk, nodes).sum()
         self._free.add(nodes, counts, chunk)
-        return float(self._free.capacity(self._slot, nodes).sum() - before)
+        return float(self._free.capacity(self._chunk, nodes).sum() - before)
 
     def admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
-        """Lets the job keep its cores past the shadow time, if the head still fits beside it then."""
+        """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
         chunk = cluster.requests.chunk(job)
         change = self._change(placement.nodes, -placement.node_counts, chunk)
-        if self._spare + change < 0:
+        if self._margin + change < 0:
             self._free.add(placement.nodes, placement.node_counts, chunk)
             return False
-        self._spare += change
+        self._margin += change
         self.extra -= cluster.size[job]
         return True

@@ -1,4 +1,4 @@
-"""The backfilling of RLScheduler's published code."""
+"""Backfilling as in the published code of RLScheduler."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RLScheduler:
-    """The backfilling of RLScheduler's published code: not EASY, but what its tables were made with.
+    """Backfilling as in the published code of RLScheduler, which its tables are based on; it differs from EASY.
 
-    The head is reserved a start once, when it becomes the head; a job may start if it is expected to end strictly
+    The reservation of the head is computed once, when it becomes the head. A job starts if its expected end is strictly
     before that. There are no extra cores.
     """
 
@@ -26,14 +26,14 @@ class RLScheduler:
         self._ends = ReleaseTimes()
         self._head = -1
         self._earliest = 0.0
-        self._freed = False  # since the queue was gone through
+        self._freed = False  # a job has ended since the last pass
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """Notes when a started job is expected to end."""
+        """See :meth:`Backfill.started`."""
         self._ends.add(job, cluster.now + cluster.estimate(job, placement))
 
     def ended(self, cluster: Cluster) -> None:
-        """Forgets the jobs that have ended."""
+        """See :meth:`Backfill.ended`."""
         if cluster.ended:
             self._freed = True
             for job in cluster.ended:
@@ -42,9 +42,9 @@ class RLScheduler:
             self._head = -1
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
-        """Starts, in order of submission, what ends before the head's first reservation.
+        """Starts, in order of submission, jobs that end before the first reservation of the head.
 
-        While nothing has ended and the head is the same, jobs that had to wait still have to: only new ones are tried.
+        While no job ends and the head is the same, blocked jobs stay blocked and only submitted jobs are candidates.
         """
         candidates: Iterable[int] = cluster.queue
         if self._head != head:
