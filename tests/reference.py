@@ -859,7 +859,8 @@ def replay(
         for job, run in list(running.items()):
             if run.end() <= now or deadline(run) <= now:
                 run.finish = now
-                run.killed = not run.end() < deadline(run)
+                # A delay as long as the walltime reaches it, a computation completes.
+                run.killed = run.end() >= deadline(run) if jobs[job].fixed else run.end() > deadline(run)
                 cluster.release(jobs[job], run)
                 ended[job] = running.pop(job)
         while arrived < len(jobs) and jobs[arrived].submit == now:

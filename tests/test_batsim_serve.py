@@ -235,6 +235,27 @@ def test_a_delay_equal_to_the_walltime_reaches_it() -> None:
     assert (ends["w0!1"][1]["job_state"], ends["w0!1"][1]["return_code"]) == ("COMPLETED_SUCCESSFULLY", 0)
 
 
+@pytest.mark.parametrize("energy", [False, True])
+@pytest.mark.parametrize(
+    ("profile", "state"),
+    [
+        ({"type": "delay", "delay": 10}, "COMPLETED_WALLTIME_REACHED"),
+        ({"type": "parallel_homogeneous", "cpu": 10e9, "com": 0}, "COMPLETED_SUCCESSFULLY"),
+        ({"type": "parallel_homogeneous_total", "cpu": 20e9, "com": 0}, "COMPLETED_SUCCESSFULLY"),
+        ({"type": "parallel", "cpu": [10e9, 5e9], "com": [0] * 4}, "COMPLETED_SUCCESSFULLY"),
+        ({"type": "composed", "seq": ["compute", "wait"]}, "COMPLETED_WALLTIME_REACHED"),
+        ({"type": "composed", "seq": ["wait", "compute"]}, "COMPLETED_SUCCESSFULLY"),
+    ],
+)
+def test_a_walltime_equal_to_the_run_time(profile: dict[str, Any], state: str, energy: bool) -> None:
+    """A computation completes, a delay reaches the walltime, as in Batsim 4.2.1."""
+    half = {"compute": {"type": "parallel_homogeneous", "cpu": 5e9, "com": 0}, "wait": {"type": "delay", "delay": 5}}
+    file = job_file([{"id": 0, "subtime": 0, "res": 2, "profile": "p", "walltime": 10}], {"p": profile, **half})
+    messages = talk(Server(hosts_of(FOUR), [file], Options(energy=energy)), Greedy())
+    ends = [(one["timestamp"], one["data"]["job_state"]) for one in told(messages, "JOB_COMPLETED")]
+    assert ends == [(10, state)]
+
+
 def test_decisions_of_later_dates_are_carried_out_then(tmp_path: Path) -> None:
     """What happens while the scheduler thinks is told when it has finished."""
 

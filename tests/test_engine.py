@@ -65,10 +65,21 @@ def test_walltime_kills_only_when_asked():
     assert times(kept) == [(0, 10), (10, 15), (15, 18)]
     killed = hdsim.simulate(machine(), workload, Recorder(), kill_at_walltime=True, check=True)
     assert times(killed) == [(0, 6), (6, 11), (11, 14)]
-    # A run time equal to the walltime counts as reaching it, as in Batsim.
     reached, succeeded = FinalState.COMPLETED_WALLTIME_REACHED, FinalState.COMPLETED_SUCCESSFULLY
-    assert killed.state.tolist() == [reached, reached, succeeded]
-    assert killed.metrics["jobs_killed"] == 2
+    assert killed.state.tolist() == [reached, succeeded, succeeded]
+    assert killed.metrics["jobs_killed"] == 1
+
+
+@pytest.mark.parametrize("way", ["fcfs", Recorder(), "contention"])
+def test_a_job_as_long_as_its_walltime(way):
+    """A computation completes, a delay reaches its walltime, as in Batsim 4.2.1."""
+    workload = jobs((0, 5, 1), (0, 5, 1), (0, 5, 1), walltime=[5, 5, 4.5], fixed_duration=[False, True, False])
+    workload = workload.replaced(memory_bandwidth=1.0)
+    options = {"agent": "fcfs", "contention": "threshold"} if way == "contention" else {"agent": way}
+    result = hdsim.simulate(machine(), workload, **options, kill_at_walltime=True)
+    assert result.finish_time.tolist() == [5, 5, 4.5]
+    reached, succeeded = FinalState.COMPLETED_WALLTIME_REACHED, FinalState.COMPLETED_SUCCESSFULLY
+    assert result.state.tolist() == [succeeded, reached, reached]
 
 
 def test_return_code_makes_a_failed_job():

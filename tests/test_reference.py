@@ -81,9 +81,11 @@ def test_oversubscribed_bandwidth_slows_all_cores_of_a_processor() -> None:
 
 def test_walltime_kills() -> None:
     platform = ref.Platform([ref.Processor(0, 1, 1.0, 10.0)], [math.inf])
-    jobs = [_job(0, 6, 1, walltime=4), _job(0, 3, 1, walltime=3.5)]
+    jobs = [_job(0, 6, 1, walltime=4), _job(0, 3, 1, walltime=3.5), _job(0, 1, 1, walltime=1)]
+    jobs.append(changed(jobs[-1], fixed=True))
     outcome = ref.replay(platform, jobs, "first", "high_gflops", kill_at_walltime=True)
-    assert [(outcome.runs[job].finish, outcome.runs[job].killed) for job in range(2)] == [(4, True), (7, False)]
+    ends = [(outcome.runs[job].finish, outcome.runs[job].killed) for job in range(4)]
+    assert ends == [(4, True), (7, False), (8, False), (9, True)]
 
 
 # Published numbers

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
+#: A computation that ends at its walltime completes before the walltime can stop it.
+_AFTER_COMPLETIONS = EventPriority(NORMAL + 1)
+
 
 class Alarm(simpy.Event):
     """An event at an absolute date; SimPy's relative timeouts can miss a trace's date by a rounding.
@@ -122,6 +125,7 @@ class SimBackend(simpy.Environment):
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._runtime: list[float] = workload.runtime.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
+        self._ends_in_delay: list[bool] = workload.ends_in_delay.tolist()
         self._at_peak: list[bool] = (workload.fixed_duration | platform.homogeneous_speed).tolist()
         self._infeasible = frozenset(infeasible)
         self._finals: list[int] = completed(workload).tolist()
@@ -217,8 +221,10 @@ class SimBackend(simpy.Environment):
             seconds = self._runtime[job]
             if not self._at_peak[job]:
                 seconds /= cluster.cores.slowest(cluster.running[job])
-            if self._kill_at_walltime and seconds >= self._walltime[job]:
-                completions[job] = Alarm(self, now + self._walltime[job], self._on_walltime, job)
+            limit = self._walltime[job]
+            reached = seconds >= limit if self._ends_in_delay[job] else seconds > limit
+            if reached and self._kill_at_walltime:
+                completions[job] = Alarm(self, now + limit, self._on_walltime, job)
             else:
                 completions[job] = Alarm(self, now + seconds, self._on_completion, job)
 
@@ -227,7 +233,9 @@ class SimBackend(simpy.Environment):
         for job in jobs:
             executor.start(job, cluster.running[job], cluster.now)
             if self._kill_at_walltime and self._walltime[job] != math.inf:
-                self._walltimes[job] = Alarm(self, cluster.now + self._walltime[job], self._on_walltime, job)
+                date = cluster.now + self._walltime[job]
+                priority = NORMAL if self._ends_in_delay[job] else _AFTER_COMPLETIONS
+                self._walltimes[job] = Alarm(self, date, self._on_walltime, job, priority)
 
     def _settle(self, executor: Executor) -> None:
         completions = self._completions

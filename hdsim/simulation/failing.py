@@ -16,7 +16,7 @@ from hdsim.simulation.engine import Alarm, SimBackend
 log = logging.getLogger(__name__)
 
 #: At an instant nodes change after jobs have ended: a job that completes when its node fails has completed.
-_AFTER_JOBS = EventPriority(NORMAL + 1)
+_AFTER_JOBS = EventPriority(NORMAL + 2)
 #: Changes of nodes, at least and for each node, without any job started before waiting jobs are given up.
 _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
 

@@ -279,8 +279,11 @@ def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np
     finals = completed(workload)
     if not kill_at_walltime:
         return workload.runtime, finals
-    finals[workload.runtime >= workload.walltime] = FinalState.COMPLETED_WALLTIME_REACHED
-    return np.minimum(workload.runtime, workload.walltime), finals
+    runtime, walltime = workload.runtime, workload.walltime
+    # A delay as long as the walltime reaches it, a computation completes.
+    reached = np.where(workload.ends_in_delay, runtime >= walltime, runtime > walltime)
+    finals[reached] = FinalState.COMPLETED_WALLTIME_REACHED
+    return np.minimum(runtime, walltime), finals
 
 
 def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Contention | None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
 from hdsim.util.arrays import Floats, Ints
-from hdsim.workload.programs import parts_of
+from hdsim.workload.programs import StepType, parts_of
 
 #: Columns by type, with the value of a job that says nothing about it (None: no such value).
 _FLOATS: dict[str, float | None] = {
@@ -248,6 +248,15 @@ class Workload:
     def has_programs(self) -> bool:
         """Whether any job does more than compute."""
         return self.program.tolist().count(None) < len(self)
+
+    @cached_property
+    def ends_in_delay(self) -> NDArray[np.bool_]:
+        """Which jobs end in a delay, (J,): at its walltime a delay is stopped, while a computation completes.
+
+        Source: Batsim 4.2.1, where SimGrid's timeout comes after the end of an execution at the same date.
+        """
+        last = [program is not None and program.steps[-1].kind == StepType.DELAY for program in self.program.tolist()]
+        return self.fixed_duration | np.array(last, np.bool_)
 
     @cached_property
     def asks_for_gpus(self) -> bool:

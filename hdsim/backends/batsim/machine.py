@@ -409,6 +409,7 @@ class HostBackend(SimBackend):
         self._runtime += jobs.runtime.tolist()
         self._walltime += jobs.walltime.tolist()
         self._at_peak += (jobs.fixed_duration | self._homogeneous).tolist()
+        self._ends_in_delay += jobs.ends_in_delay.tolist()
         self._finals += completed(jobs).tolist()
         self._completions += [None] * len(jobs)
         if self.pace is not None:
