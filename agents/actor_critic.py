@@ -11,21 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from hdsim.learning.agent import (
-    LearningAgent,
     TensorShapes,
     Transitions,
-    draw,
     integer,
     layer_widths,
     map_arrays,
     number,
     stacked,
 )
-from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network, state_value_network
+from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network, state_value_network
 
 
 @dataclass(eq=False, kw_only=True)
-class ActorCriticAgent(LearningAgent):
+class ActorCriticAgent(SoftmaxAgent):
     """A2C: policy gradient with a learned value as its baseline and bootstrap.
 
     Args:
@@ -74,22 +72,9 @@ class ActorCriticAgent(LearningAgent):
 
     # ---- choosing
 
-    def policy(self, observations: Any, masks: Any) -> Tensor:
-        """(B, A) logarithms of the actions' probabilities."""
-        return masked_log_softmax(self.network["actor"](observations), masks)
-
     def value(self, observations: Any) -> Tensor:
         """(B,) value of the state."""
         return self.network["critic"](observations).squeeze(-1)
-
-    @torch.no_grad()
-    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """See :class:`LearningAgent`."""
-        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
-
-    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Draws from the policy."""
-        return draw(self.probabilities(observations, masks), self.rng)
 
     # ---- learning
 

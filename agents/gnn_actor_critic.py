@@ -22,14 +22,9 @@ from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer, graph_
 class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
     """GNN-A2C: policy gradient with a learned value, both from the graph of the cluster.
 
+    All settings of :class:`ActorCriticAgent` and:
+
     Args:
-        num_envs: Environments stepped together.
-        num_steps: Steps of each of them in an update.
-        learning_rate: Of RMSprop.
-        gamma: Discount factor.
-        ent_coef: Weight of the entropy bonus.
-        vf_coef: Weight of the value's loss.
-        max_grad_norm: Gradients are scaled down to this norm.
         convolutions: Widths of the graph convolutions.
         kernel: Widths of the hidden layers of the perceptron that scores every job or node.
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.

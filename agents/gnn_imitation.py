@@ -20,16 +20,9 @@ from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer
 class GNNImitationAgent(GraphAgentMixin, ImitationAgent):
     """Behaviour cloning of a policy that sees the graph of the cluster.
 
+    All settings of :class:`ImitationAgent` and:
+
     Args:
-        num_envs: Environments stepped together.
-        teacher: Classic policy whose replay of each episode is the recording.
-        recording: Run directory whose schedule is the recording instead: jobs are picked in the order of their starts
-            there, and get the nodes they had.
-        learning_rate: Of Adam.
-        buffer_size: Decisions that are remembered.
-        batch_size: Decisions of an update.
-        train_frequency: Steps between two updates.
-        max_grad_norm: Gradients are scaled down to this norm.
         convolutions: Widths of the graph convolutions.
         kernel: Widths of the hidden layers of the perceptron that scores every job or node.
         hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.

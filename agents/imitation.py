@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, integer, layer_widths, number
+from hdsim.learning.agent import TensorShapes, Transitions, integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network
+from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network
 
 
 @dataclass(eq=False, kw_only=True)
-class ImitationAgent(LearningAgent):
+class ImitationAgent(SoftmaxAgent):
     """Behaviour cloning: the cross-entropy between the policy and what a recording did.
 
     Args:
@@ -65,13 +65,9 @@ class ImitationAgent(LearningAgent):
         """What scores every action."""
         return score_network(shapes, self.hidden, self.kernel)
 
-    # ---- choosing
-
-    @torch.no_grad()
-    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
+    def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""
-        log_probs = masked_log_softmax(self.network(self.tensors(observations)), self.tensors(masks))
-        return log_probs.exp().double().cpu().numpy()
+        return self.network
 
     # ---- watching
 
@@ -99,7 +95,7 @@ class ImitationAgent(LearningAgent):
             return {}
         batch = self.buffer.sample(self.batch_size, self.rng)
         actions = self.tensors(batch.actions)
-        log_probs = masked_log_softmax(self.network(self.tensors(batch.observations)), self.tensors(batch.masks))
+        log_probs = self.policy(self.tensors(batch.observations), self.tensors(batch.masks))
         loss = nn.functional.nll_loss(log_probs, actions)
         self.optimizer.zero_grad()
         loss.backward()

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from hdsim.learning.agent import (
-    LearningAgent,
     TensorShapes,
     Transitions,
     draw,
@@ -25,11 +24,11 @@ from hdsim.learning.agent import (
     map_arrays,
     number,
 )
-from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network, state_value_network
+from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network, state_value_network
 
 
 @dataclass(eq=False, kw_only=True)
-class PPOAgent(LearningAgent):
+class PPOAgent(SoftmaxAgent):
     """PPO: clipped policy updates on rollouts of several environments.
 
     Args:
@@ -90,18 +89,9 @@ class PPOAgent(LearningAgent):
 
     # ---- choosing
 
-    def policy(self, observations: Any, masks: Any) -> Tensor:
-        """(B, A) logarithms of the actions' probabilities."""
-        return masked_log_softmax(self.network["actor"](observations), masks)
-
     def value(self, observations: Any) -> Tensor:
         """(B,) value of the state."""
         return self.network["critic"](observations).squeeze(-1)
-
-    @torch.no_grad()
-    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """See :class:`LearningAgent`."""
-        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
 
     @torch.no_grad()
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:

@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hdsim.learning.agent import (
-    LearningAgent,
     TensorShapes,
     Transitions,
     concatenated,
-    draw,
     integer,
     layer_widths,
     number,
     row,
     stacked,
 )
-from hdsim.learning.training.networks import has_row_per_action, masked_log_softmax, score_network
+from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network
 
 
 @dataclass(eq=False, kw_only=True)
-class ReinforceAgent(LearningAgent):
+class ReinforceAgent(SoftmaxAgent):
     """REINFORCE: one update of the policy for every few complete episodes.
 
     Args:
@@ -64,21 +62,6 @@ class ReinforceAgent(LearningAgent):
     def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""
         return self.network
-
-    # ---- choosing
-
-    def policy(self, observations: Any, masks: Any) -> Tensor:
-        """(B, A) logarithms of the actions' probabilities."""
-        return masked_log_softmax(self.network(observations), masks)
-
-    @torch.no_grad()
-    def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """See :class:`LearningAgent`."""
-        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
-
-    def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Draws from the policy."""
-        return draw(self.probabilities(observations, masks), self.rng)
 
     # ---- learning
 

@@ -142,7 +142,8 @@ def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(agent)}
     del option["_target_"], defaults["task"]
     assert {key: tuple(value) if isinstance(value, list) else value for key, value in option.items()} == defaults
-    assert all(f"        {key}: " in (type(agent).__doc__ or "") for key in agent.settings()), "undocumented setting"
+    docs = "".join(base.__doc__ or "" for base in type(agent).__mro__)
+    assert all(f"        {key}: " in docs for key in agent.settings()), "undocumented setting"
 
 
 def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
-from hdsim.learning.agent import TensorShapes
+from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
 
 #: Score of an action that must not be taken; its probability is exactly 0 in single precision.
 _NEVER = -1e8
@@ -165,6 +165,26 @@ def state_value_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Seq
 def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
     """Logarithms of the probabilities (B, A) of a policy that never does what its masks (B, A) forbid."""
     return logits.masked_fill(~masks, _NEVER).log_softmax(dim=-1)
+
+
+class SoftmaxAgent(LearningAgent):
+    """Base of agents whose policy is the softmax of `policy_network` over the legal actions."""
+
+    def policy(self, observations: Any, masks: Any) -> Tensor:
+        """(B, A) logarithms of the actions' probabilities."""
+        return masked_log_softmax(self.policy_network()(observations), masks)
+
+    @torch.no_grad()
+    def probabilities(self, observations: Observations, masks: Masks) -> NDArray[np.float64]:
+        """See :class:`LearningAgent`."""
+        found: NDArray[np.float64] = (
+            self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
+        )
+        return found
+
+    def explore(self, observations: Observations, masks: Masks) -> NDArray[np.int64]:
+        """Draws from the policy."""
+        return draw(self.probabilities(observations, masks), self.rng)
 
 
 def _array(shapes: TensorShapes) -> tuple[int, ...]:
