@@ -39,11 +39,11 @@ _GAMMA = "agent.gamma=0.95"
 CASES: dict[str, dict[str, tuple[str, ...]]] = {
     "spread_or_pack": {
         "actor_critic": (_GAMMA, "train.steps=4000"),
-        "dqn": (_GAMMA, "agent.buffer_size=10000", "agent.n_step=5", "train.steps=8000"),
+        "dqn": (_GAMMA, "agent.buffer_size=10000", "agent.n_step=5", "train.steps=8000", "seed=3"),
         "evolution": ("agent.pairs=8", "agent.windows=2", "agent.hidden=[16]", "train.steps=3000"),
-        "gnn_actor_critic": (_GRAPH, "train.steps=4000"),
-        "gnn_dqn": (_GRAPH, _GAMMA, "agent.n_step=5", "agent.batch_size=64", "train.steps=2500"),
-        "gnn_imitation": (_GRAPH, "agent.teacher=first-high_mem_bw", "train.steps=2500"),
+        "gnn_actor_critic": (_GRAPH, "~env.scale", "train.steps=4000"),
+        "gnn_dqn": (_GRAPH, "~env.scale", _GAMMA, "agent.n_step=5", "agent.batch_size=64", "train.steps=2500"),
+        "gnn_imitation": (_GRAPH, "~env.scale", "agent.teacher=first-high_mem_bw", "train.steps=2500"),
         "imitation": ("agent.teacher=first-high_mem_bw", "train.steps=2500"),
         "ppo": (_GAMMA, "agent.learning_rate=3e-3", "agent.num_steps=16", "agent.gae_lambda=1", "train.steps=8000"),
         "reinforce": (_GAMMA, "agent.learning_rate=5e-3", "train.steps=8000"),
@@ -88,18 +88,16 @@ def probability(probe: TrainingSetup, agent: LearningAgent, action: int) -> floa
 
 #: The action to be learned; the other one comes first, which networks choose that have learned nothing.
 RIGHT = {"fast_or_frugal": "first-low_power", "spread_or_pack": "first-high_mem_bw"}
-#: Everything else is repetition, or an algorithm whose updates tests/test_sb3.py compares with the library's own.
-USUAL = {
-    ("fast_or_frugal", name)
-    for name in ("actor_critic", "dqn", "evolution", "gnn_actor_critic", "gnn_dqn", "gnn_imitation", "imitation")
-} | {("spread_or_pack", name) for name in ("ppo", "reinforce")}
 
 
 @pytest.mark.requires("stable-baselines3")
 @pytest.mark.parametrize(
     ("experiment", "name"),
     [
-        pytest.param(case, name, marks=() if (case, name) in USUAL else pytest.mark.nightly)
+        # The other case is repetition; tests/test_sb3.py compares updates of sb3 with the library's own.
+        pytest.param(
+            case, name, marks=pytest.mark.nightly if case == "fast_or_frugal" or name.startswith("sb3") else ()
+        )
         for case, names in CASES.items()
         for name in names
     ],
