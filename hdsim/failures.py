@@ -5,7 +5,6 @@ Each node has its own random stream. Outages depend only on the seed and the pla
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.util.inputs import read_bytes
+from hdsim.util.inputs import parse_json, read_text
 from hdsim.util.intervals import parse_interval_sets
 from hdsim.util.rules import NULL, POSITIVE, integers_from, require
+from hdsim.util.text import shown
 from hdsim.util.units import DURATION_UNITS, parse_duration
 
 if TYPE_CHECKING:
@@ -259,6 +259,8 @@ def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
     return float(seconds)
 
 
+#: Limit on the times of outages, s.
+_LATEST = 1e12
 # (line, node, time, whether it goes down)
 _Change = tuple[int, int, float, bool]
 
@@ -269,11 +271,8 @@ def _read(path: Path, nodes: int) -> list[list[Outage]]:
     Raises:
         ConfigError: The file has faults; all of them are listed.
     """
-    content, _ = read_bytes(path, ConfigError, "file of outages")
-    try:
-        lines = [(number, text.strip()) for number, text in enumerate(content.decode().splitlines(), 1)]
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"expected text in UTF-8: {error}", where=str(path)) from None
+    text = read_text(path, ConfigError, "file of outages")
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, text) for number, text in lines if text and not text.startswith("#")]
     faults: list[ConfigError] = []
     read = _events if lines and lines[0][1].startswith("{") else _rows
@@ -307,8 +306,9 @@ def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[Con
         except ValueError as error:
             faults.append(ConfigError(f"expected numbers: {error}", where=where))
             continue
-        if not 0 <= down < math.inf or not down <= up:
-            faults.append(ConfigError(f"expected 0 <= down <= up, got down {down:g}, up {up:g}", where=where))
+        if not (0 <= down <= up and down <= _LATEST and (up <= _LATEST or up == math.inf)):
+            message = f"expected 0 <= down <= up <= {_LATEST:g}, got down {down:g}, up {up:g}"
+            faults.append(ConfigError(message, where=where))
         elif _is_node(node, nodes, where, faults):
             rows.append((down, up, node, number))
     # A repair precedes a failure of the same instant.
@@ -323,23 +323,23 @@ def _events(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[C
     for number, text in lines:
         where = f"{path}:{number}"
         try:
-            event = json.loads(text)
+            event = parse_json(text, path, ConfigError, line=number)
             kind, time, resources = (event[key] for key in ("type", "timestamp", "resources"))
-        except (ValueError, TypeError, KeyError):
-            faults.append(
-                ConfigError(f"expected a JSON object with timestamp, type and resources, got '{text}'", where=where)
-            )
+        except (ConfigError, TypeError, KeyError):
+            message = f"expected a JSON object with timestamp, type and resources, got {shown(text.encode())}"
+            faults.append(ConfigError(message, where=where))
             continue
         if kind not in _EVENTS:
+            message = f"type: expected {' or '.join(_EVENTS)}, got {shown(kind)}{nearest(str(kind), _EVENTS)}"
+            faults.append(ConfigError(message, where=where))
+            continue
+        if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= _LATEST:
             faults.append(
-                ConfigError(f"type: expected {' or '.join(_EVENTS)}, got '{kind}'{nearest(kind, _EVENTS)}", where=where)
+                ConfigError(f"timestamp: expected seconds from 0 to {_LATEST:g}, got {shown(time)}", where=where)
             )
             continue
-        if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < math.inf:
-            faults.append(ConfigError(f"timestamp: expected seconds >= 0, got {time!r}", where=where))
-            continue
         try:
-            members = parse_interval_sets([str(resources)]).tolist()
+            members = parse_interval_sets([str(resources)], nodes).tolist()
         except ValueError as error:
             faults.append(ConfigError(f"resources: {error}", where=where))
             continue

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,7 @@ from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.contention import Contention
-from hdsim.errors import BackendError, ConfigError, WorkloadError, nearest
+from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.failures import Failures
 from hdsim.network import Network
 from hdsim.results.result import Result
@@ -222,7 +222,7 @@ def perform(
 
     Raises:
         Interrupted: SIGINT or SIGTERM came.
-        BackendError: The backend failed; what was done so far is in its `result`.
+        Exception: The agent or the backend failed; what was done so far is in the attribute `result`.
     """
     begin = time.perf_counter()
 
@@ -233,8 +233,11 @@ def perform(
     with collecting_later(), signals_received() as stop, _bar(cluster, shown=progress) as bar:
         try:
             play(stop, bar)
-        except BackendError as error:
-            error.result = result(interrupted=True)
+        except Exception as error:
+            error.add_note(f"at {cluster.now:.6f} s of simulated time")
+            # What was done until then is kept, unless the agent has damaged the state.
+            with suppress(Exception):
+                error.result = result(interrupted=True)  # type: ignore[attr-defined]
             raise
         done = result(interrupted=bool(stop))
     if stop:

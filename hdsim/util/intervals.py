@@ -8,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
+def parse_interval_sets(texts: Iterable[str], below: int = 2**24) -> NDArray[np.int32]:
     """Returns the ids of interval sets such as ``"0-3 8"``, concatenated.
+
+    Args:
+        texts: The sets.
+        below: What every member must be below.
 
     Raises:
         ValueError: A text is not an interval set.
@@ -19,6 +23,8 @@ def parse_interval_sets(texts: Iterable[str]) -> NDArray[np.int32]:
         first, dash, last = span.partition("-")
         low.append(int(first))
         high.append(int(last) if dash else low[-1])
+    if max(high, default=0) >= below:
+        raise ValueError(f"{max(high)} is not below {below}")
     begins = np.array(low, np.int64)
     lengths = np.array(high, np.int64) - begins + 1
     if (lengths < 1).any():

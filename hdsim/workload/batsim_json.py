@@ -172,7 +172,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
         "requested_time": np.array([row[6] for row in rows], np.float64),
         "requested_gpus": np.array([row[7] for row in rows], np.int64),
     }
-    if all(isinstance(row[0], int) for row in rows):
+    if all(_fits(row[0]) for row in rows):
         columns["job_id"] = np.array([row[0] for row in rows], np.int64)
     for key in ("runtime", "memory", "memory_bandwidth"):
         columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
@@ -181,8 +181,12 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
     columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
     for key in _IDENTITIES:
         values = [(row[5] or {}).get(key, -1) for row in rows]
-        columns[key] = np.array([value if type(value) is int else -1 for value in values], np.int64)
+        columns[key] = np.array([value if _fits(value) else -1 for value in values], np.int64)
     return columns
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
 
 
 def _objects(values: list[Any]) -> np.ndarray:
@@ -341,9 +345,11 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     """
     reference = platform.reference_gflops if platform else workload.reference_gflops
     ids = workload.job_id.tolist()
-    if len(set(map(str, ids))) < len(ids):
-        repeated = next(identity for n, identity in enumerate(ids) if identity in ids[:n])
-        raise WorkloadError(f"expected ids to differ, got {repeated} again", where=workload.source)
+    seen: set[str] = set()
+    for identity in map(str, ids):
+        if identity in seen:
+            raise WorkloadError(f"expected ids to differ, got {identity} again", where=workload.source)
+        seen.add(identity)
     profiles = dict(workload.profiles)
     compiler = Compiler(profiles, reference, workload.source)
     kept = {

@@ -62,6 +62,10 @@ _EXACT = 2.0**53
 #: Header keys begin with a capital letter; a continued line may hold a colon as well.
 _KEY = re.compile(r"[A-Z][A-Za-z0-9_]*")
 
+#: Begin of a line with a job, and a line of the header. Lines end as for `bytes.splitlines`.
+_JOB = re.compile(rb"(?:^|\r)[^\S\r\n]*[^;\s]", re.MULTILINE)
+_COMMENT = re.compile(rb"(?:^|\r);([^\r\n]*)", re.MULTILINE)
+
 #: SWF gives memory in KB, hdsim in MB of 10^6 B.
 KB_PER_MB = 1000.0
 
@@ -120,7 +124,7 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
 
 def _parse_quickly(content: bytes) -> NDArray[np.float64] | None:
     """(J, 18) fields, or None when some line is not as it should be."""
-    if not re.search(rb"^[^;\S]*[^;\s]", content, re.MULTILINE):
+    if not _JOB.search(content):
         return np.empty((0, 18))
     try:
         table = np.loadtxt(io.BytesIO(content), comments=";", usecols=range(18), ndmin=2, encoding="latin-1")
@@ -186,12 +190,9 @@ def _header(content: bytes) -> dict[str, str]:
     """Header comments ``; Key: value``; keys that repeat and lines that continue are joined by line breaks."""
     header: dict[str, str] = {}
     last = None
-    for raw in content.splitlines():
-        if not raw.startswith(b";"):
-            if raw.strip():
-                break
-            continue
-        text = raw[1:].decode("utf-8", errors="replace").strip()
+    first = _JOB.search(content)
+    for comment in _COMMENT.finditer(content, 0, first.start() if first else len(content)):
+        text = comment[1].decode("utf-8", errors="replace").strip()
         key, colon, value = text.partition(":")
         if colon and _KEY.fullmatch(key) and value[:1] in ("", " ", "\t"):
             last, value = key, value.strip()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.errors import BackendError, ConfigError, HdsimError
+from hdsim.errors import ConfigError, HdsimError
 from hdsim.results.run_directory.formats import WALL_METRICS, plain, write_json
 from hdsim.results.run_directory.inputs import changed_inputs, digest, imported_files, inputs
 from hdsim.results.run_directory.lock import Lock
@@ -116,13 +116,13 @@ class RunDirectory:
         self._end("interrupted", signal=signals.Signals(signal).name)
 
     def fail(self, error: BaseException) -> None:
-        """Keeps in the manifest why there are no results; of a failed backend, also the results until then.
+        """Keeps in the manifest why there are no results; also the results of a replay until then.
 
         Args:
             error: What went wrong; a KeyboardInterrupt is an interruption and no failure.
         """
-        if isinstance(error, BackendError) and error.result is not None:
-            self._results(error.result)
+        if (result := getattr(error, "result", None)) is not None:
+            self._results(result)
         if isinstance(error, HdsimError):
             self._end("failed", error=str(error))
         elif isinstance(error, KeyboardInterrupt):
