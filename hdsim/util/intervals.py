@@ -24,7 +24,7 @@ def parse_interval_sets(texts: Iterable[str], below: int = 2**24) -> NDArray[np.
         low.append(int(first))
         high.append(int(last) if dash else low[-1])
     if max(high, default=0) >= below:
-        raise ValueError(f"{max(high)} is not below {below}")
+        raise ValueError(f"expected ids below {below}, got {max(high)}")
     begins = np.array(low, np.int64)
     lengths = np.array(high, np.int64) - begins + 1
     if (lengths < 1).any():
