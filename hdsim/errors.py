@@ -81,6 +81,20 @@ def install_hint(module: str | None) -> str:
     return next((f": pip install 'hdsim[{extra}]'" for extra, names in _EXTRAS.items() if package in names), "")
 
 
+class InvariantError(AssertionError):
+    """The state of a replay contradicts itself: a fault of hdsim or a backend, or an agent that changes the state."""
+
+
+def require(holds: object, invariant: str) -> None:
+    """Checks an invariant, also where ``python -O`` drops assertions.
+
+    Raises:
+        InvariantError: It does not hold.
+    """
+    if not holds:
+        raise InvariantError(invariant)
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string."""
     close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)

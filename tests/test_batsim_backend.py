@@ -211,7 +211,7 @@ def replayed(
     stage.agent.begin(stage.cluster)
     serve(server, exchange)
     assert session.ended
-    return Result.of(stage.cluster, config=None, wall_seconds=0.0, interrupted=False)
+    return Result(stage.cluster, config=None, wall_seconds=0.0, interrupted=False)
 
 
 def assert_equal(batsim: Result, sim: Result, tolerance: float = ROUNDING) -> None:

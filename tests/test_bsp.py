@@ -11,6 +11,7 @@ import pytest
 import test_network_simgrid as sg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import cores_of_jobs
 from test_execution import CONTENTION, make_workload, random_platform, random_workload
 
 from hdsim import Agent, Platform, Workload, simulate
@@ -291,7 +292,7 @@ def test_no_task_goes_on_before_all_have_met(draw: Random, contention: str) -> N
     time_breakdown = result.time_breakdown
     lost = exchanging = 0.0
     for row in range(size):
-        cores = result.alloc_cores[result.alloc_offsets[row] : result.alloc_offsets[row + 1]]
+        cores = cores_of_jobs(result)[row]
         seconds = np.array(profiles[workload.profile[row]]["cpu"]) / (platform.reference_gflops * 1e9) / peak[cores]
         spans = Watched.watched.spans.get(row, [])
         nodes = len(np.unique(platform.processor_node[platform.core_processor[cores]]))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schedules import cores_of_jobs
 
 from hdsim import Platform, Workload, simulate
 from hdsim.contention import CoreContention
@@ -336,7 +337,7 @@ def work_done(result: Result, model: Callable[[float, Sequence[float]], Sequence
 
 
 def cores_of(result: Result, job: int) -> list[int]:
-    cores: list[int] = result.alloc_cores[result.alloc_offsets[job] : result.alloc_offsets[job + 1]].tolist()
+    cores: list[int] = cores_of_jobs(result)[job].tolist()
     return cores
 
 
@@ -402,7 +403,7 @@ def test_cores_of_one_model_do_as_processors_of_the_other() -> None:
     by_core = simulate(two_speeds(), workload, "easy", contention={"_target_": f"{__name__}.ByCore"})
     by_processor = simulate(two_speeds(), workload, "easy", contention="threshold")
     assert by_core.finish_time == pytest.approx(by_processor.finish_time, rel=1e-9)
-    assert np.array_equal(by_core.alloc_cores, by_processor.alloc_cores)
+    assert list(by_core.jobs["allocated_resources"]) == list(by_processor.jobs["allocated_resources"])
 
 
 class Counting(FairShare):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from decision_oracle import Oracle, snapshot
 from gymnasium.utils import seeding
+from schedules import cores_of_jobs
 
 import hdsim
 from hdsim.cluster import invariants
@@ -365,11 +366,11 @@ def test_choosing_the_nodes_that_a_classic_agent_chose_gives_its_schedule() -> N
     env = SchedulingEnv(platform, jobs, "node", "nodes", core_policy="low_power")
     env.reset(seed=0)
     node_of = platform.processor_node[platform.core_processor]
-    offsets = result.alloc_offsets
+    cores = cores_of_jobs(result)
     over = False
     while not over:
         partial = env.problem.wait_queue.partial
-        used = node_of[result.alloc_cores[offsets[partial.job] : offsets[partial.job + 1]]]
+        used = node_of[cores[partial.job]]
         wanted = np.bincount(used, minlength=platform.n_nodes) * (partial.chosen == 0)
         # Nodes that the job fills come before the one of which it needs only a part.
         filled = np.flatnonzero((wanted > 0) & (partial.capacity == wanted))

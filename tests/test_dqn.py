@@ -121,9 +121,9 @@ def test_a_run_directory_fills_the_buffer(tmp_path: Path, hdsim: Any) -> None:
     )
     (environment,) = learner.environments
     run = read(tmp_path / "recorded")
-    nodes = np.searchsorted(run.platform.node_first_core, run.attempts.cores, side="right") - 1
-    parts = np.split(nodes, np.cumsum(run.attempts.sizes)[:-1])
-    of_job = {str(run.jobs["job_id"][job]): part for job, part in zip(run.attempts.job, parts, strict=True)}
+    nodes = np.searchsorted(run.platform.node_first_core, run.segments.cores, side="right") - 1
+    parts = np.split(nodes, np.cumsum(run.segments.sizes)[:-1])
+    of_job = {str(run.jobs["job_id"][job]): part for job, part in zip(run.segments.job, parts, strict=True)}
     agreed = 0
     while learner.steps < 50:
         job = str(environment.cluster.workload.job_id[environment.problem.wait_queue.partial.job])

@@ -121,9 +121,9 @@ def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
 
 def _reported_by_batsim(result: Result) -> float:
     """Energy in the watts of the platform's XML, which has three decimals, plus the artefact term."""
-    platform, held = result.platform, result.usage
-    ran = result.attempts
-    computing, active = power.busy_seconds(platform, ran.sizes, ran.cores, ran.start, ran.end)
+    platform, ran = result.platform, result.segments
+    held = ran.usage
+    computing, active = power.busy_seconds(platform, ran.sizes, ran.cores, ran.begin, ran.end)
     cores = platform.cores_per_processor
     seconds = {
         power.COMPUTING: computing,
@@ -132,10 +132,13 @@ def _reported_by_batsim(result: Result) -> float:
     }
     energy = sum(float(np.round(platform.power * power.PSTATES[p].power, 3) @ seconds[p]) for p in seconds)
     first_start = np.full(platform.n_processors, np.inf)
-    np.minimum.at(first_start, held.processor, ran.start[held.attempt])
+    np.minimum.at(first_start, held.processor, ran.begin[held.segment])
     instants = np.concatenate([result.workload.submission_time, result.finish_time])
     first_query = float(instants[instants > 0].min())
-    return energy + power.batsim_artefact(platform, first_start[platform.core_processor], first_query)
+    # SimGrid's energy plugin counts a core at the power of P-state 0 until its first change of state after time 0, or
+    # until the energy of all cores is read.
+    gap = (power.PSTATES[power.COMPUTING].power - power.PSTATES[power.IDLE_PACKAGE].power) * platform.power
+    return energy + float((gap * np.minimum(first_start, first_query)) @ cores)
 
 
 @pytest.mark.parametrize(

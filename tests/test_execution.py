@@ -10,6 +10,7 @@ import bsp_reference as slow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import cores_of_jobs
 
 from hdsim import Agent, Platform, Workload, simulate
 from hdsim.cluster.state import FinalState
@@ -178,7 +179,7 @@ def check_against_reference(
     time_breakdown = killer.cluster.time_breakdown
     starts = []
     for row in range(len(workload)):
-        cores = result.alloc_cores[result.alloc_offsets[row] : result.alloc_offsets[row + 1]].tolist()
+        cores = cores_of_jobs(result)[row].tolist()
         stop = math.inf
         if result.state[row] == FinalState.COMPLETED_KILLED:
             stop = killer.due[row]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from schedules import cores_of_jobs
 
 import hdsim
 from hdsim import Platform, Workload, load_workload, simulate
@@ -126,7 +127,7 @@ def test_memory_limits_the_parts_of_a_node() -> None:
 def test_jobs_without_gpus_never_get_one() -> None:
     workload = _workload(*[(0, 1, 1, 0)] * 13)
     result = simulate(THREE, workload, "fcfs", check=True)
-    assert sorted(result.alloc_cores[:12].tolist()) == [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13]
+    assert sorted(np.concatenate(cores_of_jobs(result)[:12]).tolist()) == [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13]
     assert result.starting_time.tolist() == [0] * 12 + [1]
 
 
@@ -154,9 +155,9 @@ def test_an_agent_names_gpus_and_cores() -> None:
         cluster.submit(job)
     for cores, complaint in [
         ([4, 5], "expected 2 cores and 1 GPUs, all distinct"),
-        ([4, 5, 6], "expected 1 GPUs among its cores"),
+        ([4, 5, 6], "expected 1 GPUs to 2 cores on each of its nodes, got 0 to 3 on node 1"),
         ([4, 5, 14], "expected 1 GPUs to 2 cores on each of its nodes, got 0 to 2 on node 1"),
-        ([4, 8, 9], "expected 1 GPUs among its cores"),
+        ([4, 8, 9], "expected 1 GPUs to 2 cores on each of its nodes, got 2 to 1 on node 1"),
     ]:
         with pytest.raises(DecisionError, match=complaint):
             cluster.start_on(0, cores)

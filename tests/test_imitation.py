@@ -75,7 +75,7 @@ def test_a_recording_is_followed(
     )
     np.testing.assert_allclose(followed.starting_time, recorded.starting_time)
     if teacher == {"core_policy": "pack"}:  # `node` gives a node all it can take
-        nodes = [np.searchsorted(platform.node_first_core, result.attempts.cores, side="right")
+        nodes = [np.searchsorted(platform.node_first_core, result.segments.cores, side="right")
                  for result in (recorded, followed)]  # fmt: skip
         np.testing.assert_array_equal(np.sort(nodes[0]), np.sort(nodes[1]))
 

@@ -15,6 +15,7 @@ import reference as ref
 from hypothesis import HealthCheck, assume, given, note
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from schedules import cores_of_jobs
 from tiers import examples
 
 from hdsim import Platform, Workload, simulate
@@ -200,7 +201,7 @@ def cases(
 
 def _held(result: Result) -> list[NDArray[np.int32]]:
     """Core ids of each job, ascending."""
-    return [result.alloc_cores[a:b] for a, b in pairwise(result.alloc_offsets)]
+    return cores_of_jobs(result)
 
 
 def _check_against_reference(case: Case, result: Result, outcome: ref.Outcome) -> None:
@@ -498,7 +499,8 @@ def test_gpus_that_nobody_asks_for_change_nothing(case: Case, agent: str, conten
     other = simulate(case.platform, workload, agent, contention=contention, check=True)
     assert other.finish_time.tolist() == one.finish_time.tolist()
     usable = np.flatnonzero(~case.platform.is_gpu[case.platform.core_processor])
-    assert other.alloc_cores.tolist() == usable[one.alloc_cores].tolist()
+    for cores, expected in zip(_held(other), _held(one), strict=True):
+        assert cores.tolist() == usable[expected].tolist()
     assert other.metrics["utilization"] == one.metrics["utilization"]
 
 
@@ -620,7 +622,7 @@ def test_the_unit_of_time_does_not_matter(case: Case, pair: str, factor: float) 
     other = simulate(case.platform, scaled, pair, contention="threshold", seed=5)
     assert other.starting_time == pytest.approx(one.starting_time * factor, rel=1e-12)
     assert other.finish_time == pytest.approx(one.finish_time * factor, rel=1e-12)
-    assert other.alloc_cores.tolist() == one.alloc_cores.tolist()
+    assert list(other.jobs["allocated_resources"]) == list(one.jobs["allocated_resources"])
     assert other.energy_joules == pytest.approx(one.energy_joules * factor, rel=1e-12)
 
 
@@ -635,7 +637,7 @@ def test_the_origin_of_time_does_not_matter(case: Case, pair: str, shift: int) -
     one = simulate(case.platform, case.workload, pair, contention="threshold", seed=5)
     other = simulate(case.platform, shifted, pair, contention="threshold", seed=5)
     assert other.finish_time.tolist() == one.finish_time.tolist()
-    assert other.alloc_cores.tolist() == one.alloc_cores.tolist()
+    assert list(other.jobs["allocated_resources"]) == list(one.jobs["allocated_resources"])
 
 
 @examples(22, 75)
@@ -664,7 +666,7 @@ def test_only_the_ratios_of_speeds_matter(case: Case, pair: str, factor: float) 
     one = simulate(case.platform, case.workload, pair, contention="threshold", seed=5)
     other = simulate(Platform.from_dict(document), case.workload, pair, contention="threshold", seed=5)
     assert other.finish_time.tolist() == one.finish_time.tolist()
-    assert other.alloc_cores.tolist() == one.alloc_cores.tolist()
+    assert list(other.jobs["allocated_resources"]) == list(one.jobs["allocated_resources"])
 
 
 # What cannot run, and what is never started
@@ -716,7 +718,7 @@ def test_random_rules_use_their_freedom() -> None:
     for seed in range(trials):
         result = simulate(platform, workload, "random-random", seed=seed)
         first[int(result.starting_time.argmin())] += 1
-        cores[result.alloc_cores[result.alloc_offsets[1]]] += 1
+        cores[cores_of_jobs(result)[1][0]] += 1
     for counts in (first, cores):
         expected = trials / len(counts)
         chi_square = float(((counts - expected) ** 2 / expected).sum())

@@ -391,8 +391,8 @@ def test_blocks_hold_every_core_of_every_job(tmp_path: Path) -> None:
     assert isinstance(by_node, Blocks)
     assert isinstance(by_share, Heat)
     cores = np.bincount(by_core.item, by_core.high - by_core.low)
-    assert cores.tolist() == run.sizes.tolist()
-    assert by_core.facts[0].values == [str(name) for name in run.jobs["job_id"][run.started]]
+    assert cores.tolist() == run.segments.sizes.tolist()
+    assert by_core.facts[0].values == [str(name) for name in run.jobs["job_id"][run.segments.job]]
     busy = series.busy_cores(run).integral()
     assert float(cores @ (by_core.finish - by_core.start)) == pytest.approx(busy)
     # Core ids on an axis of nodes: node n lies between n and n + 1.

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schedules import cores_of_jobs
 
 import hdsim
 from hdsim.cluster.state import FinalState
 from hdsim.platform.power import PSTATES
 from hdsim.results import series
-from hdsim.results.series import Steps
+from hdsim.results.series import StepFunction
 
 NODE = {"processors": [{"type": "small", "number": 2}, {"type": "big", "number": 1}], "memory": {"capacity": 1}}
 TYPES = {
@@ -48,9 +49,9 @@ def replays(draw: st.DrawFn) -> hdsim.Result:
 
 def allocations(result: hdsim.Result) -> list[tuple[int, float, float, list[int]]]:
     """Job, start, end and cores of every job that started."""
-    offsets, start, finish = result.alloc_offsets, result.starting_time, result.finish_time
+    cores, start, finish = cores_of_jobs(result), result.starting_time, result.finish_time
     return [
-        (job, start[job], finish[job], result.alloc_cores[offsets[job] : offsets[job + 1]].tolist())
+        (job, start[job], finish[job], cores[job].tolist())
         for job in range(len(result.workload))
         if not np.isnan(start[job])
     ]
@@ -179,7 +180,7 @@ def test_oversubscription_is_the_mean_over_processors_and_time(result: hdsim.Res
 def test_thinned_steps_keep_every_peak(changes: list[tuple[float, int]], points: int) -> None:
     gaps, values = zip(*changes, strict=True)
     times = np.cumsum(gaps) - gaps[0]
-    steps = Steps(times, np.array(values, float), times[-1] + 1)
+    steps = StepFunction(times, np.array(values, float), times[-1] + 1)
     thin = steps.thinned(points)
     assert len(thin.times) <= max(points, 4)
     assert {thin.values.min(), thin.values.max()} == {steps.values.min(), steps.values.max()}
@@ -188,8 +189,8 @@ def test_thinned_steps_keep_every_peak(changes: list[tuple[float, int]], points:
 
 
 def test_integral_and_mean_of_steps() -> None:
-    steps = Steps(np.array([0.0, 2.0, 5.0]), np.array([1, 3, 0]), 10.0)
+    steps = StepFunction(np.array([0.0, 2.0, 5.0]), np.array([1, 3, 0]), 10.0)
     assert steps.integral() == 11.0
     assert steps.mean() == 1.1
     assert steps.at(np.array([0, 1.9, 2, 20])).tolist() == [1, 1, 3, 0]
-    assert Steps(np.zeros(1), np.full(1, 7.0), 0.0).mean() == 7.0
+    assert StepFunction(np.zeros(1), np.full(1, 7.0), 0.0).mean() == 7.0

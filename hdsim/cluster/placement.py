@@ -62,6 +62,10 @@ class Placement:
             first, _ = runs(nodes)
             self.nodes, self.node_counts = nodes[first], np.add.reduceat(self.counts, first)
 
+    def __len__(self) -> int:
+        """Core ids of cores and GPUs."""
+        return len(self.cores) + len(self.gpus)
+
     @property
     def ids(self) -> Ints:
         """(n + g,) ids of cores and GPUs, ascending."""

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hdsim.errors import DecisionError
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
 
 
 class Requests(NamedTuple):
@@ -49,6 +53,31 @@ class Requests(NamedTuple):
         size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
         number = math.gcd(size, gpus)
         return Chunk(number, size // number, gpus // number, self.memory[job])
+
+    def check_gpus(self, job: int, ids: Ints, platform: Platform) -> None:
+        """Checks that a job has as many GPUs to its cores on each of its nodes as it asked for.
+
+        Args:
+            job: The job.
+            ids: (n,) core ids, those of GPUs included.
+            platform: The platform.
+
+        Raises:
+            DecisionError: It has not.
+        """
+        if not platform.n_gpus:
+            return
+        size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
+        processor = platform.core_processor[ids]
+        node, is_gpu = platform.processor_node[processor], platform.is_gpu[processor]
+        devices = np.bincount(node[is_gpu], minlength=platform.n_nodes)
+        cores = np.bincount(node[~is_gpu], minlength=platform.n_nodes)
+        uneven = np.flatnonzero(devices * size != cores * gpus)
+        if len(uneven):
+            raise DecisionError(
+                f"expected {gpus} GPUs to {size} cores on each of its nodes, "
+                f"got {devices[uneven[0]]} to {cores[uneven[0]]} on node {uneven[0]}"
+            )
 
 
 class Chunk(NamedTuple):

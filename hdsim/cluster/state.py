@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.placement import Placement
+from hdsim.cluster.allocations import Allocations
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.stores.failing import FailingCores
@@ -70,16 +70,6 @@ def completed(workload: Workload) -> NDArray[np.int8]:
 _QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
 
 
-class Interruption(NamedTuple):
-    """A start of a job that a failure has cut short."""
-
-    job: int
-    placement: Placement
-    start: float  # s
-    end: float  # s
-    lost: float  # s of running that have to be repeated
-
-
 class FailedStart(NamedTuple):
     """A start that the backend has refused."""
 
@@ -107,13 +97,13 @@ class Cluster:
             a failure, or their start has failed.
         rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
         started: Jobs the scheduler has started in its present pass.
+        resized: Running jobs the scheduler has resized in its present pass.
         killed: Running jobs the scheduler wants killed.
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order.
         outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
-        interruptions: Starts cut short by failures after which jobs went back to the queue, in order of these.
         failed_starts: Starts that the backend has refused, in order.
         failed_permanently: Jobs that have failed for good because nodes failed under them too often.
         starting_time: s of the last start, NaN until it is confirmed and after an interruption; one entry a job.
@@ -126,8 +116,8 @@ class Cluster:
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
             give, (N,).
-        placements: Placement of every started job that is not in `compacted`, in order of the starts.
-        compacted: Jobs and core ids of earlier starts, in portions.
+        allocations: What jobs have held.
+        placements: See :class:`hdsim.cluster.allocations.Allocations`.
         time_breakdown: Where the time of jobs with programs goes, None where no job has one.
         rng: For random policies.
 
@@ -181,20 +171,20 @@ class Cluster:
         self.ended: list[int] = []
         self.rejected: list[int] = []
         self.started: list[int] = []
+        self.resized: list[int] = []
         self.killed: list[int] = []
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
         self.down: dict[int, None] = {}
         self.node_changes: list[int] = []
         self.outages: list[tuple[int, float, float]] = []
-        self.interruptions: list[Interruption] = []
         self.failed_starts: list[FailedStart] = []
         self.failed_permanently: list[int] = []
         self.starting_time: list[float] = [math.nan] * jobs
         self.finish_time: list[float] = [math.nan] * jobs
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
-        self.placements: dict[int, Any] = {}
-        self.compacted: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
+        self.allocations = Allocations()
+        self.placements = self.allocations.placements
         self.requests = Requests.of(workload, platform, open_ended=open_ended)
         self.only_counts = not self.requests.memory_matters and self.requests.gpus is None
         self.uniform_speed = platform.homogeneous_speed
@@ -273,35 +263,69 @@ class Cluster:
         what = f"{self.size[job]} cores and {gpus} GPUs, all distinct" if gpus else f"{wanted} distinct cores"
         if len(cores) != wanted or len(set(cores)) != wanted:
             raise DecisionError(f"job {self._name(job)}: expected {what}, got {list(cores)}")
-        if min(cores) < 0 or max(cores) >= self.platform.n_cores:
-            raise DecisionError(
-                f"job {self._name(job)}: expected core ids 0 to {self.platform.n_cores - 1}, got {list(cores)}"
-            )
-        if self.platform.n_gpus:
-            self.require_gpus(job, np.asarray(cores))
-        self.start(job, self.cores.placement_of(cores))
+        self.start(job, self._placement_of(job, cores))
 
-    def require_gpus(self, job: int, ids: NDArray[np.int64]) -> None:
-        """Checks that the core ids of a job have the GPUs it asked for, as many to its cores on each of its nodes.
+    def resize(self, job: int, placement: Any) -> None:
+        """Changes what a running job holds, now; its remaining work is spread over the cores that it then holds.
+
+        The placement names all cores that the job keeps or gets, and as many GPUs to its cores on each of its nodes as
+        the job asked for. A job of fixed duration lasts as long as before. When the resize is refused, nothing has
+        changed.
+
+        Args:
+            job: The job.
+            placement: What it is to hold, of the kind that `pick` returns.
 
         Raises:
-            DecisionError: They have not.
+            DecisionError: The job does not run, starts at this very instant or has a program; or there is no core, a
+                core is named twice or busy, GPUs are not in proportion, or a node lacks memory.
         """
-        gpus = self.requests.gpus[job] if self.requests.gpus else 0
-        processor = self.platform.core_processor[ids]
-        node, is_gpu = self.platform.processor_node[processor], self.platform.is_gpu[processor]
-        devices = np.bincount(node[is_gpu], minlength=self.platform.n_nodes)
-        cores = np.bincount(node[~is_gpu], minlength=self.platform.n_nodes)
-        if devices.sum() != gpus:
-            raise DecisionError(
-                f"job {self._name(job)}: expected {gpus} GPUs among its cores, got {ids[is_gpu].tolist()}"
-            )
-        uneven = np.flatnonzero(devices * self.size[job] != cores * gpus)
-        if len(uneven):
-            raise DecisionError(
-                f"job {self._name(job)}: expected {gpus} GPUs to {self.size[job]} cores on each of its nodes, "
-                f"got {devices[uneven[0]]} to {cores[uneven[0]]} on node {uneven[0]}"
-            )
+        if self.state[job] != _RUNNING:
+            raise self._misplaced(job, "resized", "running")
+        held, ids = self.running[job], self.cores.ids_of(placement)
+        try:
+            if job in self.started:
+                raise DecisionError("it starts at this very instant")
+            if self.workload.has_programs and self.workload.program[job] is not None:
+                raise DecisionError("its program has one task on each of its cores")
+            if not ids or len(set(ids)) < len(ids):
+                raise DecisionError("expected distinct cores, at least one")
+            self.requests.check_gpus(job, np.array(ids), self.platform)
+            self._exchange(job, held, placement)
+        except DecisionError as error:
+            raise DecisionError(f"job {self._name(job)} cannot be resized to cores {ids}: {error}") from None
+        self.allocations.resize(job, held, placement, self.starting_time[job], self.now)
+        self.running[job] = placement
+        self.resized.append(job)
+
+    def resize_on(self, job: int, cores: Sequence[int]) -> None:
+        """Changes the core ids that a running job holds; see `resize`."""
+        self.resize(job, self._placement_of(job, cores))
+
+    def _exchange(self, job: int, held: Any, placement: Any) -> None:
+        """Takes back what a job holds and allocates something else, or changes nothing at all."""
+        store = self.cores
+        # Sums of fractions depend on their order: undoing one does not bring back every digit.
+        bandwidth = store.free_bandwidth.copy() if isinstance(store, NodeCores) else None
+        store.release(job, held)
+        try:
+            store.allocate(job, placement)
+        except DecisionError:
+            store.allocate(job, held)
+            if bandwidth is not None:
+                store.free_bandwidth[:] = bandwidth
+            raise
+
+    def _placement_of(self, job: int, cores: Sequence[int]) -> Any:
+        """Turns core ids that an agent chose into a placement."""
+        last = self.platform.n_cores - 1
+        if not all(0 <= core <= last for core in cores):
+            raise DecisionError(f"job {self._name(job)}: expected core ids 0 to {last}, got {list(cores)}")
+        try:
+            self.requests.check_gpus(job, np.array(cores, np.int64), self.platform)
+        except DecisionError as error:
+            raise DecisionError(f"job {self._name(job)}: {error}") from None
+        return self.cores.placement_of(cores)
 
     def reject(self, job: int) -> None:
         """Takes a queued job out for good.
@@ -353,6 +377,11 @@ class Cluster:
     def core_ids(self, job: int) -> list[int]:
         """Core ids that a started job was given, ascending."""
         ids: list[int] = self.cores.ids_of(self.placements[job])
+        return ids
+
+    def idle_ids(self) -> list[int]:
+        """Ids of the idle cores and GPUs, ascending."""
+        ids: list[int] = self.cores.idle_ids().tolist()
         return ids
 
     # What a backend calls
@@ -459,7 +488,7 @@ class Cluster:
             job: The job.
             lost: s of running that it will have to repeat.
         """
-        self.interruptions.append(Interruption(job, self.placements.pop(job), self.starting_time[job], self.now, lost))
+        self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
         self.cores.release(job, self.running.pop(job))
         self.starting_time[job] = math.nan
         self.ended.append(job)
@@ -484,11 +513,8 @@ class Cluster:
         self.node_changes.append(node)
 
     def compact(self) -> None:
-        """Moves the placements known so far into arrays, which take a fraction of the memory."""
-        jobs = np.fromiter(self.placements, np.int64, len(self.placements))
-        sizes = self.workload.requested_resources[jobs]
-        self.compacted.append((jobs, self.cores.cores_of(list(self.placements.values()), sizes)))
-        self.placements.clear()
+        """See :meth:`hdsim.cluster.allocations.Allocations.compact`."""
+        self.allocations.compact(self.cores, self.workload.requested_resources)
 
     def _queue_in_order(self, job: int) -> None:
         """Puts a job that has arrived before into the queue, which is in order of submission."""

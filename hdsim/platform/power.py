@@ -56,15 +56,15 @@ _STARTS_PER_SLICE = 8192
 
 @dataclass(frozen=True)
 class Usage:
-    """Which processors every start of a job occupied, one row a (start, processor) pair, in order of the starts.
+    """Processors that allocation segments hold cores of: one row for each pair of them, in order of the segments.
 
     Attributes:
-        attempt: (R,) index of the start, see :class:`hdsim.results.attempts.Attempts`.
+        segment: (R,) index of the segment, see :class:`hdsim.results.segments.Segments`.
         processor: (R,) processor index.
         cores: (R,) cores of the processor that are held.
     """
 
-    attempt: NDArray[np.int64]
+    segment: NDArray[np.int64]
     processor: NDArray[np.int32]
     cores: NDArray[np.int64]
 
@@ -81,12 +81,12 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
 
 
 def usage(platform: Platform, sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
-    """Counts the cores of each processor that each start of a job holds.
+    """Counts the cores of each processor that each allocation segment holds.
 
     Args:
         platform: The platform the cores belong to.
-        sizes: (A,) cores of each start, in order of the starts.
-        cores: (sum of sizes,) core ids, ascending within a start.
+        sizes: (A,) cores of each segment.
+        cores: (sum of sizes,) core ids, ascending within a segment.
     """
     if not len(cores):
         none = np.zeros(0, np.int64)
@@ -107,16 +107,16 @@ def busy_seconds(
     platform: Platform,
     sizes: NDArray[np.int64],
     cores: NDArray[np.int32],
-    start: NDArray[np.float64],
+    begin: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
 
     Args:
         platform: The platform.
-        sizes: (A,) cores of each start of a job.
-        cores: (sum of sizes,) core ids, ascending within a start.
-        start: (A,) s, ascending.
+        sizes: (A,) cores of each segment.
+        cores: (sum of sizes,) core ids, ascending within a segment.
+        begin: (A,) s, ascending.
         end: (A,) s.
 
     Returns:
@@ -133,22 +133,22 @@ def busy_seconds(
     for i in range(0, len(sizes), _STARTS_PER_SLICE):
         j = min(i + _STARTS_PER_SLICE, len(sizes))
         held = usage(platform, sizes[i:j], cores[last[i] : last[j]])
-        attempts = i + held.attempt
-        seconds = end[attempts] - start[attempts]
+        segments = i + held.segment
+        seconds = end[segments] - begin[segments]
         core_seconds += np.bincount(held.processor, seconds * held.cores, n)
         if platform.n_cores == n:
             continue
-        # The union of a processor's jobs: in order of starts, a job adds what lies after the latest end before it.
+        # The union of a processor's segments: in order, a segment adds what lies after the latest end before it.
         # Ends are compared by rank, so that one running maximum serves all processors without losing digits.
         by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
         processor = held.processor[by_processor].astype(np.int64)
-        attempt = attempts[by_processor]
-        latest = np.maximum.accumulate(rank[attempt] + processor * len(order)) - processor * len(order)
+        segment = segments[by_processor]
+        latest = np.maximum.accumulate(rank[segment] + processor * len(order)) - processor * len(order)
         latest_end = np.maximum(end[order[latest]], covered[processor])
         until = covered[processor]
         same = np.flatnonzero(processor[1:] == processor[:-1])
         until[same + 1] = latest_end[same]
-        added = np.maximum(latest_end - np.maximum(start[attempt], until), 0.0)
+        added = np.maximum(latest_end - np.maximum(begin[segment], until), 0.0)
         active_seconds += np.bincount(processor, added, n)
         ends = np.append(np.flatnonzero(processor[1:] != processor[:-1]), len(processor) - 1)
         covered[processor[ends]] = latest_end[ends]
@@ -176,17 +176,3 @@ def total_energy(
     idle = PSTATES[IDLE].power * (cores * active_seconds - core_seconds)
     package = PSTATES[IDLE_PACKAGE].power * cores * (duration - active_seconds - down_seconds)
     return float(np.sum(platform.power * (computing + idle + package)))
-
-
-def batsim_artefact(platform: Platform, first_change: NDArray[np.float64], first_query: float) -> float:
-    """Energy in J that Batsim reports beyond the true figure.
-
-    SimGrid's energy plugin counts a host at the power of P-state 0 until the host's first update after time 0.
-
-    Args:
-        platform: The platform.
-        first_change: (C,) s, first P-state change or execution of a core (inf = never).
-        first_query: s, first time after 0 the energy of all hosts was read (the end of the run if it never was before).
-    """
-    gap = (PSTATES[COMPUTING].power - PSTATES[IDLE_PACKAGE].power) * platform.power[platform.core_processor]
-    return float(np.sum(gap * np.minimum(first_change, first_query)))

@@ -60,7 +60,7 @@ _SPAN_COLOR = "#d0706a"
 def schedule(run: Run) -> Panel:
     """Which job ran where and when, or how busy each node was."""
     title = "Schedule"
-    if not len(run.started):
+    if not len(run.segments):
         return Panel(title, "No job started.", ())
     first_node, bounds, share = series.occupancy(run, BINS, ROWS)
     nodes = run.platform.n_nodes
@@ -77,7 +77,7 @@ def schedule(run: Run) -> Panel:
         else _nodes(run.platform, np.arange(nodes + 1)),
     )
     occupancy = View("occupancy", "Busy cores by node", heat)
-    if len(run.attempts) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
+    if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
         note = "Share of the cores that serve a job"
         note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
         note += f" Single jobs are drawn up to {MAX_JOBS:,} jobs in {MAX_BLOCKS:,} blocks of neighbouring cores."
@@ -95,8 +95,8 @@ def schedule(run: Run) -> Panel:
 
 
 def _job_blocks(run: Run) -> Blocks | None:
-    """Every start of a job as blocks of neighbouring cores; None when there are too many to draw."""
-    ran = run.attempts
+    """Every allocation segment as blocks of neighbouring cores; None when there are too many to draw."""
+    ran = run.segments
     cores, started = ran.cores, ran.job
     ends = np.cumsum(ran.sizes)
     first = np.append(True, cores[1:] != cores[:-1] + 1)
@@ -121,7 +121,7 @@ def _job_blocks(run: Run) -> Blocks | None:
     return Blocks(
         x=_time(run),
         y=Axis("Core", "count", high=run.platform.n_cores),
-        start=ran.start,
+        start=ran.begin,
         finish=ran.end,
         item=np.searchsorted(ends, begins, side="right").astype(np.int32),
         low=cores[begins],
@@ -134,12 +134,12 @@ def _job_blocks(run: Run) -> Blocks | None:
         groups=_nodes(run.platform, run.platform.node_first_core),
         facts=(
             Fact("job", [str(name) for name in jobs["job_id"].tolist()]),
-            Fact("cores", jobs["requested_number_of_resources"], "number"),
+            Fact("cores", ran.sizes, "number"),
             Fact("submitted", jobs["submission_time"], "time"),
             Fact("waited", jobs["waiting_time"], "duration"),
-            Fact("started", ran.start, "time"),
+            Fact("started", ran.begin, "time"),
             Fact("ended", ran.end, "time"),
-            Fact("ran", ran.end - ran.start, "duration"),
+            Fact("ran", ran.end - ran.begin, "duration"),
             Fact(
                 "state",
                 [
@@ -164,8 +164,8 @@ def utilization(run: Run) -> Panel:
     return _over_time(run, "utilization", "Utilization", note, axis, tuple(lines))
 
 
-def _percent(steps: series.Steps) -> series.Steps:
-    return series.Steps(steps.times, 100 * steps.values, steps.end)
+def _percent(steps: series.StepFunction) -> series.StepFunction:
+    return series.StepFunction(steps.times, 100 * steps.values, steps.end)
 
 
 def queue(run: Run) -> Panel:
@@ -187,7 +187,7 @@ def power(run: Run) -> Panel:
         for name, watts in (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
         if steps.values.max() >= watts or watts == 1
     )
-    watts = series.Steps(steps.times, steps.values / size, steps.end)
+    watts = series.StepFunction(steps.times, steps.values / size, steps.end)
     joules = steps.integral()
     energy = f"{joules / 3.6e6:,.1f} kWh" if joules >= 3.6e6 else f"{joules:,.0f} J"
     note = f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, {energy} in all."
@@ -375,7 +375,7 @@ def _time(run: Run) -> Axis:
     return Axis("Time since first submission", "time", 0.0, run.end_time if run.end_time > 0 else 1.0)
 
 
-def _line(label: str, steps: series.Steps, color: str, *, filled: bool = False) -> Line:
+def _line(label: str, steps: series.StepFunction, color: str, *, filled: bool = False) -> Line:
     thin = steps.thinned(POINTS)
     end = max(thin.end, float(thin.times[-1]))
     return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
+    from hdsim.results.replay import FullReplay
+    from hdsim.results.segments import Segments
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,7 +23,7 @@ Ints = NDArray[np.int64]
 COUNTS = ("supersteps", "nodes")
 
 
-def columns(result: Result) -> dict[str, Callable[[], NDArray[Any]]]:
+def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:
     """Makers of the columns by name, each of (J,).
 
     ``supersteps`` done; ``computation_time`` (s of wall clock from the begin of each computation to the end of its last
@@ -58,7 +59,7 @@ def columns(result: Result) -> dict[str, Callable[[], NDArray[Any]]]:
     }
 
 
-def slowdown_factor(result: Result) -> Floats:
+def slowdown_factor(result: FullReplay) -> Floats:
     """Execution time over the time that the same takes on the same cores undisturbed, at least 1.
 
     Undisturbed means cores at peak speed and links without messages of other jobs. Of a job that was killed, what it
@@ -67,27 +68,27 @@ def slowdown_factor(result: Result) -> Floats:
     Returns:
         (J,) ratios, NaN for a job that has not ended.
     """
-    workload = result.workload
     execution = result.finish_time - result.starting_time
     if result.time_breakdown is not None:
         alone = np.array(result.time_breakdown.uncontended)
     else:
-        alone = np.where(workload.fixed_duration, workload.runtime, workload.runtime / _slowest(result))
+        alone = _uncontended_time(result)
     alone = np.minimum(alone, execution)
     return np.asarray(np.divide(execution, alone, out=np.where(np.isnan(execution), np.nan, 1.0), where=alone > 0))
 
 
-def nodes(result: Result) -> Ints:
+def nodes(result: FullReplay) -> Ints:
     """Returns the (J,) number of nodes on which each job has cores or GPUs, 0 for a job that never started."""
     platform = result.platform
     counts = np.zeros(len(result.workload), np.int64)
-    if len(result.started):
+    held = result.segments.last_attempts
+    if len(held):
         # Core ids of a node follow each other.
-        node = platform.processor_node[platform.core_processor[result.cores]]
-        first = np.cumsum(result.sizes) - result.sizes
+        node = platform.processor_node[platform.core_processor[held.cores]]
+        first = np.cumsum(held.sizes) - held.sizes
         new = np.append(True, node[1:] != node[:-1])
         new[first] = True
-        counts[result.started] = np.add.reduceat(new.astype(np.int64), first)
+        counts[held.job] = np.add.reduceat(new.astype(np.int64), first)
     return counts
 
 
@@ -102,12 +103,38 @@ def fewest_nodes(platform: Platform, cores: Ints) -> Ints:
     return np.searchsorted(np.cumsum(largest_first), cores) + 1
 
 
-def _slowest(result: Result) -> Floats:
-    """(J,) speed of the slowest core of each job in reference speeds, 1 for a job that never started."""
-    platform = result.platform
-    slowest = np.ones(len(result.workload))
-    if len(result.started) and not platform.homogeneous_speed:
-        speed = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
-        first = np.cumsum(result.sizes) - result.sizes
-        slowest[result.started] = np.minimum.reduceat(speed[platform.core_processor[result.cores]], first)
-    return slowest
+def _uncontended_time(result: FullReplay) -> Floats:
+    """(J,) s that each job without a program takes on the cores it has held, at their peak speed."""
+    workload, last = result.workload, result.latest
+    slowest = np.ones(len(workload))
+    slowest[last.job] = _slowest(last)
+    alone = np.where(workload.fixed_duration, workload.runtime, workload.runtime / slowest)
+    earlier = result.earlier
+    attempt = np.full(len(workload), -1)
+    attempt[last.job] = last.attempt
+    same = earlier.rows(np.flatnonzero(earlier.attempt == attempt[earlier.job]))
+    held = last.rows(np.flatnonzero(np.isin(last.job, same.job))).joined(same)
+    # Core-seconds at the reference speed that each job with several segments has yet to do.
+    work: dict[int, float] = {}
+    rates = held.cpu_cores * _slowest(held)
+    for job, begin, end, rate in zip(
+        held.job.tolist(), held.begin.tolist(), held.end.tolist(), rates.tolist(), strict=True
+    ):
+        if workload.fixed_duration[job]:
+            continue
+        if job not in work:
+            work[job], alone[job] = float(workload.runtime[job] * workload.requested_cores[job]), 0.0
+        seconds = min(end - begin, work[job] / rate)
+        work[job] -= seconds * rate
+        alone[job] += seconds
+    return alone
+
+
+def _slowest(held: Segments) -> Floats:
+    """(A,) speed of the slowest core of each segment in reference speeds."""
+    platform = held.platform
+    if not len(held) or platform.homogeneous_speed:
+        return np.ones(len(held))
+    speed = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
+    first = np.cumsum(held.sizes) - held.sizes
+    return np.minimum.reduceat(speed[platform.core_processor[held.cores]], first)

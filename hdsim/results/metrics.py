@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import UNFINISHED, FinalState
 
 if TYPE_CHECKING:
-    from hdsim.results.attempts import Attempts
-    from hdsim.results.result import Result
+    from hdsim.results.replay import FullReplay
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +145,7 @@ def statistics(name: str, values: Floats) -> dict[str, float]:
     return {f"{kind}_{name}": float(number) for kind, number in zip(_STATISTICS, numbers, strict=True)}
 
 
-def summary(result: Result) -> dict[str, float]:
+def summary(result: FullReplay) -> dict[str, float]:
     """The metrics of every replay.
 
     Args:
@@ -163,9 +162,7 @@ def summary(result: Result) -> dict[str, float]:
     submission = result.workload.submission_time[ended]
     turnaround, execution = finish - submission, finish - start
     makespan = float(finish.max(initial=0.0))
-    earlier = result.interrupted_attempts
-    again = _held(earlier, earlier.cpu_cores(result.platform), 0.0, makespan)
-    core_seconds = float(result.workload.requested_cores[ended] @ execution) + again
+    core_seconds = _core_seconds(result, 0.0, makespan)
     energy = result.energy_joules
     counts = np.bincount(result.state, minlength=len(FinalState))
     killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
@@ -190,22 +187,22 @@ def summary(result: Result) -> dict[str, float]:
     }
 
 
-def accelerators(result: Result, makespan: float) -> dict[str, float]:
+def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
     """How GPUs were used.
 
     Returns:
         ``gpu_hours`` (hours x GPUs that jobs held until the last finish), ``gpu_utilization`` (the share of the GPUs'
         time until then).
     """
-    ran, platform = result.attempts, result.platform
-    seconds = _held(ran, ran.gpus(platform), 0.0, makespan)
+    platform, held = result.platform, result.segments
+    seconds = float(held.gpus @ (np.clip(held.end, 0.0, makespan) - np.clip(held.begin, 0.0, makespan)))
     return {
         "gpu_hours": seconds / 3600.0,
         "gpu_utilization": seconds / (platform.n_gpus * makespan) if makespan > 0 else 0.0,
     }
 
 
-def reliability(result: Result) -> dict[str, float]:
+def reliability(result: FullReplay) -> dict[str, float]:
     """What failures did.
 
     Returns:
@@ -213,20 +210,20 @@ def reliability(result: Result) -> dict[str, float]:
         ``lost_work`` (s x cores of running that failures have undone), ``goodput`` (share of the s x cores that jobs
         held that was not lost).
     """
-    outages, ran = result.outages, result.attempts
+    outages, held = result.outages, result.segments
     assert outages is not None
     nodes, end = result.platform.n_nodes, result.end_time
-    used, lost = float(ran.core_seconds.sum()), float(ran.lost_core_seconds.sum())
+    used, lost = float(held.core_seconds.sum()), float(held.lost_core_seconds.sum())
     return {
         "availability": 1 - float(outages.seconds(nodes, end).sum()) / (nodes * end) if end > 0 else 1.0,
         "failures": float(len(outages)),
-        "restarts": float(ran.restarts(len(result.workload)).sum()),
+        "restarts": float(held.restarts(len(result.workload)).sum()),
         "lost_work": lost,
         "goodput": 1 - lost / used if used > 0 else 1.0,
     }
 
 
-def full(result: Result) -> dict[str, float]:
+def full(result: FullReplay) -> dict[str, float]:
     """All metrics: those of :func:`summary` and those that need another pass over the schedule."""
     from hdsim.results import series
 
@@ -251,11 +248,11 @@ def full(result: Result) -> dict[str, float]:
         ),
         "peak_power_watts": float(series.power(result).values.max(initial=0.0)),
         **statistics("execution_time", finish - start),
-        **course(result),
+        **execution_metrics(result),
     }
 
 
-def course(result: Result) -> dict[str, float]:
+def execution_metrics(result: FullReplay) -> dict[str, float]:
     """How jobs ran.
 
     Returns:
@@ -285,25 +282,32 @@ def course(result: Result) -> dict[str, float]:
     return metrics
 
 
-def steady_utilization(result: Result, cut: float = STEADY_CUT) -> float:
+def steady_utilization(result: FullReplay, cut: float = STEADY_CUT) -> float:
     """Utilisation without the first and the last `cut` of the makespan, where the machine fills and drains."""
     makespan = result.metrics["makespan"]
     low, high = cut * makespan, (1 - cut) * makespan
+    span = result.platform.n_cpu_cores * (high - low)
+    return _core_seconds(result, low, high) / span if span > 0 else 0.0
+
+
+def _core_seconds(result: FullReplay, low: float, high: float) -> float:
+    """Core-seconds held between two times by jobs that ended and by attempts that failures have cut short."""
+    last, earlier = result.latest, result.earlier
+    begin, cores = result.starting_time.copy(), result.workload.requested_cores.copy()
+    begin[last.job], cores[last.job] = last.begin, last.cpu_cores
     ended = ~np.isnan(result.finish_time)
-    inside = np.clip(result.finish_time[ended], low, high) - np.clip(result.starting_time[ended], low, high)
-    platform, earlier = result.platform, result.interrupted_attempts
-    span = platform.n_cpu_cores * (high - low)
-    held = float(result.workload.requested_cores[ended] @ inside)
-    held += _held(earlier, earlier.cpu_cores(platform), low, high)
-    return held / span if span > 0 else 0.0
+    inside = np.clip(result.finish_time[ended], low, high) - np.clip(begin[ended], low, high)
+    # Of a job that still runs, neither the last segment nor those before it in the same attempt count.
+    running = np.zeros(len(ended), bool)
+    running[last.job] = ~ended[last.job]
+    attempt = np.zeros(len(ended), np.int64)
+    attempt[last.job] = last.attempt
+    counted = ~running[earlier.job] | (earlier.attempt < attempt[earlier.job])
+    before = np.clip(earlier.end, low, high) - np.clip(earlier.begin, low, high)
+    return float(cores[ended] @ inside) + float((earlier.cpu_cores * counted) @ before)
 
 
-def _held(attempts: Attempts, amounts: NDArray[np.int64], low: float, high: float) -> float:
-    """Integral between two times of what attempts held, (A,) each."""
-    return float(amounts @ (np.clip(attempts.end, low, high) - np.clip(attempts.start, low, high)))
-
-
-def exploitation(result: Result) -> float:
+def exploitation(result: FullReplay) -> float:
     """Operations executed by completed jobs over the operations the platform could have executed (IRMaSim)."""
     platform, workload = result.platform, result.workload
     done = (result.state == FinalState.COMPLETED_SUCCESSFULLY) & ~workload.fixed_duration
@@ -312,7 +316,7 @@ def exploitation(result: Result) -> float:
     return executed / peak if peak > 0 else 0.0
 
 
-def loss_of_capacity(result: Result) -> float:
+def loss_of_capacity(result: FullReplay) -> float:
     """Share of the capacity that idles while queued jobs ask for it, after Leung, Sabin and Sadayappan (2010).
 
     The integral over time of min(idle cores, cores asked for by queued jobs), over cores x period.

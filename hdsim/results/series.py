@@ -7,7 +7,7 @@ back from a run directory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,13 @@ from hdsim.cluster.state import FinalState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, processor_power
 
 if TYPE_CHECKING:
-    from hdsim.results.result import Result
-    from hdsim.results.run_directory.reader import Run
-
-    Replay: TypeAlias = Result | Run
+    from hdsim.results.replay import Replay
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepFunction:
     """A step function from `times[0]` to `end`.
 
     Attributes:
@@ -61,7 +58,7 @@ class Steps:
         """
         return self.values[np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)]
 
-    def thinned(self, points: int) -> Steps:
+    def thinned(self, points: int) -> StepFunction:
         """Fewer steps that look the same at a width of `points` / 4 pixels.
 
         Of each stretch of that width the first, the lowest, the highest and the last step are kept (M4, Jugel et al.,
@@ -79,10 +76,10 @@ class Steps:
         last = np.append(first[1:], len(stretch)) - 1
         by_value = np.lexsort((self.values, stretch))
         kept = np.unique(np.concatenate([first, by_value[first], by_value[last], last]))
-        return Steps(self.times[kept], self.values[kept], self.end)
+        return StepFunction(self.times[kept], self.values[kept], self.end)
 
 
-def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0.0) -> Steps:
+def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0.0) -> StepFunction:
     """The step function that starts with `initial` at 0 and changes at given times, in any order, up to `end`.
 
     Args:
@@ -99,68 +96,68 @@ def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0
         times, values = np.append(0.0, times), np.append(initial, values)
     # Without the steps that change nothing, such as one job taking the cores of another.
     changed = np.append(True, values[1:] != values[:-1])
-    return Steps(times[changed], values[changed], end)
+    return StepFunction(times[changed], values[changed], end)
 
 
-def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) -> Steps:
+def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) -> StepFunction:
     """Sum of what each span contributes while it lasts."""
     amounts = np.broadcast_to(amounts, begins.shape)
     return accumulate(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts]), end)
 
 
-def busy_cores(result: Replay) -> Steps:
+def busy_cores(result: Replay) -> StepFunction:
     """Cores that serve a job."""
-    return _busy(result, result.attempts.cpu_cores(result.platform))
+    return _busy(result, result.segments.cpu_cores)
 
 
-def busy_gpus(result: Replay) -> Steps:
+def busy_gpus(result: Replay) -> StepFunction:
     """GPUs that serve a job."""
-    return _busy(result, result.attempts.gpus(result.platform))
+    return _busy(result, result.segments.gpus)
 
 
-def busy_resources(result: Replay) -> Steps:
+def busy_resources(result: Replay) -> StepFunction:
     """Cores and GPUs that serve a job."""
-    return _busy(result, result.attempts.sizes)
+    return _busy(result, result.segments.sizes)
 
 
-def _busy(result: Replay, amounts: NDArray[np.int64]) -> Steps:
-    ran = result.attempts
-    return _between(ran.start, ran.end, amounts.astype(np.float64), result.end_time)
+def _busy(result: Replay, amounts: NDArray[np.int64]) -> StepFunction:
+    held = result.segments
+    return _between(held.begin, held.end, amounts.astype(np.float64), result.end_time)
 
 
-def utilization(result: Replay) -> Steps:
+def utilization(result: Replay) -> StepFunction:
     """Share of the cores that serve a job, 0..1."""
     busy = busy_cores(result)
-    return Steps(busy.times, busy.values / result.platform.n_cpu_cores, busy.end)
+    return StepFunction(busy.times, busy.values / result.platform.n_cpu_cores, busy.end)
 
 
-def gpu_utilization(result: Replay) -> Steps:
+def gpu_utilization(result: Replay) -> StepFunction:
     """Share of the GPUs that serve a job, 0..1; of a platform that has some."""
     busy = busy_gpus(result)
-    return Steps(busy.times, busy.values / result.platform.n_gpus, busy.end)
+    return StepFunction(busy.times, busy.values / result.platform.n_gpus, busy.end)
 
 
-def running_jobs(result: Replay) -> Steps:
+def running_jobs(result: Replay) -> StepFunction:
     """Jobs that run."""
-    return _between(result.attempts.start, result.attempts.end, 1.0, result.end_time)
+    return _between(result.segments.begin, result.segments.end, 1.0, result.end_time)
 
 
-def down_nodes(result: Replay) -> Steps:
+def down_nodes(result: Replay) -> StepFunction:
     """Nodes that are down."""
     return _down(result, np.ones(result.platform.n_nodes))
 
 
-def down_cores(result: Replay) -> Steps:
+def down_cores(result: Replay) -> StepFunction:
     """Cores of nodes that are down."""
     return _down(result, result.platform.node_cpu_cores.astype(np.float64))
 
 
-def down_resources(result: Replay) -> Steps:
+def down_resources(result: Replay) -> StepFunction:
     """Cores and GPUs of nodes that are down."""
     return _down(result, np.diff(result.platform.node_first_core).astype(np.float64))
 
 
-def _down(result: Replay, amounts: Floats) -> Steps:
+def _down(result: Replay, amounts: Floats) -> StepFunction:
     """Sum of an amount a node over the nodes that are down."""
     outages = result.outages
     if outages is None:
@@ -168,68 +165,69 @@ def _down(result: Replay, amounts: Floats) -> Steps:
     return _between(outages.down, outages.up, amounts[outages.node], result.end_time)
 
 
-def queue_length(result: Replay) -> Steps:
+def queue_length(result: Replay) -> StepFunction:
     """Jobs that wait. Rejected jobs never count: when they were refused is not recorded."""
     return _waiting(result, np.ones(len(result.state)))
 
 
-def queued_cores(result: Replay) -> Steps:
+def queued_cores(result: Replay) -> StepFunction:
     """Cores that the waiting jobs ask for."""
     cores = result.jobs["requested_number_of_resources"] - result.jobs["requested_gpus"]
     return _waiting(result, cores.astype(np.float64))
 
 
-def _waiting(result: Replay, amounts: Floats) -> Steps:
+def _waiting(result: Replay, amounts: Floats) -> StepFunction:
     queued = result.state != FinalState.REJECTED
-    ran = result.attempts
+    ran = result.segments.attempts
     amounts = np.where(queued, amounts, 0.0)
     back = ran.requeued
-    times = np.concatenate([result.jobs["submission_time"], ran.end[back], ran.start])
+    times = np.concatenate([result.jobs["submission_time"], ran.end[back], ran.begin])
     changes = np.concatenate([amounts, amounts[ran.job[back]], -amounts[ran.job]])
     return accumulate(times, changes, result.end_time)
 
 
-def submitted_jobs(result: Replay) -> Steps:
+def submitted_jobs(result: Replay) -> StepFunction:
     """Jobs submitted so far."""
     return accumulate(result.jobs["submission_time"], np.ones(len(result.state)), result.end_time)
 
 
-def ended_jobs(result: Replay) -> Steps:
+def ended_jobs(result: Replay) -> StepFunction:
     """Jobs that ended so far."""
     finish = result.finish_time[~np.isnan(result.finish_time)]
     return accumulate(finish, np.ones(len(finish)), result.end_time)
 
 
-def oversubscribed_processors(result: Replay) -> Steps:
+def oversubscribed_processors(result: Replay) -> StepFunction:
     """Processors whose memory bandwidth is oversubscribed."""
     _, begins, ends = result.oversubscribed
     return _between(begins, ends, 1.0, result.end_time)
 
 
-def lost_cores(result: Replay) -> Steps:
+def lost_cores(result: Replay) -> StepFunction:
     """Cores' worth of speed that contention for memory bandwidth takes from jobs; 0 where they have no programs."""
     return _contention(result, 1)
 
 
-def exchanging_tasks(result: Replay) -> Steps:
+def exchanging_tasks(result: Replay) -> StepFunction:
     """Tasks that exchange messages over the network at the end of a superstep."""
     return _contention(result, 2)
 
 
-def _contention(result: Replay, column: int) -> Steps:
+def _contention(result: Replay, column: int) -> StepFunction:
     changes = result.contention[result.contention[:, column] != 0]
     steps = accumulate(changes[:, 0], changes[:, column], result.end_time)
     # What is left of sums of fractions that cancel out.
-    return Steps(steps.times, np.round(steps.values, 9) + 0.0, steps.end)
+    return StepFunction(steps.times, np.round(steps.values, 9) + 0.0, steps.end)
 
 
-def power(result: Replay) -> Steps:
+def power(result: Replay) -> StepFunction:
     """Power of all cores together in W, processor by processor: an idle core draws more beside a busy one.
 
     Its integral is the energy of the replay.
     """
-    platform, held, ran = result.platform, result.usage, result.attempts
-    time = np.concatenate([ran.start[held.attempt], ran.end[held.attempt]])
+    platform, ran = result.platform, result.segments
+    held = ran.usage
+    time = np.concatenate([ran.begin[held.segment], ran.end[held.segment]])
     processor = np.concatenate([held.processor, held.processor])
     change = np.concatenate([held.cores, -held.cores])
     order = np.argsort(time, kind="stable")
@@ -269,11 +267,12 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
     Returns:
         First node of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
     """
-    platform, held, ran = result.platform, result.usage, result.attempts
+    platform, ran = result.platform, result.segments
+    held = ran.usage
     first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
     group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
     group = group_of_node[platform.processor_node[held.processor]]
-    begins, ends = ran.start[held.attempt], ran.end[held.attempt]
+    begins, ends = ran.begin[held.segment], ran.end[held.segment]
     used = _binned(group, begins, ends, held.cores, len(first_node), bounds)
     cores = np.add.reduceat(np.diff(platform.node_first_core), first_node)
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)

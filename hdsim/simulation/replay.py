@@ -228,7 +228,7 @@ def perform(
 
     def result(*, interrupted: bool) -> Result:
         seconds = time.perf_counter() - begin
-        return Result.of(cluster, config=config, wall_seconds=seconds, interrupted=interrupted)
+        return Result(cluster, config=config, wall_seconds=seconds, interrupted=interrupted)
 
     with collecting_later(), signals_received() as stop, _bar(cluster, shown=progress) as bar:
         try:
@@ -401,8 +401,7 @@ class ReplayBar:
     def update(self) -> None:
         """Brings the bar up to date."""
         cluster = self._cluster
-        started = sum(len(jobs) for jobs, _ in cluster.compacted) + len(cluster.placements)
-        done = started - len(cluster.running)
+        done = cluster.allocations.started - len(cluster.running)
         self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d", refresh=False)
         self._bar.update(done - self._bar.n)
 

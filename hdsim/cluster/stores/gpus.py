@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import DecisionError
+from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Ints, members, running_count
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class Gpus:
         within = running_count(self._node[idle])
         return self._ids[idle[within < np.repeat(counts, self.node_idle[nodes])]]
 
+    def idle_ids(self) -> Ints:
+        """Ids of the idle GPUs, ascending."""
+        return self._ids[self._idle]
+
     def busy(self) -> Ints:
         """Returns the ids of the allocated GPUs, ascending."""
         return self._ids[~self._idle]
@@ -68,9 +72,8 @@ class Gpus:
         np.add.at(self.node_idle, self._node[places], 1)
 
     def check(self, held: Sequence[Ints]) -> None:
-        """Asserts that each GPU is idle or allocated exactly once."""
+        """Checks that each GPU is idle or allocated exactly once."""
         busy = np.sort(np.concatenate([*held, np.zeros(0, np.int64)]))
-        assert np.array_equal(busy, self._ids[~self._idle]), "a GPU is allocated twice or lost"
-        assert np.array_equal(np.bincount(self._node[self._idle], minlength=len(self.node_idle)), self.node_idle), (
-            "idle GPUs of nodes"
-        )
+        require(np.array_equal(busy, self._ids[~self._idle]), "a GPU is allocated twice or lost")
+        counts = np.bincount(self._node[self._idle], minlength=len(self.node_idle))
+        require(np.array_equal(counts, self.node_idle), "idle GPUs of nodes")

@@ -11,7 +11,7 @@ from hdsim.cluster.placement import Placement
 from hdsim.cluster.requests import Chunk, FreeNodes, cores_by_memory
 from hdsim.cluster.selection import rank_cores, static_scores, water_fill
 from hdsim.cluster.stores.gpus import Gpus
-from hdsim.errors import DecisionError
+from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints, members, min_at, place_within, running_count
 from hdsim.util.units import in_bytes
 
@@ -389,18 +389,25 @@ class NodeCores:
         ids: list[int] = placement.ids.tolist()
         return ids
 
+    def idle_ids(self) -> Ints:
+        """Ids of the idle cores and GPUs, ascending."""
+        idle = self.idle.nonzero()[0]
+        return idle if self.gpus is None else np.union1d(idle, self.gpus.idle_ids())
+
     def check(self, running: Sequence[Placement]) -> None:
-        """Asserts that each core is idle or allocated to exactly one running job, and that the counts agree."""
+        """Checks that each core is idle or allocated to exactly one running job and that the counts agree."""
         held = np.concatenate([placement.cores for placement in running]) if running else np.zeros(0, np.int64)
         busy = np.zeros(len(self.idle), np.int64)
         np.add.at(busy, held, 1)
-        assert busy.max(initial=0) <= 1, "a core is allocated twice"
+        require(busy.max(initial=0) <= 1, "a core is allocated twice")
         usable = ~self._platform.is_gpu[self._core_processor]
-        assert np.array_equal((busy == 0) & usable, self.idle), "an idle core is allocated or a busy one is not"
+        require(np.array_equal((busy == 0) & usable, self.idle), "an idle core is allocated or a busy one is not")
         if self.gpus is not None:
             self.gpus.check([placement.gpus for placement in running])
         idle = self.idle.astype(np.int64)
-        assert np.array_equal(np.bincount(self._core_processor, idle), self.processor_idle), "idle cores of processors"
-        assert np.array_equal(np.bincount(self._core_node, idle), self.node_idle), "idle cores of nodes"
-        assert self.n_idle == idle.sum(), "idle cores"
-        assert (self.node_memory >= 0).all(), "a node's free memory is negative"
+        require(
+            np.array_equal(np.bincount(self._core_processor, idle), self.processor_idle), "idle cores of processors"
+        )
+        require(np.array_equal(np.bincount(self._core_node, idle), self.node_idle), "idle cores of nodes")
+        require(self.n_idle == idle.sum(), "idle cores")
+        require((self.node_memory >= 0).all(), "a node's free memory is negative")

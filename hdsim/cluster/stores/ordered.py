@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.selection import rank_cores, static_scores
-from hdsim.errors import DecisionError
+from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Ints, running_count
 
 if TYPE_CHECKING:
@@ -180,8 +180,12 @@ class OrderedCores:
         ids: list[int] = sorted(self._core_of_rank[ranks].tolist())
         return ids
 
+    def idle_ids(self) -> Ints:
+        """Ids of the idle cores, ascending."""
+        return np.sort(self._core_of_rank[self.idle])
+
     def check(self, running: Sequence[list[int]]) -> None:
-        """Asserts that each core is either idle or allocated to exactly one running job."""
+        """Checks that each core is either idle or allocated to exactly one running job."""
         held = [rank for ranks in running for rank in ranks]
-        assert self.idle == sorted(self.idle), "idle cores are not sorted"
-        assert sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or allocated twice"
+        require(self.idle == sorted(self.idle), "idle cores are not sorted")
+        require(sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or allocated twice")

@@ -39,12 +39,12 @@ class Demonstration:
     """
 
     def __init__(self, recorded: Result | Run, *, exact: bool) -> None:
-        ids, attempts = recorded.jobs["job_id"].tolist(), recorded.attempts
+        ids, attempts = recorded.jobs["job_id"].tolist(), recorded.segments.attempts
         self._exact = exact
         # Start of each job, and its place among those that start at the same instant.
         self._start = {
             str(ids[job]): (start, place)
-            for place, (job, start) in enumerate(zip(attempts.job.tolist(), attempts.start.tolist(), strict=True))
+            for place, (job, start) in enumerate(zip(attempts.job.tolist(), attempts.begin.tolist(), strict=True))
         }
         nodes = np.searchsorted(recorded.platform.node_first_core, attempts.cores, side="right") - 1
         parts = np.split(nodes, np.cumsum(attempts.sizes)[:-1])

@@ -34,6 +34,7 @@ DONE = (
     FinalState.REJECTED,
 )
 INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "requeued", "allocated_resources")
+ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources", "speed")
 #: Metrics that depend on wall time: they are in the manifest, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")

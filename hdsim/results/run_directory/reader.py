@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.failures import Outages
-from hdsim.platform import power
 from hdsim.platform.model import Platform
 from hdsim.results import details
-from hdsim.results.attempts import Attempts
 from hdsim.results.run_directory.formats import (
+    ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
     INTERRUPTION_COLUMNS,
@@ -32,10 +31,10 @@ from hdsim.results.run_directory.formats import (
     read_json,
 )
 from hdsim.results.run_directory.manifest import read_manifest, told_status
+from hdsim.results.segments import Segments
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.intervals import parse_interval_sets
 from hdsim.util.text import shown
-
-Floats = NDArray[np.float64]
 
 _TEXTS = {"job_id", "workload_name", "profile", "final_state", "allocated_resources", "metadata"}
 _INTEGERS = {"requested_number_of_resources", "success"}
@@ -56,8 +55,7 @@ class Run:
         jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist; the GPUs
             of a job that never started are not known, and 0.
         oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
-        interrupted_attempts: Starts of these jobs that failures have cut short, but the last of those given up.
-        failed_permanently: (G,) jobs that have failed for good because nodes failed under them too often.
+        segments: Allocation segments of these jobs.
         outages: When nodes were down, None where they do not fail.
         contention: (E, 3) changes of lost speed and of tasks that send messages, without what no report can show.
     """
@@ -68,8 +66,7 @@ class Run:
     platform: Platform
     jobs: Mapping[str, NDArray[Any]]
     oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
-    interrupted_attempts: Attempts
-    failed_permanently: NDArray[np.int64]
+    segments: Segments
     outages: Outages | None
     contention: Floats
 
@@ -94,11 +91,6 @@ class Run:
         """(J,) s, NaN for a rejected job."""
         return self.jobs["finish_time"]
 
-    @property
-    def busy_until(self) -> Floats:
-        """(J,) s, the finish of each job."""
-        return self.jobs["finish_time"]
-
     @cached_property
     def end_time(self) -> float:
         """End of the period accounted for, s."""
@@ -109,35 +101,6 @@ class Run:
     def state(self) -> NDArray[np.int8]:
         """(J,) :class:`hdsim.cluster.state.FinalState`."""
         return np.array([FinalState[name] for name in self.jobs["final_state"].tolist()], np.int8)
-
-    @cached_property
-    def started(self) -> NDArray[np.int64]:
-        """(S,) jobs that started, in order of their starts."""
-        order = np.argsort(self.starting_time, kind="stable")
-        return order[: np.count_nonzero(~np.isnan(self.starting_time))]
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """(S,) core ids of each of them: cores and GPUs."""
-        sizes: NDArray[np.int64] = self.jobs["requested_number_of_resources"][self.started]
-        return sizes
-
-    @cached_property
-    def cores(self) -> NDArray[np.int32]:
-        """(sum of sizes,) core ids of each of them in turn, ascending within a job."""
-        return parse_interval_sets(self.jobs["allocated_resources"][self.started].tolist())
-
-    @cached_property
-    def attempts(self) -> Attempts:
-        """Every start of a job, those cut short by failures among them."""
-        job, start, end = self.started, self.starting_time, self.busy_until
-        last = Attempts.last(job, start[job], end[job], self.sizes, self.cores, self.failed_permanently)
-        return last.joined(self.interrupted_attempts)
-
-    @cached_property
-    def usage(self) -> power.Usage:
-        """Which processors every start of a job occupied."""
-        return power.usage(self.platform, self.attempts.sizes, self.attempts.cores)
 
 
 def read(path: str | Path) -> Run:
@@ -164,42 +127,23 @@ def read(path: str | Path) -> Run:
         raise ConfigError(f"expected a finished run, got one that is {told_status(manifest)}", where=str(path))
     jobs = _job_columns(path / "jobs.csv", *((JOB_COLUMNS, []) if records_only else read_csv(path / "jobs.csv")))
     platform = Platform.from_dict(read_json(path / "platform.json"), str(path / "platform.json"))
-    cut_short, outages = (
-        _read_interruptions(path / "interruptions.csv", jobs),
-        _read_outages(path / "outages.csv", platform),
-    )
-    last, back = np.flatnonzero(~cut_short.requeued), np.flatnonzero(cut_short.requeued)
+    cut_short = _read_interruptions(path / "interruptions.csv", jobs, platform)
+    if (path / "allocations.csv").exists():
+        segments = _read_allocations(path / "allocations.csv", jobs, platform, cut_short)
+    else:
+        segments = _attempts(path / "jobs.csv", jobs, platform, cut_short)
     jobs |= _read_details(path / "job_details.csv", jobs)
     spans = _read_spans(path / "oversubscription.csv", platform)
-    run = Run(
-        path,
-        manifest,
-        {} if records_only else read_metrics(path),
-        platform,
-        jobs,
-        spans,
-        cut_short.rows(back),
-        cut_short.job[last],
-        outages,
-        _read_contention(path / "contention.csv"),
-    )
-    try:
-        held = run.cores
-    except ValueError as error:
-        raise ConfigError(
-            f"allocated_resources: expected interval sets: {error}", where=str(path / "jobs.csv")
-        ) from None
-    if len(held) != run.sizes.sum() or (len(held) and not 0 <= held.min() <= held.max() < platform.n_cores):
-        raise ConfigError(
-            f"allocated_resources: expected as many of {platform.n_cores} cores as each job asked for",
-            where=str(path / "jobs.csv"),
-        )
     count = len(jobs["job_id"])
-    jobs |= {"restarts": run.attempts.restarts(count), "lost_core_seconds": run.attempts.lost_by_job(count)}
+    jobs |= {"restarts": segments.restarts(count), "lost_core_seconds": segments.lost_by_job(count)}
     jobs["requested_gpus"] = np.zeros(count, np.int64)
     if platform.n_gpus:
-        jobs["requested_gpus"][run.attempts.job] = run.attempts.gpus(platform)
-    return run
+        # The first segment of a job, assigned last, has what the job asked for.
+        jobs["requested_gpus"][segments.job[::-1]] = segments.gpus[::-1]
+    return Run(
+        path, manifest, {} if records_only else read_metrics(path), platform, jobs, spans, segments,
+        _read_outages(path / "outages.csv", platform), _read_contention(path / "contention.csv"),
+    )  # fmt: skip
 
 
 def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
@@ -285,22 +229,87 @@ def _read_outages(path: Path, platform: Platform) -> Outages | None:
     return Outages(node, down, up)
 
 
-def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]]) -> Attempts:
-    """Reads the interrupted starts of the given jobs; those of others are left out."""
+def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform) -> Segments:
+    """Reads the attempts of the given jobs that failures have cut short, the last of failed jobs among them."""
     if not path.exists():
-        return Attempts.none()
+        return Segments.none(platform)
+    job, texts = _rows_of_jobs(path, INTERRUPTION_COLUMNS, jobs)
+    begin, end, lost, requeued = (numbers(path, name, texts[name]) for name in INTERRUPTION_COLUMNS[1:5])
+    cores, sizes = _cores(path, texts["allocated_resources"], platform), _sizes(path, texts, begin, end)
+    attempts: dict[int, int] = {}
+    attempt = np.zeros(len(job), np.int64)
+    for row, one in enumerate(job.tolist()):
+        attempt[row] = attempts[one] = attempts.get(one, -1) + 1
+    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, requeued == 1)
+
+
+def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, cut_short: Segments) -> Segments:
+    """The segments of jobs that have been neither resized nor changed in speed: one for each attempt."""
+    start, finish = jobs["starting_time"], jobs["finish_time"]
+    job = np.argsort(start, kind="stable")[: np.count_nonzero(~np.isnan(start))]
+    cores = _cores(path, jobs["allocated_resources"][job].tolist(), platform)
+    sizes = jobs["requested_number_of_resources"][job]
+    if len(cores) != sizes.sum():
+        raise ConfigError("allocated_resources: expected as many cores as each job asked for", where=str(path))
+    cut = cut_short.rows(np.flatnonzero(cut_short.requeued))
+    begin, end = start[job], finish[job]
+    lost = np.where(np.isin(job, cut_short.job[~cut_short.requeued]), end - begin, 0.0)
+    attempt = np.bincount(cut.job, minlength=len(start))[job]
+    none = np.zeros(len(job), bool)
+    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, none).joined(cut)
+
+
+def _read_allocations(
+    path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, cut_short: Segments
+) -> Segments:
+    job, texts = _rows_of_jobs(path, ALLOCATION_COLUMNS, jobs)
+    attempt = integers(path, "attempt", texts["attempt"], len(job))
+    begin, end, speed = (numbers(path, name, texts[name]) for name in ("begin", "end", "speed"))
+    cores, sizes = _cores(path, texts["allocated_resources"], platform), _sizes(path, texts, begin, end)
+    lost, requeued = np.zeros(len(job)), np.zeros(len(job), bool)
+    last = {key: row for row, key in enumerate(zip(job.tolist(), attempt.tolist(), strict=True))}
+    for key, seconds, again in zip(
+        zip(cut_short.job.tolist(), cut_short.attempt.tolist(), strict=True),
+        cut_short.lost.tolist(),
+        cut_short.requeued.tolist(),
+        strict=True,
+    ):
+        if key in last:
+            lost[last[key]], requeued[last[key]] = seconds, again
+    held = Segments(platform, job, attempt, begin, end, sizes, cores, speed, lost, requeued)
+    return held.with_losses_spread()
+
+
+def _rows_of_jobs(
+    path: Path, columns: Sequence[str], jobs: Mapping[str, NDArray[Any]]
+) -> tuple[Ints, dict[str, list[str]]]:
+    """Reads the rows of the given jobs, those of others left out: the index of the job of each, and columns of text."""
     header, rows = read_csv(path)
-    if header != list(INTERRUPTION_COLUMNS):
-        raise ConfigError(f"expected rows of {','.join(INTERRUPTION_COLUMNS)}", where=str(path))
+    if header != list(columns):
+        raise ConfigError(f"expected rows of {','.join(columns)}", where=str(path))
     row_of_job = {job: row for row, job in enumerate(jobs["job_id"].tolist())}
     rows = [row for row in rows if row[0] in row_of_job]
-    job = np.array([row_of_job[row[0]] for row in rows], np.int64)
-    start, end, lost, requeued = (numbers(path, header[i], [row[i] for row in rows]) for i in (1, 2, 3, 4))
+    texts = {name: [row[i] for row in rows] for i, name in enumerate(columns)}
+    return np.array([row_of_job[name] for name in texts["job_id"]], np.int64), texts
+
+
+def _sizes(path: Path, texts: Mapping[str, Sequence[str]], begin: Floats, end: Floats) -> Ints:
+    """Numbers of the core ids in each row, which lasts from `begin` to `end`."""
+    sizes = np.array([len(parse_interval_sets([text])) for text in texts["allocated_resources"]], np.int64)
+    if not (begin <= end).all() or not sizes.all():
+        raise ConfigError("expected an end after each begin, and cores in each row", where=str(path))
+    return sizes
+
+
+def _cores(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.int32]:
+    """Core ids of interval sets, one set after the other."""
     try:
-        cores = parse_interval_sets(row[5] for row in rows)
+        cores = parse_interval_sets(texts)
     except ValueError as error:
         raise ConfigError(f"allocated_resources: expected interval sets: {error}", where=str(path)) from None
-    return Attempts(job, start, end, jobs["requested_number_of_resources"][job], cores, lost, requeued == 1)
+    if len(cores) and not 0 <= cores.min() <= cores.max() < platform.n_cores:
+        raise ConfigError(f"allocated_resources: expected core ids 0 to {platform.n_cores - 1}", where=str(path))
+    return cores
 
 
 def read_metrics(path: Path) -> dict[str, float]:

@@ -17,6 +17,7 @@ from hdsim.failures import Outages
 from hdsim.results import details, series
 from hdsim.results.metrics import full
 from hdsim.results.run_directory.formats import (
+    ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
     INTERRUPTION_COLUMNS,
@@ -59,6 +60,9 @@ def write_results(path: Path, result: Result) -> None:
     if result.outages is not None:
         _write_outages(path / "outages.csv", result.outages)
         _write_interruptions(path / "interruptions.csv", result)
+    held = result.segments
+    if held.attempts is not held or (held.speed != 1.0).any():
+        _write_allocations(path / "allocations.csv", result)
     metrics = full(result)
     write_json(path / "metrics.json", {name: metrics[name] for name in metrics if name not in WALL_METRICS})
 
@@ -105,7 +109,7 @@ def _write_schedule(path: Path, result: Result) -> None:
     ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
     success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
     submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
-    computing = float(result.attempts.sizes @ (result.attempts.end - result.attempts.start))
+    computing = float(result.segments.sizes @ (result.segments.end - result.segments.begin))
     unavailable = series.down_resources(result).integral()
     row = {
         "batsim_version": f"hdsim-{__version__}",
@@ -180,13 +184,24 @@ def _write_outages(path: Path, outages: Outages) -> None:
 
 def _write_interruptions(path: Path, result: Result) -> None:
     """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
-    ran = result.attempts
+    ran = result.segments.attempts
     cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.failed_permanently)))
     ids = csv_fields(result.workload.job_id[cut.job].tolist())
     cores = interval_sets(cut.cores, cut.sizes)
     with replacing(path) as file:
         file.write(",".join(INTERRUPTION_COLUMNS) + "\n")
-        numbers = (column.tolist() for column in (cut.start, cut.end, cut.lost, cut.requeued))
+        numbers = (column.tolist() for column in (cut.begin, cut.end, cut.lost, cut.requeued))
         file.writelines(
             "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cores, strict=True)
         )
+
+
+def _write_allocations(path: Path, result: Result) -> None:
+    """Writes allocations.csv: the allocation segments of all jobs in order of their begins."""
+    held = result.segments
+    ids = csv_fields(result.workload.job_id[held.job].tolist())
+    numbers = (column.tolist() for column in (held.attempt, held.begin, held.end))
+    columns = zip(ids, *numbers, interval_sets(held.cores, held.sizes), held.speed.tolist(), strict=True)
+    with replacing(path) as file:
+        file.write(",".join(ALLOCATION_COLUMNS) + "\n")
+        file.writelines("{},{},{:.6f},{:.6f},{},{:.6f}\n".format(*row) for row in columns)

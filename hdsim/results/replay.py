@@ -1,0 +1,97 @@
+"""What a replay offers to the functions that evaluate it, whether it was made just now or read from a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.util.arrays import Floats
+
+if TYPE_CHECKING:
+    from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.failures import Outages
+    from hdsim.platform.model import Platform
+    from hdsim.results.segments import Segments
+    from hdsim.workload.model import Workload
+
+
+class Replay(Protocol):
+    """A replay, read back or not; J counts its jobs."""
+
+    @property
+    def platform(self) -> Platform:
+        """The platform."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics by name."""
+
+    @property
+    def jobs(self) -> Mapping[str, NDArray[Any]]:
+        """Columns of the jobs by name, (J,) each."""
+
+    @property
+    def state(self) -> NDArray[np.int8]:
+        """(J,) :class:`hdsim.cluster.state.FinalState`."""
+
+    @property
+    def starting_time(self) -> Floats:
+        """(J,) s, last start of each job, NaN for one that never started."""
+
+    @property
+    def finish_time(self) -> Floats:
+        """(J,) s, NaN for a job that never ended."""
+
+    @property
+    def end_time(self) -> float:
+        """End of the period accounted for, s."""
+
+    @property
+    def segments(self) -> Segments:
+        """Allocation segments in order of their begins."""
+
+    @property
+    def outages(self) -> Outages | None:
+        """When nodes were down, None where they do not fail."""
+
+    @property
+    def oversubscribed(self) -> tuple[NDArray[np.int32], Floats, Floats]:
+        """Spans in which the demands on a processor exceeded its memory bandwidth: processors, begins and ends in s."""
+
+    @property
+    def contention(self) -> Floats:
+        """(E, 3) changes, in any order: date in s, cores' worth of speed lost to contention, tasks that send messages.
+
+        Empty where jobs have no programs.
+        """
+
+
+class FullReplay(Replay, Protocol):
+    """A replay with all its jobs and what no run directory keeps."""
+
+    @property
+    def workload(self) -> Workload:
+        """The jobs."""
+
+    @property
+    def latest(self) -> Segments:
+        """The last segment of every job that has started, in order of the starts."""
+
+    @property
+    def earlier(self) -> Segments:
+        """The other segments, in order of their ends."""
+
+    @property
+    def time_breakdown(self) -> TimeBreakdown | None:
+        """Where the time of jobs has gone, None where none has a program."""
+
+    @property
+    def energy_joules(self) -> float:
+        """Energy of the platform from the first submission to `end_time`, J."""
+
+    @property
+    def wall_seconds(self) -> float:
+        """Wall-clock time the replay took."""

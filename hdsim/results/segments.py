@@ -1,0 +1,206 @@
+"""Allocation segments: which cores each job held when, one row for every stretch of time with the same cores.
+
+A job that is started once and never resized has one segment. A resize, a change of speed and a failure end a segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.platform import power
+from hdsim.util.arrays import Floats, Ints, members
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.platform.model import Platform
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Allocations of jobs.
+
+    Attributes:
+        platform: The platform.
+        job: (A,) job.
+        attempt: (A,) earlier starts of the job that failures have cut short.
+        begin: (A,) s.
+        end: (A,) s; for a job that still runs the end of the period accounted for.
+        sizes: (A,) core ids, those of GPUs included.
+        cores: (sum of sizes,) core ids of each segment in turn, ascending within a segment.
+        speed: (A,) share of their peak speed at which the cores compute.
+        lost: (A,) s of running that a failure has undone.
+        requeued: (A,) whether the job went back to the queue at the end because of a failure.
+    """
+
+    platform: Platform
+    job: Ints
+    attempt: Ints
+    begin: Floats
+    end: Floats
+    sizes: Ints
+    cores: NDArray[np.int32]
+    speed: Floats
+    lost: Floats
+    requeued: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls, platform: Platform) -> Segments:
+        """Makes an empty table."""
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        cores, requeued = np.zeros(0, np.int32), np.zeros(0, bool)
+        return cls(platform, whole, whole, real, real, whole, cores, real, real, requeued)
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def joined(self, others: Segments) -> Segments:
+        """These and others in order of their begins."""
+        if not len(others):
+            return self
+        both = (np.concatenate(pair) for pair in zip(self._columns, others._columns, strict=True))
+        joined = Segments(self.platform, *both)
+        return joined.rows(np.argsort(joined.begin, kind="stable"))
+
+    def rows(self, rows: Ints) -> Segments:
+        """Some rows, in the given order."""
+        if not len(rows):
+            return Segments.none(self.platform)
+        cores = self.cores[members(np.append(0, np.cumsum(self.sizes)), rows)]
+        return Segments(
+            self.platform, self.job[rows], self.attempt[rows], self.begin[rows], self.end[rows], self.sizes[rows],
+            cores, self.speed[rows], self.lost[rows], self.requeued[rows],
+        )  # fmt: skip
+
+    def with_losses_spread(self) -> Segments:
+        """The same, where losses longer than their segments reach back over earlier segments of the same attempt."""
+        lost, seconds = self.lost.copy(), self.end - self.begin
+        beyond: dict[tuple[int, int], float] = {}
+        attempts = list(zip(self.job.tolist(), self.attempt.tolist(), strict=True))
+        for row in reversed(range(len(self))):
+            undone = lost[row] + beyond.get(attempts[row], 0.0)
+            lost[row] = min(undone, seconds[row])
+            beyond[attempts[row]] = undone - lost[row]
+        return replace(self, lost=lost)
+
+    @property
+    def _columns(self) -> list[NDArray[Any]]:
+        return [getattr(self, field.name) for field in fields(self)[1:]]
+
+    @cached_property
+    def attempts(self) -> Segments:
+        """One row for each start of a job, with all cores that the job has held since then at the lowest speed."""
+        starts = self.attempt.max(initial=0) + 1
+        key = self.job * starts + self.attempt
+        if (np.bincount(key).max(initial=0) <= 1) if starts == 1 else len(np.unique(key)) == len(key):
+            return self
+        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        group = np.argsort(np.argsort(first))[group]
+        first = np.sort(first)
+        n_cores = self.platform.n_cores
+        held = np.unique(group.repeat(self.sizes) * n_cores + self.cores)
+        end, speed = self.end[first], self.speed[first]
+        np.maximum.at(end, group, self.end)
+        np.minimum.at(speed, group, self.speed)
+        return Segments(
+            self.platform, self.job[first], self.attempt[first], self.begin[first], end,
+            np.bincount(held // n_cores), (held % n_cores).astype(np.int32), speed,
+            np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0,
+        )  # fmt: skip
+
+    @cached_property
+    def last_attempts(self) -> Segments:
+        """The rows of `attempts` that are the last of their jobs."""
+        attempts = self.attempts
+        last = np.zeros(attempts.job.max(initial=0) + 1, np.int64)
+        np.maximum.at(last, attempts.job, attempts.attempt)
+        if not last.any():
+            return attempts
+        return attempts.rows(np.flatnonzero(attempts.attempt == last[attempts.job]))
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """(A,) GPUs of each segment."""
+        before = np.append(0, np.cumsum(self.platform.is_gpu[self.platform.core_processor[self.cores]]))
+        ends = np.cumsum(self.sizes)
+        return before[ends] - before[ends - self.sizes]
+
+    @cached_property
+    def cpu_cores(self) -> Ints:
+        """(A,) cores of each segment that are no GPUs."""
+        return self.sizes - self.gpus if self.platform.n_gpus else self.sizes
+
+    @cached_property
+    def usage(self) -> power.Usage:
+        """Cores of every processor that each segment holds."""
+        return power.usage(self.platform, self.sizes, self.cores)
+
+    @cached_property
+    def core_seconds(self) -> Floats:
+        """(A,) s x cores for which each segment held them."""
+        return self.sizes * (self.end - self.begin)
+
+    @cached_property
+    def lost_core_seconds(self) -> Floats:
+        """(A,) s x cores that a failure has undone."""
+        return self.sizes * self.lost
+
+    def restarts(self, jobs: int) -> Ints:
+        """(jobs,) how often each job was started again."""
+        return np.maximum(np.bincount(self.attempts.job, minlength=jobs) - 1, 0)
+
+    def lost_by_job(self, jobs: int) -> Floats:
+        """(jobs,) s x cores of each job that failures have undone."""
+        return np.bincount(self.job, self.lost_core_seconds, jobs).astype(np.float64)
+
+
+def latest(cluster: Cluster, busy_until: Floats) -> Segments:
+    """The last segment of every job that has started, in order of the starts.
+
+    Args:
+        cluster: The state at the end of a replay.
+        busy_until: (J,) s, end of each job, or of the period for one that still runs.
+    """
+    cluster.compact()
+    job, sizes, cores = (np.concatenate(portions) for portions in zip(*cluster.allocations.compacted, strict=True))
+    begin, speed, attempt = (
+        np.array(cluster.starting_time),
+        np.ones(len(busy_until)),
+        np.zeros(len(busy_until), np.int64),
+    )
+    for values, known in (
+        (begin, cluster.allocations.begin),
+        (speed, cluster.allocations.speed),
+        (attempt, cluster.allocations.restarts),
+    ):
+        values[list(known)] = list(known.values())
+    begin, end = begin[job], busy_until[job]
+    # A job that was given up has run in vain.
+    lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
+    return Segments(
+        cluster.platform, job, attempt[job], begin, end, sizes, cores, speed[job], lost, np.zeros(len(job), bool)
+    )
+
+
+def earlier(cluster: Cluster) -> Segments:
+    """The segments that a resize, a change of speed or a failure has ended, in order of their ends.
+
+    Args:
+        cluster: The state at the end of a replay.
+    """
+    if not cluster.allocations.closed:
+        return Segments.none(cluster.platform)
+    job, attempt, placements, begin, end, speed, lost, requeued = (
+        list(column) for column in zip(*cluster.allocations.closed, strict=True)
+    )
+    sizes = np.array([len(placement) for placement in placements], np.int64)
+    segments = Segments(
+        cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), sizes,
+        cluster.cores.cores_of(placements, sizes), np.array(speed), np.array(lost), np.array(requeued),
+    ).with_losses_spread()  # fmt: skip
+    failed = np.isin(segments.job, cluster.failed_permanently)
+    return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
