@@ -20,6 +20,7 @@ import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lxml import etree
 from spoiling import spoilt
 
 import hdsim
@@ -942,8 +943,37 @@ def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_pat
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"does not do with backend\.energy=false"):
         Batsim(socket="tcp://*:1", energy=False).check(platform, made_up(4), contention="threshold")
-    with pytest.raises(ConfigError, match="network: expected none, got fluid"):
-        Batsim(socket="tcp://*:1").check(platform, made_up(4), network="fluid")
+
+
+def with_messages(folder: Path, platform: hdsim.Platform) -> hdsim.Workload:
+    """Two jobs of two tasks, of which the second exchanges messages."""
+    profiles = {f"p{n}": {"type": "parallel_homogeneous", "cpu": 1e12, "com": n * 1e8} for n in range(2)}
+    jobs = [{"id": n, "subtime": n, "res": 2, "profile": f"p{n}"} for n in range(2)]
+    path = folder / "messages.json"
+    path.write_text(json.dumps({"nb_res": 16, "jobs": jobs, "profiles": profiles}))
+    return hdsim.load_workload(path, platform)
+
+
+def test_messages_of_jobs_need_a_network(platform: hdsim.Platform, tmp_path: Path) -> None:
+    """A real Batsim sends them over the links of the platform, whatever `network` says."""
+    workload = with_messages(tmp_path, platform)
+    told = r"network=none: expected jobs without messages, .*; 1 of 2 jobs have some; network=fluid simulates the same"
+    with pytest.raises(ConfigError, match=told):
+        Batsim(socket="tcp://*:1").check(platform, workload)
+    Batsim(socket="tcp://*:1").check(platform, workload, network="fluid")
+
+
+@pytest.mark.parametrize("network", ["none", "fluid"])
+def test_latencies_of_links(platform: hdsim.Platform, tmp_path: Path, network: str) -> None:
+    """Reports of events cross the links to the master host as well; without messages of jobs they take no time."""
+    assert platform.global_latency.all()
+    workload = with_messages(tmp_path, platform) if network == "fluid" else made_up(5)
+    batsim = Batsim(socket="tcp://127.0.0.1:*", timeout=0.1)
+    with pytest.raises(BackendError, match="no Batsim has connected"):
+        batsim.run(platform, workload, "fcfs", tmp_path, network=network)
+    links = etree.parse(tmp_path / "batsim/platform.xml").iter("link")
+    latencies = {link.get("id")[:3]: link.get("latency") for link in links}
+    assert latencies == ({"glo": "2e-05s", "nod": "5e-06s"} if network == "fluid" else {"glo": "0.0s", "nod": "0.0s"})
 
 
 def test_a_socket_that_cannot_be_bound(platform: hdsim.Platform, tmp_path: Path) -> None:

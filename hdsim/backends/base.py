@@ -83,8 +83,8 @@ class Backend:
         if "name" not in vars(cls):
             cls.name = _snake_case(cls.__name__)
 
-    def faults(self, platform: Platform, workload: Workload, contention: Any) -> list[str]:
-        """What the backend cannot do beyond what its capabilities say, given a contention model or None."""
+    def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
+        """What the backend cannot do beyond what its capabilities say, given models or None."""
         return []
 
     def check(
@@ -102,11 +102,11 @@ class Backend:
             ConfigError: It cannot; one message with all reasons.
         """
         can, jobs = self.capabilities, len(workload)
-        model = make_contention(contention, platform)
+        model, links = make_contention(contention, platform), make_network(network, platform)
         faults = []
         for group, made, allowed in (
             ("contention", model, can.contention),
-            ("network", make_network(network, platform), can.network),
+            ("network", links, can.network),
             ("failures", make_failures(failures, platform), None if can.failures else ()),
         ):
             name = _snake_case(type(made).__name__)
@@ -119,7 +119,7 @@ class Backend:
             stepping = sum(program is not None and program.supersteps > 0 for program in workload.program.tolist())
             if stepping:
                 faults.append(f"expected jobs without supersteps; {stepping} of {jobs} have some")
-        faults += self.faults(platform, workload, model)
+        faults += self.faults(platform, workload, model, links)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from itertools import permutations
 
+import numpy as np
 from lxml import etree
 
 from hdsim.platform.model import Platform
@@ -26,7 +27,7 @@ _UNLIMITED_BANDWIDTH = 1e18
 _SPEED_OF_IDLE = "0.001f"
 
 
-def to_xml(platform: Platform, *, pstates: bool = True) -> bytes:
+def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) -> bytes:
     """Returns the platform file of a platform for SimGrid 3.26 and later.
 
     Hosts are named ``cor_NNNN`` by core id. Each node has one full-duplex link that its cores share, each cluster a
@@ -36,24 +37,27 @@ def to_xml(platform: Platform, *, pstates: bool = True) -> bytes:
         platform: The platform.
         pstates: Give hosts P-states, and start them asleep; without, they always run at full speed, and draw the
             power of an idle processor's core or that of a computing one.
+        latencies: Give links their latencies. Control messages of Batsim cross the links as well, so that without
+            latencies an event is reported at its own time.
     """
     clusters = range(platform.n_clusters)
     # SimGrid 3.32 and later refuse routes to a zone of routing "None".
     master = _element("zone", [_host(MASTER_HOST, "1Gf", "0.0:0.0")], id="master", routing="Full")
-    links = [_link(f"glob_{k}", platform.global_bandwidth[k], platform.global_latency[k]) for k in clusters]
+    latency = platform.global_latency if latencies else np.zeros(platform.n_clusters)
+    links = [_link(f"glob_{k}", platform.global_bandwidth[k], latency[k]) for k in clusters]
     ends: list[tuple[str, str, str | None]] = [("master", MASTER_HOST, None)]
     ends += [(f"clu_{k}", f"rou_{k}", f"glob_{k}") for k in clusters]
     routes = [_zone_route(source, target) for source, target in permutations(ends, 2)]
-    zones = [master, *(_cluster(platform, k, pstates) for k in clusters)]
+    zones = [master, *(_cluster(platform, k, pstates, latencies) for k in clusters)]
     document = _element(
         "platform", [_element("zone", [*zones, *links, *routes], id="main", routing="Full")], version="4.1"
     )
     return etree.tostring(document, xml_declaration=True, encoding="utf-8", doctype=_DOCTYPE, pretty_print=True)
 
 
-def _cluster(platform: Platform, cluster: int, pstates: bool) -> etree._Element:
+def _cluster(platform: Platform, cluster: int, pstates: bool, latencies: bool) -> etree._Element:
     nodes = range(*platform.cluster_first_node[cluster : cluster + 2].tolist())
-    bandwidth, latency = platform.local_bandwidth[cluster], platform.local_latency[cluster]
+    bandwidth, latency = platform.local_bandwidth[cluster], platform.local_latency[cluster] if latencies else 0.0
     width = len(str(platform.n_cores - 1))
     hosts, host_links = [], []
     for node in nodes:

@@ -64,7 +64,7 @@ class Batsim(Backend):
         session: The state of the protocol, from `open` on.
     """
 
-    capabilities = Capabilities(contention=("threshold",))
+    capabilities = Capabilities(contention=("threshold",), network=("fluid",))
     session: BatsimSession
 
     def __init__(
@@ -84,7 +84,7 @@ class Batsim(Backend):
         self._connection: Connection | None = None
         self._facts: dict[str, Any] = {}
 
-    def faults(self, platform: Platform, workload: Workload, contention: Any) -> list[str]:
+    def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
         """See :meth:`hdsim.backends.base.Backend.faults`."""
         faults: list[str] = []
         try:
@@ -98,6 +98,16 @@ class Batsim(Backend):
             )
         if contention is not None and self._energy is False:
             faults.append("contention threshold sets P-states, which Batsim does not do with backend.energy=false")
+        if network is None:
+            sending = sum(
+                program is not None and any(step.pattern is not None for step in program.steps)
+                for program in workload.program.tolist()
+            )
+            if sending:
+                faults.append(
+                    f"network=none: expected jobs without messages, which Batsim sends over the links of the platform; "
+                    f"{sending} of {len(workload)} jobs have some; network=fluid simulates the same as Batsim"
+                )
         instant = int(np.count_nonzero((workload.runtime == 0) & workload.fixed_duration))
         if instant:
             faults.append(f"expected delays above 0 s, which {instant} of {len(workload)} jobs have not")
@@ -120,7 +130,12 @@ class Batsim(Backend):
         self.session = BatsimSession(cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
         if hasattr(stage.agent, "batsim"):
             stage.agent.batsim = self.session
-        self._files = Files(directory, energy=energy, kill_at_walltime=self._kill_at_walltime)
+        self._files = Files(
+            directory,
+            energy=energy,
+            kill_at_walltime=self._kill_at_walltime,
+            latencies=stage.network is not None,
+        )
         self._files.write(cluster.platform, cluster.workload)
         endpoint = self._socket or _private_endpoint()
         connection = Connection("REP", endpoint, peer=SENDER, where="backend.socket", stop=stop)
