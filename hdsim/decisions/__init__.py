@@ -1,4 +1,4 @@
-"""What a learning agent decides and what it sees, the same in the Gymnasium environment and on every backend.
+"""Decision problems of learning agents: actions, observations and the wait queue, for environments and all backends.
 
 A :class:`hdsim.decisions.DecisionProblem` joins one kind of action with one kind of observation. This package needs
 neither Gymnasium nor a deep learning library.

@@ -1,4 +1,4 @@
-"""What a kind of action and a kind of observation must offer."""
+"""Interfaces of actions and observations, and checks of settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
 
 
 class Array(NamedTuple):
-    """An array of an observation; its values lie in 0..high.
+    """Shape and type of an observation's array; its values lie in 0..high.
 
     Attributes:
         shape: Lengths of its axes.
@@ -35,12 +35,12 @@ class Array(NamedTuple):
 
 
 class Action:
-    """A kind of action: a whole number below `size` says what happens at a decision.
+    """A kind of action: an integer in 0..size - 1 selects one action.
 
     Attributes:
         core_policy: Core policy of the cluster.
-        fixed_policy: The action never asks for another core policy nor for nodes.
-        core_policies: Never for others than these nor for nodes, where there are several.
+        fixed_policy: The action uses no other core policy and no node limits.
+        core_policies: Core policies the action uses, without node limits; empty for any.
     """
 
     core_policy: str = "high_gflops"
@@ -56,14 +56,14 @@ class Action:
         raise NotImplementedError
 
     def on_instant(self) -> None:
-        """Called once an instant, after the queue has taken in what arrived."""
+        """Called once per instant, after the wait queue has added the submitted jobs."""
 
     def pending(self) -> bool:
-        """Whether there is something to decide now."""
+        """Whether a decision is due at this instant."""
         raise NotImplementedError
 
     def mask(self) -> Mask:
-        """(size,) actions that can be carried out now; the caller does not keep it."""
+        """(size,) legal actions; the array is valid until the next call."""
         raise NotImplementedError
 
     def act(self, action: int) -> None:
@@ -75,13 +75,13 @@ class Observer:
     """A kind of observation.
 
     Attributes:
-        sees_cores: The observation tells where idle cores, memory or bandwidth are.
+        sees_cores: The observation depends on the location of idle cores, memory or bandwidth.
     """
 
     sees_cores: bool = False
 
     def arrays(self, platform: Platform) -> Array | dict[str, Array]:
-        """What `observe` returns."""
+        """Shapes and types of the arrays of `observe`."""
         raise NotImplementedError
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
@@ -89,27 +89,27 @@ class Observer:
         raise NotImplementedError
 
     def on_instant(self) -> None:
-        """Called once an instant, after the queue has taken in what arrived and before anything is decided."""
+        """Called once per instant, after the wait queue has added the submitted jobs and before the first decision."""
 
     def before_action(self) -> None:
-        """Called right before the decision that followed the latest observation is carried out."""
+        """Called before the action chosen for the latest observation is carried out."""
 
     def after_action(self) -> None:
-        """Called after jobs may have been started, which are in ``cluster.started``."""
+        """Called after an action; ``cluster.started`` has the jobs it started."""
 
     def end_of_pass(self) -> None:
-        """Called when everything is decided at this instant."""
+        """Called after the last decision of an instant."""
 
     def observe(self) -> Observation:
-        """The state now, in arrays of its own."""
+        """Returns the present state in new arrays."""
         raise NotImplementedError
 
 
 class FreeShares:
-    """What is free of resources as shares of 0..1; what has no limit is all free, what is overdrawn not at all.
+    """Free resources as shares of their capacities, in 0..1; 1 without a limit, 0 if overcommitted.
 
     Args:
-        capacity: Capacity of each.
+        capacity: (R,) capacity of each resource, infinite for no limit.
     """
 
     def __init__(self, capacity: Floats) -> None:
@@ -125,32 +125,32 @@ class FreeShares:
             np.divide(free, self._capacity, out=self._shares)
         else:
             np.divide(free, self._capacity, out=self._shares, where=self._limited)
-        # Arrays of one type each, which numpy goes through several times as fast.
+        # numpy.maximum is several times as fast on arrays of one type.
         out[:] = self._shares
         np.maximum(out, self._none, out=out)
 
 
 def oversubscription_limit(platform: Platform) -> Floats:
-    """(P,) free memory bandwidth of a processor, GB/s, below which it is oversubscribed: 0 but for roundings."""
+    """(P,) free bandwidth, GB/s, below which a processor is oversubscribed: 0 with a tolerance for rounding."""
     return np.where(np.isfinite(platform.mem_bw), -1e-12 * platform.mem_bw, 0.0)
 
 
 def more_events(cluster: Cluster) -> bool:
-    """Whether time will bring news even if nothing is started now."""
+    """Whether further events will occur if no job is started now."""
     return bool(cluster.running or cluster.down) or cluster.expects_jobs
 
 
 def relative_to_largest(values: NDArray[Any]) -> NDArray[Any]:
-    """Values as shares of the largest; what is unlimited counts as 1, and nothing but zeros as 0."""
+    """Divides values by the largest finite one; infinite values give 1, all zeros give 0."""
     largest = np.max(values, where=np.isfinite(values), initial=0.0)
     return np.where(np.isfinite(values), values / largest if largest > 0 else 0.0, 1.0)
 
 
 def one_of(key: str, value: str, allowed: Iterable[str]) -> str:
-    """Returns a setting that is one of some words.
+    """Returns a setting after checking it against the allowed words.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: The setting is none of them.
     """
     allowed = list(allowed)
     if value not in allowed:
@@ -161,10 +161,10 @@ def one_of(key: str, value: str, allowed: Iterable[str]) -> str:
 
 
 def positive_int(key: str, value: int) -> int:
-    """Returns a setting that is a whole number of at least 1.
+    """Returns a setting after checking that it is an integer of at least 1.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The setting is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"expected a whole number >= 1, got {value!r}", where=f"env.{key}")

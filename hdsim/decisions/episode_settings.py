@@ -1,4 +1,4 @@
-"""Settings of episodes and rewards, which an environment has beside those of its decision problem."""
+"""Settings of episodes and rewards: the keys of ``env`` that are not settings of the decision problem."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_episode_settings(
     curriculum_start: float = 0.1,
     max_steps: int | None = None,
 ) -> None:
-    """Checks what can be checked without a trace; :class:`hdsim.envs.scheduling.SchedulingEnv` explains the settings.
+    """Checks the settings as far as possible without a trace; see :class:`hdsim.envs.scheduling.SchedulingEnv`.
 
     Raises:
         ConfigError: A setting has a wrong value.

@@ -1,4 +1,4 @@
-"""A problem: one kind of action joined with one kind of observation."""
+"""A decision problem: one kind of action joined with one kind of observation."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ OBSERVATIONS: dict[str, type[Observer]] = {
 
 
 class DecisionProblem:
-    """What an agent decides and what it sees.
+    """The actions and observations of an agent.
 
-    A replay goes ``begin``, then at every instant with news::
+    A replay calls ``begin``, then at every instant with events::
 
         while problem.pending():
             problem.act(choose(problem.observe(), problem.mask()))
 
-    `pending` is to be asked until it says False, at every instant: that is how the problem learns of what has happened.
+    `pending` must be called at every instant until it returns False: it updates the wait queue and the observer.
 
     Attributes:
-        settings: Everything the problem was made from; ``DecisionProblem(**problem.settings)`` is an equal one.
+        settings: All settings; ``DecisionProblem(**problem.settings)`` is an equal problem.
         action: The kind of action.
         observer: The kind of observation.
         core_policy: Core policy the cluster must have.
-        wait_queue: The queue, as action and observer see it.
-        fixed_policy: The cluster may keep its cores in the quicker form (see :class:`hdsim.cluster.state.Cluster`).
-        core_policies: As there.
+        wait_queue: The queue shared by action and observer.
+        fixed_policy: See :class:`hdsim.cluster.state.Cluster`.
+        core_policies: See :class:`hdsim.cluster.state.Cluster`.
 
     Args:
         action: ``policy_pair``, ``job`` or ``node``.
         observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``jobs_shadow``, ``nodes`` or ``graph``.
-        **settings: Settings of the two; each goes to whichever knows it. What both know (``queue_size``) has
-            one value, by default the action's.
+        **settings: Settings of action and observation. A setting of both (``queue_size``) has one value, by default the
+            action's.
 
     Raises:
-        ConfigError: An unknown kind or setting, or settings that exclude each other.
+        ConfigError: A kind or setting is unknown, or settings exclude each other.
     """
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
@@ -90,10 +90,10 @@ class DecisionProblem:
 
     @staticmethod
     def observer_class(observation: str) -> type[Observer]:
-        """The class behind the name of an observation.
+        """The observer class of an observation's name.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: The name is unknown.
         """
         return OBSERVATIONS[one_of("observation", observation, OBSERVATIONS)]
 
@@ -106,7 +106,7 @@ class DecisionProblem:
         return self.observer.arrays(platform)
 
     def begin(self, cluster: Cluster) -> None:
-        """To be called before the first event of a replay."""
+        """Prepares a replay; called before its first event."""
         self.wait_queue = WaitQueue(cluster)
         self._at_instant = False
         self.action.begin(cluster, self.wait_queue)
@@ -126,15 +126,15 @@ class DecisionProblem:
         return self._at_instant
 
     def observe(self) -> Observation:
-        """The state as the agent sees it: a float32 array, or a dict of arrays."""
+        """The present observation: a float32 array, or a dict of arrays."""
         return self.observer.observe()
 
     def mask(self) -> Mask:
-        """(A,) actions that can be carried out now."""
+        """(A,) legal actions."""
         return self.action.mask()
 
     def act(self, action: int) -> None:
-        """Carries out a decision that is pending.
+        """Carries out an action; a decision must be pending.
 
         Raises:
             DecisionError: The mask does not allow the action.

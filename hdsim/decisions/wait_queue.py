@@ -1,4 +1,4 @@
-"""The queue as actions and observers share it: in several orders at once, and the job that is being placed."""
+"""The wait queue shared by actions and observers, and the placement under construction."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class WaitQueue(FixedQueue):
-    """Queued jobs in order of submission and, on demand, in further fixed orders that are kept sorted with it.
+    """Queued jobs in order of submission and, on demand, in further fixed orders.
 
     Attributes:
-        version: Another number whenever the queue is another one.
-        partial: The job whose nodes are being chosen one by one, if there is one.
+        version: Changes with every change of the queue.
+        partial: The placement under construction, None if there is none.
 
     Args:
         cluster: The cluster before its first event.
@@ -36,11 +36,11 @@ class WaitQueue(FixedQueue):
         self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
 
     def ordered(self, name: str) -> FixedQueue:
-        """The queue in another fixed order; ask before the first event."""
+        """The queue in another fixed order; call it before the first event."""
         if name not in self._by_name:
             order, jobs = job_order(name), self._cluster.workload
             if not self._cluster.open_ended and (np.diff(order.score(jobs)) >= 0).all():
-                # All jobs are known, and in order of submission by this order too.
+                # All jobs are known, and both orders are the same.
                 self._by_name[name] = self
             else:
                 self._by_name[name] = FixedQueue(self._cluster, order)
@@ -48,7 +48,7 @@ class WaitQueue(FixedQueue):
         return self._by_name[name]
 
     def on_instant(self) -> None:
-        """Takes in the jobs that arrived at this instant; cores may have become idle too."""
+        """Adds the jobs submitted at this instant."""
         self._seen = None
         submitted = self._cluster.submitted
         if submitted:
@@ -58,7 +58,7 @@ class WaitQueue(FixedQueue):
                 queue.add(submitted)
 
     def remove(self, job: int) -> None:
-        """Takes a started job out of every order."""
+        """Removes a started job from every order."""
         self._seen = None
         self.version += 1
         super().remove(job)
@@ -66,7 +66,7 @@ class WaitQueue(FixedQueue):
             queue.remove(job)
 
     def any_fits(self, most: int) -> bool:
-        """Whether any of the first queued jobs, at most so many, would fit now."""
+        """Whether any of the first `most` queued jobs fits now."""
         cluster, head = self._cluster, self._smallest.head()
         if head is None or cluster.size[head] > cluster.n_idle:
             return False
@@ -75,14 +75,14 @@ class WaitQueue(FixedQueue):
         return bool(self.peek(most)[1].any())
 
     def peek(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
-        """The first queued jobs in order of submission, at most so many, and whether each would fit now."""
+        """The first `most` queued jobs in order of submission, and whether each of them fits now."""
         if self._seen is None or self._seen[0] != most:
             jobs = np.array(self.queued[:most], np.int64)
             self._seen = most, jobs, self._fitting(jobs)
         return self._seen[1:]
 
     def next_job(self) -> PartialPlacement | None:
-        """The job to be placed next: the one that is being placed, else the head in order of submission."""
+        """The placement under construction, else a new one of the head in order of submission."""
         if self.partial is None and self.queued:
             return PartialPlacement(self._cluster, self.queued[0])
         return self.partial
@@ -96,17 +96,18 @@ class WaitQueue(FixedQueue):
 
 
 class PartialPlacement:
-    """A job whose nodes are chosen.
+    """The placement of a job whose nodes are chosen one by one.
 
     Attributes:
         job: The job.
-        chunks: How many equal parts of it still need a node (see :class:`hdsim.cluster.requests.Chunk`).
-        total: How many it has.
-        room: (N,) how many each node could take now.
-        chosen: (N,) how many each node has been given.
+        chunks: Chunks without a node yet (see :class:`hdsim.cluster.requests.Chunk`).
+        total: Chunks of the job.
+        cores_per_chunk: Cores of a chunk.
+        capacity: (N,) chunks that fit on each node now.
+        chosen: (N,) chunks assigned to each node.
 
     Args:
-        cluster: The cluster; it must know where its idle cores are.
+        cluster: A cluster whose store has core ids.
         job: A queued job.
     """
 
@@ -120,11 +121,11 @@ class PartialPlacement:
 
     @property
     def fits(self) -> bool:
-        """Whether the nodes together have room for what is left of the job."""
+        """Whether the remaining chunks fit on the nodes together."""
         return int(self.capacity.sum()) >= self.chunks
 
     def choose(self, node: int) -> None:
-        """Gives as much of the job to a node as it can take."""
+        """Assigns as many of the remaining chunks to a node as fit."""
         chunks = min(self.chunks, int(self.capacity[node]))
         self.chosen[node] += chunks
         self.capacity[node] = 0

@@ -1,4 +1,4 @@
-"""Actions that pick one of the queued jobs."""
+"""Action that selects one of the queued jobs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class PickJob(Action):
-    """Starts one of the first queued jobs in order of submission, on the cores a core policy gives it.
+    """Starts one of the first queued jobs in order of submission, on cores selected by a core policy.
 
     Several jobs may be started at one instant, one decision each.
 
     Args:
-        queue_size: How many jobs can be chosen from.
-        core_policy: Which idle cores the job gets.
-        void: A last action that leaves the rest of the queue for this instant.
-        commit: RLScheduler's protocol: any job may be picked, and one that does not fit is waited for while nothing
-            else is decided.
-        backfill: Which jobs may start while a job is waited for: ``none``, ``easy`` or ``rlscheduler``.
+        queue_size: Number of jobs to choose from.
+        core_policy: Core policy.
+        void: A last action leaves the rest of the queue for this instant.
+        commit: RLScheduler's protocol: every job may be selected; the selected job is reserved until it starts, without
+            further decisions.
+        backfill: Backfilling while a job is reserved: ``none``, ``easy`` or ``rlscheduler``.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PickJob(Action):
         self._mask: Mask | None = None
 
     def on_instant(self) -> None:
-        """Starts the job that is waited for, if it fits now; otherwise lets others overtake it."""
+        """Starts the reserved job if it fits now; otherwise backfills."""
         job = self._committed
         self._left = False
         self._mask = None

@@ -1,4 +1,4 @@
-"""Actions that place jobs on nodes."""
+"""Action that places a job on nodes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class PlaceJob(Action):
-    """Gives the next job to nodes, one node a decision.
+    """Places the next job on nodes, one node per decision.
 
-    The node takes as many of the job's cores as it can; while some are left another node is to be chosen, and the job
-    starts when none is. Only jobs that fit come up, so that a placement can always be completed.
+    The node takes as many cores of the job as fit; further nodes are chosen until the job is complete and starts. Only
+    jobs that fit are offered, so every placement can be completed.
 
     Args:
         job_policy: Order of the queue.
-        core_policy: Which idle cores of the chosen nodes the job gets.
-        skip_blocked: A job that does not fit is passed over, as Kubernetes does; otherwise it holds up the queue.
-        void: A last action that leaves the rest of the queue for this instant; not while a job is half placed.
+        core_policy: Order of the idle cores of the chosen nodes.
+        skip_blocked: Skip jobs that do not fit, as Kubernetes does; otherwise the head blocks the queue.
+        void: A last action leaves the rest of the queue for this instant; not allowed within a placement.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PlaceJob(Action):
                 self._queue.refresh(cluster)
 
     def _next(self) -> PartialPlacement | None:
-        """The first job of the queue that fits; without skipping, the head or none."""
+        """A placement of the first job that fits; without skipping, of the head only."""
         cluster = self._cluster
         if not cluster.n_idle or not cluster.queue:
             return None

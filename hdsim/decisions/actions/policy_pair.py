@@ -1,4 +1,4 @@
-"""Actions that are policy pairs: which rule orders the queue and which gives the cores in this scheduling pass."""
+"""Action that selects a policy pair: the job order and the core policy of a scheduling pass."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 JOB_RULES = ("random", "first", "shortest", "smallest", "low_mem", "low_mem_bw")
 CORE_RULES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")
-#: HDeepRM's 36 pairs, by job rule first.
+#: HDeepRM's 36 pairs, in order of the job rule.
 PAIRS = tuple(f"{job}-{core}" for job in JOB_RULES for core in CORE_RULES)
 VOID = "void"
 
 
 class PolicyPair(Action):
-    """One scheduling pass of a policy pair; the next decision is at the next instant with news.
+    """One scheduling pass with a policy pair; the next decision is due at a later instant.
 
     Args:
-        pairs: Names such as ``shortest-high_gflops``; every order of the queue and every core policy may be used.
-        void: The last action starts nothing.
+        pairs: Names such as ``shortest-high_gflops``, of any job order and core policy.
+        void: The last action starts no job.
         decide: ``useful``: a decision is due when a job waits and a core is idle; ``queued``: when a job waits;
             ``always``: at every instant.
     """
@@ -74,7 +74,7 @@ class PolicyPair(Action):
         return bool(self._cluster.queue) and (self._decide == "queued" or self._cluster.n_idle > 0)
 
     def mask(self) -> Mask:
-        """Every pair may always be played; void only while something is going to happen by itself."""
+        """All pairs are legal; void is legal while further events will occur."""
         if self._void:
             self._mask[-1] = not self._cluster.queue or more_events(self._cluster)
         return self._mask

@@ -1,4 +1,4 @@
-"""Observation of queue and platform as a graph with vertices for jobs, nodes, processors and links."""
+"""Observation of queue and platform as a graph of jobs, nodes, processors and links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERTEX_TYPES = ("job", "node", "processor", "link")
 JOB, NODE, PROCESSOR, LINK = range(len(VERTEX_TYPES))
-#: Kinds of edges: type of the source, relation, type of the target.
+#: Types of edges: type of the source, relation, type of the target.
 EDGE_TYPES = (
     ("job", "fits", "node"),
     ("node", "takes", "job"),
@@ -43,12 +43,12 @@ class Graph(Observer):
       cores, oversubscription of the bandwidth (0 or 1), GPU (0 or 1); N links of nodes, then K links of clusters:
       bandwidth and latency as shares of the largest, cluster link (0 or 1), and the share of the cores behind the link
       that serve jobs with cores elsewhere too.
-    * ``node_type`` (V,): index in `VERTEX_TYPES`; ``node_mask`` (V,): 1 but for job vertices of no job.
+    * ``node_type`` (V,): index in `VERTEX_TYPES`; ``node_mask`` (V,): 0 for unused job vertices, 1 for all others.
     * ``edge_index`` (2, E): source and target; ``edge_type`` (E,): index in `EDGE_TYPES`; ``edge_mask`` (E,): 1 for
-      an edge that is there. A job and a node are joined while the node has room for a part of the job; all other edges
-      are always there.
+      a present edge. The edges of a job and a node are present while a chunk of the job fits on the node; all other
+      edges are always present.
 
-    Vertices and edges are in the same places in every observation of a platform.
+    The order of vertices and edges is the same in every observation of a platform.
 
     Args:
         queue_size: Vertices for jobs.
@@ -136,12 +136,12 @@ class Graph(Observer):
         node_mask[len(jobs) : self._queue_size] = 0
         free = cores.free_nodes()
         fits = np.zeros((self._queue_size, platform.n_nodes), np.int8)
-        room: dict[Any, NDArray[np.bool_]] = {}
+        accepts: dict[Any, NDArray[np.bool_]] = {}
         for row, job in enumerate(jobs.tolist()):
             kind = cluster.requests.chunk(job)._replace(number=1)
-            if kind not in room:
-                room[kind] = free.capacity(kind) > 0
-            fits[row] = room[kind]
+            if kind not in accepts:
+                accepts[kind] = free.capacity(kind) > 0
+            fits[row] = accepts[kind]
         edges = fits.size
         edge_mask[:edges] = edge_mask[edges : 2 * edges] = fits.ravel()
         return {
@@ -154,7 +154,7 @@ class Graph(Observer):
         }
 
     def _links_of(self, placement: Any) -> tuple[Ints, Ints]:
-        """Links a job's messages may use, and how many of its cores lie behind each; none within one node."""
+        """Links that the messages of a job may use, and the job's cores behind each; empty within one node."""
         nodes, counts = placement.nodes, placement.node_counts
         if len(nodes) == 1:
             return nodes[:0], counts[:0]
@@ -167,11 +167,11 @@ class Graph(Observer):
 
 
 class Layout:
-    """Where vertices and edges are.
+    """Order of vertices and edges.
 
     Attributes:
         vertex_type: (V,) index in `VERTEX_TYPES`, ascending.
-        edge_index: (2, E).
+        edge_index: (2, E) source and target.
         edge_type: (E,) index in `EDGE_TYPES`, ascending.
 
     Args:
@@ -203,9 +203,9 @@ class Layout:
 
 
 def to_data(observation: Mapping[str, NDArray[Any]]) -> Any:
-    """One observation as a ``torch_geometric.data.Data`` of the vertices and edges that are there.
+    """Converts one observation to a ``torch_geometric.data.Data`` of its present vertices and edges.
 
-    It has ``node_type`` and ``edge_type`` as in the observation, and in ``vertex`` each vertex's place there.
+    ``node_type`` and ``edge_type`` are those of the observation; ``vertex`` has the index of each vertex in it.
     """
     import torch
     from torch_geometric.data import Data
@@ -222,7 +222,7 @@ def to_data(observation: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def to_hetero_data(observation: Mapping[str, NDArray[Any]]) -> Any:
-    """One observation as a ``torch_geometric.data.HeteroData`` with the types of `VERTEX_TYPES` and `EDGE_TYPES`."""
+    """Converts one observation to a ``torch_geometric.data.HeteroData`` with the types `VERTEX_TYPES` and `EDGE_TYPES`."""
     import torch
     from torch_geometric.data import HeteroData
 
@@ -242,6 +242,6 @@ def to_hetero_data(observation: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def _present(observation: Mapping[str, NDArray[Any]]) -> tuple[Ints, Ints, Ints]:
-    """Vertices that are there, the number of each vertex among them, and edges that are there."""
+    """Indices of the present vertices, the new number of each vertex, and indices of the present edges."""
     there = observation["node_mask"] > 0
     return there.nonzero()[0], np.cumsum(there) - 1, observation["edge_mask"].nonzero()[0]

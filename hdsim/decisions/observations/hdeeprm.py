@@ -1,4 +1,4 @@
-"""HDeepRM's observations: quartiles of the queue, and the state of nodes, processors and cores."""
+"""Observations of HDeepRM: quartiles of the queue, and the state of nodes, processors and cores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hdsim.scheduling.queue import FixedQueue
     from hdsim.workload.model import Workload
 
-#: Attributes of the queue and the order that sorts by each.
+#: Attributes of the queue and the job order that sorts by each.
 ORDER_OF = {
     "requested_time": "shortest",
     "requested_cores": "smallest",
@@ -31,27 +31,28 @@ ORDER_OF = {
 }
 QUARTILES = 4
 SCALES = ("seen", "workload")
-#: Slot of idle cores, whose rest is none.
-_NOBODY = 0
-#: Share of its peak speed at which a busy core runs, by whether the bandwidth of its processor is oversubscribed.
+#: Index of idle cores, which have no remaining work.
+_IDLE = 0
+#: Speed of a busy core as a share of its peak, by oversubscription of its processor.
 _SPEED = BUSY_SPEED.astype(np.float32)
-#: Share of its power that an idle core draws, by whether its processor has busy ones; these draw all of theirs.
+#: Power of an idle core as a share of its full power, by whether its processor has busy cores; busy cores draw full
+#: power.
 _IDLE_POWER = IDLE_POWER.astype(np.float32)
 QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
 
 class Minimal(Observer):
-    """(21,): minimum, quartiles and maximum of four attributes of the queue, and how its length has changed.
+    """(21,): minimum, quartiles and maximum of four attributes of the queue, and the change of its length.
 
-    Each attribute counts as a share of what `scale` says, at most 1. The change of the length is
-    v = (length - length at the last decision) / the smaller of both, shown as clip((v + q) / (2 q), 0, 1); 1 where
-    the queue was empty before. An empty queue gives zeros.
+    Each attribute is divided by its scale and limited to 1. The change of the length is v = (length - length at the
+    last decision) / the smaller of both, mapped to clip((v + q) / (2 q), 0, 1); 1 where the queue was empty before. An
+    empty queue gives zeros.
 
     Args:
         queue_sensitivity: q.
-        scale: What counts as 1: ``seen``, the 99th percentile of the jobs submitted so far; or ``workload``, that of
-            all jobs, as in HDeepRM, which tells of jobs that are still to come.
-        scales: What counts as 1 instead, by attribute.
+        scale: Scale of an attribute: ``seen``, its 99th percentile over the jobs submitted so far; or ``workload``,
+            over all jobs as in HDeepRM, which depends on future jobs.
+        scales: Scales by attribute, instead.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Minimal(Observer):
         if self._jobs_known < len(cluster.state):
             self._learn(cluster.workload.rows(self._jobs_known))
         if self._percentiles:
-            # A job that comes back to the queue has been counted.
+            # A job that returns to the queue after a failure has been counted.
             for job in cluster.submitted:
                 if job not in self._arrived:
                     self._arrived.add(job)
@@ -104,7 +105,7 @@ class Minimal(Observer):
                         seen.add(attribute.values[job])
 
     def _learn(self, jobs: Workload) -> None:
-        """Takes in jobs that have become known."""
+        """Adds jobs that have become known."""
         self._jobs_known += len(jobs)
         for attribute in self._attributes:
             attribute.add(jobs)
@@ -118,7 +119,7 @@ class Minimal(Observer):
         return np.array(self._queue_numbers(), np.float32)
 
     def _queue_numbers(self) -> list[float]:
-        """The 21 numbers."""
+        """Returns the 21 numbers."""
         length = len(self._wait_queue.queued)
         if not length:
             return [0.0] * QUEUE_NUMBERS
@@ -133,14 +134,14 @@ class Minimal(Observer):
         return [*self._shares, min(max((variation + q) / (2 * q), 0.0), 1.0)]
 
     def _quartiles(self, last: int) -> list[float]:
-        """Quartiles of each attribute, between two jobs on a line; `last` is the place of the last job."""
+        """Quartiles of each attribute by linear interpolation; `last` is the index of the last queued job."""
         (low, a), (middle, b), (high, c) = (divmod(k * last, QUARTILES) for k in (1, 2, 3))
         numbers: list[float] = []
         places = (0, low, min(low + 1, last), middle, min(middle + 1, last), high, min(high + 1, last), last)
         for attribute in self._attributes:
             jobs, share = attribute.queue.queued, attribute.shares(places)
             first, median, third = share[jobs[low]], share[jobs[middle]], share[jobs[high]]
-            # Between two jobs where the quartile is at none.
+            # Interpolation where the quartile lies between two jobs.
             if a:
                 first += a / QUARTILES * (share[jobs[low + 1]] - first)
             if b:
@@ -155,14 +156,14 @@ class _Attribute:
     """An attribute of the queued jobs.
 
     Attributes:
-        queue: The queue in its order.
-        values: The attribute of each known job; with a fixed scale as a share of it.
+        queue: The queue, sorted by the attribute.
+        values: The attribute of each known job, divided by the scale if that is fixed.
         seen: 99th percentile over the jobs submitted so far, None with a fixed scale.
 
     Args:
         name: Column of the workload.
-        queue: The queue in its order.
-        scale: What counts as 1, None for the percentile.
+        queue: The queue, sorted by the attribute.
+        scale: Fixed scale, None for the percentile.
     """
 
     def __init__(self, name: str, queue: FixedQueue, scale: float | None) -> None:
@@ -172,12 +173,12 @@ class _Attribute:
         self.seen = RunningPercentile(99) if scale is None else None
 
     def add(self, jobs: Workload) -> None:
-        """Adds jobs behind those known."""
+        """Appends jobs to those known."""
         values = getattr(jobs, self._name).tolist()
         self.values += values if self._scale is None else _shares(values, self._scale)
 
     def shares(self, places: Iterable[int]) -> Sequence[float] | Mapping[int, float]:
-        """By job, the shares of at least those in some places of the queue."""
+        """Shares by job, of at least the jobs at some places of the queue."""
         if self.seen is None:
             return self.values
         jobs = [self.queue.queued[place] for place in places]
@@ -185,10 +186,10 @@ class _Attribute:
 
 
 class RunningPercentile:
-    """A percentile of the numbers added so far, between two of them on a line (as NumPy's).
+    """A percentile of the numbers added so far, with linear interpolation as NumPy's.
 
     Args:
-        percent: Which, 0 to 100.
+        percent: 0 to 100.
     """
 
     def __init__(self, percent: float) -> None:
@@ -201,19 +202,19 @@ class RunningPercentile:
         """Adds a number."""
         below, above = self._below, self._above
         heappush(above, -heappushpop(below, -number))
-        # The last number at or before the percentile's place, counted from 0, is the last of those below.
+        # `below` ends with the last number at or before the position of the percentile.
         if len(below) <= int(self._share * (len(below) + len(above) - 1)):
             heappush(below, -heappop(above))
 
     def value(self) -> float:
-        """The percentile; there must be a number."""
+        """The percentile; at least one number must have been added."""
         place = self._share * (len(self._below) + len(self._above) - 1)
         low = -self._below[0]
         return low + (place - int(place)) * (self._above[0] - low) if self._above else low
 
 
 def _shares(values: Sequence[float], scale: float) -> list[float]:
-    """Values as shares of what counts as 1, at most 1; 0 where that is nothing."""
+    """Values divided by a scale, at most 1; 0 where the scale is 0."""
     return [min(value / scale, 1.0) for value in values] if scale > 0 else [0.0] * len(values)
 
 
@@ -226,9 +227,9 @@ def queue_scales(*workloads: Workload) -> dict[str, float]:
 
 
 class Small(Minimal):
-    """(N + P + 21,): free memory of nodes and free bandwidth of processors as shares, then those of `Minimal`.
+    """(N + P + 21,): free memory of nodes and free bandwidth of processors as shares, then the numbers of `Minimal`.
 
-    A node or a processor without limit counts as 1, an oversubscribed processor as 0.
+    Nodes and processors without a limit give 1, oversubscribed processors 0.
     """
 
     sees_cores = True
@@ -256,12 +257,12 @@ class Small(Minimal):
 
 
 class Normal(Small):
-    """(N + P + 3 C + 21,): as `Small`, with speed, power and rest of its job of every core between both parts.
+    """(N + P + 3 C + 21,): as `Small`, with speed, power and remaining work of every core between both parts.
 
-    Speed and power are shares of the core's peak by the P-states of :mod:`hdsim.platform.power`: a core computes at
-    75 % while the bandwidth of its processor is oversubscribed, whatever contention model the jobs feel. The rest of a
-    job is the fraction of the operations it asked for that is not done yet at such speeds; 0 for an idle core and for a
-    job that has used up its requested time.
+    Speed and power are shares of the core's peak by the P-states of :mod:`hdsim.platform.power`: a core computes at 75
+    % while the bandwidth of its processor is oversubscribed, independent of the contention model. The remaining work of
+    a job is the fraction of its requested operations that is not done at such speeds; 0 for an idle core and for a job
+    beyond its requested time.
     """
 
     def arrays(self, platform: Platform) -> Array:
@@ -276,13 +277,13 @@ class Normal(Small):
         self._overdrawn = oversubscription_limit(platform)
         self._over = np.zeros(platform.n_processors, bool)
         self._speed = self._peak
-        # Running jobs have slots, so that what there is to compute at an observation are as many numbers as jobs run.
-        self._job_of_slot = [-1]
+        # Running jobs have compact indices, so an observation computes one number per running job.
+        self._job_of_index = [-1]
         self._free: list[int] = []
         self._held: dict[int, tuple[int, Ints]] = {}
-        self._slot_of_core: Ints = np.full(platform.n_cores, _NOBODY)
+        self._index_of_core: Ints = np.full(platform.n_cores, _IDLE)
         self._busy = np.zeros(platform.n_cores, np.float32)
-        # What is left of a job is (end - now) rate, so that nothing needs to be done while time goes by.
+        # Remaining work is (end - now) * rate, which needs no update as time passes.
         self._end: Floats = np.zeros(platform.n_cores + 1)
         self._rate: Floats = np.zeros(platform.n_cores + 1)
         self._new: list[int] = []
@@ -292,7 +293,7 @@ class Normal(Small):
         self._first_core: list[int] = platform.processor_first_core.tolist()
         self._core_processor: Ints = platform.core_processor.astype(np.int64)
         places = [self._both + i * platform.n_cores for i in range(4)]
-        self._speeds, self._powers, self._rests = itertools.starmap(slice, itertools.pairwise(places))
+        self._speeds, self._powers, self._remaining = itertools.starmap(slice, itertools.pairwise(places))
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
@@ -301,10 +302,10 @@ class Normal(Small):
         self._now = cluster.now
         self._known = 0
         for job in cluster.ended:
-            slot, ids = self._held.pop(job)
-            self._slot_of_core[ids] = _NOBODY
+            index, ids = self._held.pop(job)
+            self._index_of_core[ids] = _IDLE
             self._busy[ids] = 0.0
-            self._free.append(slot)
+            self._free.append(index)
             self._has_ended = True
 
     def after_action(self) -> None:
@@ -316,19 +317,19 @@ class Normal(Small):
         self._known += len(started)
         for job in started:
             if self._free:
-                slot = self._free.pop()
-                self._job_of_slot[slot] = job
+                index = self._free.pop()
+                self._job_of_index[index] = job
             else:
-                slot = len(self._job_of_slot)
-                self._job_of_slot.append(job)
+                index = len(self._job_of_index)
+                self._job_of_index.append(job)
             ids = cluster.running[job].ids
-            self._held[job] = slot, ids
-            self._new.append(slot)
-            self._slot_of_core[ids] = slot
+            self._held[job] = index, ids
+            self._new.append(index)
+            self._index_of_core[ids] = index
             self._busy[ids] = 1.0
-            # At this instant all of it is left; `end_of_pass` finds the rate.
-            self._end[slot] = self._now + 1.0
-            self._rate[slot] = float(cluster.requested_time[job] > 0)
+            # All work remains at this instant; `end_of_pass` computes the rate.
+            self._end[index] = self._now + 1.0
+            self._rate[index] = float(cluster.requested_time[job] > 0)
 
     def end_of_pass(self) -> None:
         """See :meth:`Observer.end_of_pass`."""
@@ -340,12 +341,12 @@ class Normal(Small):
         if flipped:
             self._over = over
             self._speed = self._peak * BUSY_SPEED.take(over)
-            first, slot_of_core = self._first_core, self._slot_of_core
+            first, index_of_core = self._first_core, self._index_of_core
             for p in flipped:
-                affected.update(dict.fromkeys(slot_of_core[first[p] : first[p + 1]].tolist()))
-            affected.pop(_NOBODY, None)
-        for slot in affected:
-            self._time(slot)
+                affected.update(dict.fromkeys(index_of_core[first[p] : first[p + 1]].tolist()))
+            affected.pop(_IDLE, None)
+        for index in affected:
+            self._update_rate(index)
         self._new.clear()
         self._has_ended = False
 
@@ -354,28 +355,28 @@ class Normal(Small):
         seen = super().observe()
         assert isinstance(seen, np.ndarray)
         cores, owner, busy = self._cluster.cores, self._core_processor, self._busy
-        speeds, powers, rests = seen[self._speeds], seen[self._powers], seen[self._rests]
+        speeds, powers, remaining = seen[self._speeds], seen[self._powers], seen[self._remaining]
         _SPEED.take(cores.free_bandwidth < self._overdrawn).take(owner, out=speeds, mode="clip")
         speeds *= busy
         _IDLE_POWER.take(cores.processor_busy() > 0).take(owner, out=powers, mode="clip")
         np.maximum(powers, busy, out=powers)
-        jobs = len(self._job_of_slot)
+        jobs = len(self._job_of_index)
         left = (self._end[:jobs] - self._now) * self._rate[:jobs]
         np.maximum(left, 0.0, out=left)
-        left.astype(np.float32).take(self._slot_of_core, out=rests, mode="clip")
+        left.astype(np.float32).take(self._index_of_core, out=remaining, mode="clip")
         return seen
 
-    def _time(self, slot: int) -> None:
-        """Brings the rate of a job up to date, and its end at that rate."""
-        cluster, job = self._cluster, self._job_of_slot[slot]
+    def _update_rate(self, index: int) -> None:
+        """Updates the rate of a job, and its end at that rate."""
+        cluster, job = self._cluster, self._job_of_index[index]
         requested = cluster.requested_time[job]
         if not requested > 0:
             return
         rate = (
             1.0 if cluster.fixed_duration[job] else min_at(self._speed, cluster.running[job].processors)
         ) / requested
-        before = float(self._rate[slot])
+        before = float(self._rate[index])
         if rate != before:
-            left = (float(self._end[slot]) - self._now) * before
-            self._end[slot] = self._now + left / rate
-            self._rate[slot] = rate
+            left = (float(self._end[index]) - self._now) * before
+            self._end[index] = self._now + left / rate
+            self._rate[index] = rate

@@ -1,4 +1,4 @@
-"""Observation of the queue job by job."""
+"""Observation with one row per queued job."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: What each column tells of a job.
+#: Columns of a row.
 FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_cores", "fits", "present")
 _WAITED, _IDLE, _FITS = 0, 5, 6
-#: Waits and requested times count on a logarithmic scale up to this many seconds.
+#: Upper end of the logarithmic scale of waiting and requested times, seconds.
 LONGEST = 7 * 86400.0
 _LOG_LONGEST = math.log1p(LONGEST)
 
 
 class Jobs(Observer):
-    """(queue_size, 8): the first queued jobs in order of submission, one a row; rows of no job are zero.
+    """(queue_size, 8): the first queued jobs in order of submission, one per row; unused rows are zero.
 
-    Columns: waited and requested time, log(1 + s) / log(1 + a week), at most 1; cores, memory and bandwidth of all its
-    cores as shares of the platform's (0 where the platform is unlimited); idle cores as a share of all; whether it fits
-    now; 1 for a job.
+    Columns: waiting time and requested time, log(1 + s) / log(1 + one week), at most 1; cores, memory and bandwidth of
+    all its cores as shares of the platform's (0 where the platform is unlimited); idle cores as a share of all; fits
+    now (0 or 1); 1 for a job.
 
     Attributes:
-        features: What each column tells.
+        features: Names of the columns.
 
     Args:
         queue_size: Rows.
@@ -53,7 +53,7 @@ class Jobs(Observer):
         self._table = self._columns(cluster.workload)
 
     def _columns(self, jobs: Workload) -> NDArray[np.float32]:
-        """(J, features) what does not change of jobs, each by itself."""
+        """(J, features) columns of the jobs that do not change with time."""
         platform, cores = self._cluster.platform, jobs.requested_cores
         table = np.zeros((len(jobs), len(self.features)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
@@ -85,5 +85,5 @@ class Jobs(Observer):
 
 
 def scaled_time(seconds: Any) -> Any:
-    """Seconds on a logarithmic scale from 0 to 1, which a week has."""
+    """Maps seconds to a logarithmic scale of 0..1, with one week at 1."""
     return np.minimum(np.log1p(seconds) / _LOG_LONGEST, 1.0)

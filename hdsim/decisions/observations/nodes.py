@@ -1,4 +1,4 @@
-"""Observation of the platform node by node, with the job to be placed next."""
+"""Observation with one row per node and the columns of the next job."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from hdsim.decisions.wait_queue import PartialPlacement, WaitQueue
     from hdsim.platform.model import Platform
 
-#: Columns that tell of a node, the last two of them with regard to the next job.
+#: Columns of a node; the last two depend on the next job.
 NODE_FEATURES = ("idle_cores", "free_memory", "free_bandwidth", "speed", "power", "cores", "room", "chosen")
-#: Columns that tell of the next job, the same in every row.
+#: Columns of the next job, equal in all rows.
 JOB_FEATURES = ("job_left", "job_memory", "job_requested_time", "job_waited")
 FEATURES = NODE_FEATURES + JOB_FEATURES
 _ROOM, _CHOSEN, _JOB = 6, 7, 8
 
 
 class Nodes(Observer):
-    """(N, 12): one row a node.
+    """(N, 12): one row per node.
 
-    Columns: idle cores, free memory and free bandwidth (mean of its processors) as shares of the node's; speed and
-    power a core (means) and number of cores as shares of the largest of any node; how much of what is left of the next
-    job the node could take, and how much of the job it has been given; then of that job: the share of its cores
-    without a node yet, memory a core as a share of the largest node's, and requested time and wait as in
-    `Jobs`. The next job is the one being placed, else the head in order of submission.
+    Columns: idle cores, free memory and free bandwidth (mean over its processors) as shares of the node's; mean speed
+    and mean power per core and number of cores as shares of the largest of any node; share of the remaining next job
+    that fits on the node, and share of the job that is assigned to it. Columns of the next job: share of its cores
+    without a node yet, memory per core as a share of the largest node's, requested time and waiting time as in `Jobs`.
+    The next job is the one under placement, else the head in order of submission.
 
     Attributes:
-        fixed: (N, 12) what never changes, zeros elsewhere.
+        fixed: (N, 12) columns that do not change with time, zeros elsewhere.
     """
 
     sees_cores = True
@@ -72,7 +72,7 @@ class Nodes(Observer):
         return seen
 
     def fill(self, seen: NDArray[np.float32], partial: PartialPlacement | None) -> None:
-        """Writes what changes of the nodes into rows of at least `NODE_FEATURES`."""
+        """Writes the columns that change with time into rows of at least `NODE_FEATURES`."""
         cores = self._cluster.cores
         np.divide(cores.node_idle, self._cores, out=seen[:, 0], where=self._cores > 0, casting="same_kind")
         self._memory.write(cores.node_memory, seen[:, 1])

@@ -1,4 +1,4 @@
-"""Observation of the queue job by job that tells what waiting for each of them would take."""
+"""Observation with one row per queued job and the EASY reservation of each."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHADOW, _EXTRA = len(FEATURES), len(FEATURES) + 1
 
 
 class JobsShadow(Jobs):
-    """(queue_size, 10): as `Jobs`, and the reservation that backfilling would make for each job if it were waited for.
+    """(queue_size, 10): as `Jobs`, with the shadow time and the extra cores of a reservation for each job.
 
-    Shadow time, on the scale of the waited time, is how long it takes until enough cores are idle if all that runs ends
-    when the time it asked for is over: 0 if they are idle now, 1 if nobody knows. Extra cores, as a share of all, are
-    left over by the last job that has to end. Names as in EASY (Lifka 1995); cores alone are counted, on any nodes.
+    The shadow time, on the scale of the waiting time, is the time until enough cores are idle if all running jobs end
+    at their requested times: 0 if the cores are idle now, 1 if unknown. The extra cores, as a share of all, are those
+    left over at the shadow time. Names as in EASY (Lifka 1995); only the number of cores counts, not their nodes.
 
     Args:
         queue_size: Rows.
@@ -34,8 +34,8 @@ class JobsShadow(Jobs):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
-        # Expected ends in ascending order, the first of them past and the last never; and what becomes idle at each but
-        # the last. The first stands for what is idle now.
+        # Expected ends in ascending order between -inf and inf, and the cores that become idle at each but the last;
+        # those of -inf are idle now.
         self._ends = [-math.inf, math.inf]
         self._freed = [0]
         self._end: dict[int, float] = {}
