@@ -222,7 +222,7 @@ def to_data(observation: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def to_hetero_data(observation: Mapping[str, NDArray[Any]]) -> Any:
-    """Converts one observation to a ``torch_geometric.data.HeteroData`` with the types `VERTEX_TYPES` and `EDGE_TYPES`."""
+    """Converts one observation to a ``HeteroData`` with the types `VERTEX_TYPES` and `EDGE_TYPES`."""
     import torch
     from torch_geometric.data import HeteroData
 
