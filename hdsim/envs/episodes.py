@@ -1,4 +1,4 @@
-"""What an episode replays: a whole trace or a random window of one, some windows held out, easy ones first."""
+"""Jobs of an episode: a whole trace or a random window of one, with held-out windows and a curriculum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hdsim.workload.model import Workload
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
-#: What a trace may be given as: jobs, a file or a bundled name, or settings of the Lublin-Feitelson generator.
+#: Forms of a trace: jobs, a file or a bundled name, or settings of the Lublin-Feitelson generator.
 Trace = Workload | str | Path | Mapping[str, Any]
 
 
@@ -32,7 +32,7 @@ def make_traces(traces: Trace | Sequence[Trace], platform: Platform) -> list[Wor
         platform: The platform they are for.
 
     Raises:
-        ConfigError: There is none, or a mapping names no known generator or setting.
+        ConfigError: The list is empty, or a mapping has an unknown generator or setting.
     """
     several = [traces] if isinstance(traces, Workload | str | Path | Mapping) else list(traces)
     if not several:
@@ -73,25 +73,25 @@ class Window:
 class Episodes:
     """Draws the jobs of episodes.
 
-    Without `jobs` an episode is a whole trace, all equally likely. With `jobs` it is a window of that many jobs, every
-    one of all traces equally likely, but for those that have a job in common with a window held out.
+    Without `jobs` an episode is a whole trace, all equally likely. With `jobs` it is a window of that many jobs; all
+    windows of all traces are equally likely, except those that share a job with a held-out window.
 
     Args:
         traces: Traces to draw from.
-        jobs: Jobs of an episode, None = a whole trace.
-        held_out: Windows that are not to be trained on: (trace, first job, jobs), or (first job, jobs) of the first.
+        jobs: Jobs of an episode, None for a whole trace.
+        held_out: Windows excluded from training: (trace, first job, jobs), or (first job, jobs) of the first trace.
         curriculum: ``growing``: windows begin with `curriculum_start` of `jobs` and grow to all of them;
-            ``easy_first``: only the easiest `curriculum_start` of the windows come up at first, then more; a window is
-            easy that offers little load (core-seconds asked for, by its length and the platform's cores).
-        curriculum_episodes: After how many episodes the curriculum is through.
-        curriculum_start: Where it begins, a share.
+            ``easy_first``: only the `curriculum_start` easiest windows are drawn at first, then more; a window is easy
+            if its load is low (requested core-seconds divided by its duration).
+        curriculum_episodes: Episodes until the curriculum is complete.
+        curriculum_start: Share at the start of the curriculum.
 
     Attributes:
-        drawn: How many have been drawn.
-        window: The latest one drawn.
+        drawn: Number of episodes drawn.
+        window: The latest window.
 
     Raises:
-        ConfigError: A setting is out of range, or nothing is left to train on.
+        ConfigError: A setting is out of range, or no window is left to train on.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Episodes:
         self.window = Window(0, 0, 0)
 
     def draw(self, rng: np.random.Generator) -> Workload:
-        """The jobs of the next episode, the first of them submitted at 0."""
+        """Draws the jobs of the next episode; the first is submitted at 0."""
         share = self._start + (1 - self._start) * min(self.drawn / self._episodes, 1.0)
         self.drawn += 1
         total = int(self._ends[-1])
@@ -165,7 +165,7 @@ class Episodes:
         )
 
     def _by_load(self) -> NDArray[np.int64]:
-        """Numbers of all windows, those of the least load first."""
+        """Indices of all windows in order of their load."""
         assert self._jobs is not None
         loads = []
         for trace, starts in zip(self.traces, self._starts, strict=True):
@@ -176,7 +176,7 @@ class Episodes:
 
 
 def _free_starts(trace_jobs: int, jobs: int, held_out: Iterable[Window]) -> NDArray[np.int64]:
-    """First jobs of the windows that have no job in common with one that is held out."""
+    """First jobs of the windows that share no job with a held-out window."""
     free = np.ones(max(trace_jobs - jobs + 1, 0), bool)
     for window in held_out:
         free[max(window.first - jobs + 1, 0) : window.first + window.jobs] = False

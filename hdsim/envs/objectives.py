@@ -1,4 +1,4 @@
-"""What an agent is rewarded for, one class an objective."""
+"""Objectives of learning agents, one class each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Objective:
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
-        """Whether it needs to know where idle cores are."""
+        """Whether the objective depends on the location of idle cores."""
         return False
 
     def begin(self, stage: Stage, problem: DecisionProblem) -> None:
@@ -41,13 +41,13 @@ class Objective:
         self.problem = problem
 
     def on_instant(self) -> None:
-        """Time has come to a new instant, whose events are in the cluster."""
+        """Called at a new instant, whose events are in the cluster."""
 
     def after_action(self, action: int) -> None:
-        """An action was carried out."""
+        """Called after an action."""
 
     def end_of_pass(self) -> None:
-        """Everything is decided at this instant."""
+        """Called after the last decision of an instant."""
 
     def reward(self, over: bool) -> float:
         """The reward since the last call; `over` at the end of the episode."""
@@ -55,7 +55,7 @@ class Objective:
 
 
 class Rate(Objective):
-    """A number that the cluster has at any time: its value right after the action, or its integral until the next."""
+    """A quantity of the cluster: its value right after the action, or its integral until the next decision."""
 
     def begin(self, stage: Stage, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
@@ -85,7 +85,7 @@ class Rate(Objective):
         return total
 
     def value(self) -> float:
-        """The rate now."""
+        """The present value."""
         raise NotImplementedError
 
 
@@ -109,7 +109,7 @@ class AverageJobSlowdown(Rate):
         for job in cluster.ended:
             self._sum -= weight[job]
         if not cluster.queue and not cluster.running:
-            # Nothing is left of the roundings either.
+            # An empty system resets rounding errors.
             self._sum = 0.0
 
     def value(self) -> float:
@@ -118,10 +118,11 @@ class AverageJobSlowdown(Rate):
 
 
 class AverageBoundedSlowdown(AverageJobSlowdown):
-    """The same with 10 s for shorter times.
+    """As `AverageJobSlowdown`, with 10 s for shorter times.
 
-    Where requested times are run times, the integral adds up to the bounded slowdowns, except that jobs under 10 s may
-    get less than 1; and unlike in `bounded_slowdown` what a decision costs shows while jobs wait, not when they end.
+    Where requested times are run times, the integral is the sum of the bounded slowdowns, except that jobs under 10 s
+    may contribute less than 1. Unlike `bounded_slowdown`, the cost of a decision shows while jobs wait, not when they
+    end.
     """
 
     shortest = TAU
@@ -144,7 +145,7 @@ class AverageUtilization(Rate):
 
 
 class Makespan(Rate):
-    """GFLOP/s of all busy cores; at P-state 1 where jobs contend and the processor's bandwidth is oversubscribed."""
+    """GFLOP/s of all busy cores; at P-state 1 where contention is modelled and the bandwidth is oversubscribed."""
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
@@ -190,8 +191,8 @@ class EnergyConsumption(Rate):
 class Edp(EnergyConsumption):
     """Minus the increment of energy x time since the start of the episode, J s.
 
-    HDeepRM left this one undone. The rewards of an episode add up to minus its energy-delay product, so there is
-    nothing to sample.
+    HDeepRM names this objective without implementing it. The rewards of an episode add up to minus its energy-delay
+    product, so the reward is always integrated.
     """
 
     def __init__(self, integrated: bool) -> None:
@@ -212,7 +213,7 @@ class Edp(EnergyConsumption):
 class BoundedSlowdown(Objective):
     """Minus the mean bounded slowdown of the episode's jobs (threshold 10 s), paid at its end (RLScheduler).
 
-    Integrated, every job's share of it is paid when the job ends.
+    Integrated, the share of every job is paid when the job ends.
     """
 
     def begin(self, stage: Stage, problem: DecisionProblem) -> None:
@@ -239,11 +240,11 @@ class BoundedSlowdown(Objective):
 
 
 class ClusterBalance(Objective):
-    """Even load of nodes, as the Kubernetes agents are rewarded for each node they choose.
+    """Even load of nodes, the reward of the Kubernetes agents for each chosen node.
 
-    With v the standard deviation over the nodes of the share of busy cores, those of a half placed job included, and
-    x = v / (v + 1): (1 - 2 x) / sqrt(times this node was chosen in the episode), but max(-1, -(1 - 2 x)) for the node
-    that was chosen the last time too. Postponing (void) gives 0.
+    With v the standard deviation over the nodes of the share of busy cores, including a placement under construction,
+    and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen in the episode), but max(-1, -(1 - 2 x))
+    if the node was also chosen the last time. Void gives 0.
     """
 
     @classmethod

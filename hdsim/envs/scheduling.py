@@ -1,4 +1,4 @@
-"""The Gymnasium environment: a simulated cluster, a problem, and rewards."""
+"""The Gymnasium environment: a simulated cluster, a decision problem and rewards."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ from hdsim.workload.model import Workload
 
 
 class SchedulingEnv(gymnasium.Env[Any, Any]):
-    """Schedules the jobs of one window of a trace an episode; a step is a decision.
+    """Schedules the jobs of one window of a trace per episode; a step is a decision.
 
-    ``info`` always has ``action_mask``, and after a step ``invalid_action``: whether the mask forbade the action, in
-    which case the first one it allows was carried out. After the last step it has ``metrics`` (see
-    :func:`hdsim.results.metrics.summary`); every action is then allowed. An episode is terminated when every job has
+    ``info`` always has ``action_mask``, and after a step ``invalid_action``: the mask forbade the action, and the first
+    legal one was carried out instead. After the last step it has ``metrics`` (see
+    :func:`hdsim.results.metrics.summary`); every action is legal then. An episode is terminated when every job has
     ended, and truncated after `max_steps`.
 
     Attributes:
         platform: The platform.
-        episodes: Where the jobs of episodes come from.
-        problem: What is decided and seen.
-        objective: What is rewarded.
-        cluster: The state of the episode.
-        result: The replay when the episode is over, else None.
+        episodes: Source of the jobs of episodes.
+        problem: Actions and observations.
+        objective: Source of the rewards.
+        cluster: State of the episode.
+        result: The replay after the end of the episode, else None.
 
     Args:
         platform: A platform, its file, or the name of a bundled one.
-        workload: A trace or several; see :func:`hdsim.envs.episodes.make_traces`.
+        workload: One trace or several; see :func:`hdsim.envs.episodes.make_traces`.
         action: See :class:`hdsim.decisions.DecisionProblem`.
         observation: See :class:`hdsim.decisions.DecisionProblem`.
         objective: A name of :data:`hdsim.envs.objectives.OBJECTIVES`.
         reward: ``sampled`` right after actions or ``integrated`` over the time between them.
-        reward_scale: Multiplies every reward.
-        jobs: See :class:`hdsim.envs.episodes.Episodes`, like the next four.
+        reward_scale: Factor of every reward.
+        jobs: See :class:`hdsim.envs.episodes.Episodes`, also for the next four.
         held_out: See there.
         curriculum: See there.
         curriculum_episodes: See there.
         curriculum_start: See there.
-        max_steps: Steps after which an episode is truncated, None = never.
-        contention: See :func:`hdsim.simulate`, like the next four.
+        max_steps: Steps after which an episode is truncated, None for no limit.
+        contention: See :func:`hdsim.simulate`, also for the next four.
         network: See there.
         failures: See there.
         kill_at_walltime: See there.
         batch_events: See there.
-        render_mode: None; there is nothing to render, ``hdsim report`` shows what an agent does.
-        **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. Quartiles of the
-            queue are scaled by the 99th percentiles over all traces unless `scales` is given.
+        render_mode: None, the only mode; ``hdsim report`` draws replays.
+        **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. With
+            ``scale=workload`` the scales are the 99th percentiles over all traces.
 
     Raises:
-        ConfigError: Unknown names, or settings that exclude each other.
+        ConfigError: A name is unknown, or settings exclude each other.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -130,8 +130,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
         self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-        self._seat = _Seat(self.problem, self.objective.sees_cores(platform))
-        # Wrong settings of a model are found now.
+        self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
+        # Errors in the settings of a model are raised here.
         self._set_stage(self.episodes.traces[0], seed=0)
 
     def reset(
@@ -140,8 +140,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         """Begins an episode.
 
         Args:
-            seed: Seed of everything random in this episode and those after it.
-            options: ``workload``: jobs to replay in this episode, instead of drawing some.
+            seed: Seed of all random numbers in this episode and those after it.
+            options: ``workload``: jobs to replay in this episode, instead of drawn ones.
         """
         super().reset(seed=seed)
         for key in options or {}:
@@ -161,11 +161,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if not over:
             self.objective.on_instant()
             over = self._to_decision()
-        self._mask = self._look(over)
+        self._mask = self._action_mask(over)
         return self.problem.observe(), {"action_mask": self._mask}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Carries out a decision and lets time pass until the next one is due."""
+        """Carries out an action and advances to the next decision."""
         valid = self._mask[action]
         action = int(action) if valid else int(self._mask.argmax())
         self.problem.act(action)
@@ -173,7 +173,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         over = self._to_decision()
         self._steps += 1
         truncated = not over and self._steps == self._max_steps
-        self._mask = self._look(over)
+        self._mask = self._action_mask(over)
         info: dict[str, Any] = {"action_mask": self._mask, "invalid_action": not valid}
         if over or truncated:
             self.result = Result(self.cluster, config=None, wall_seconds=0.0, interrupted=truncated)
@@ -182,11 +182,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         return self.problem.observe(), reward, over, truncated, info
 
     def action_masks(self) -> np.ndarray:
-        """(A,) which actions the mask allows now, under the name that sb3-contrib looks for."""
+        """(A,) legal actions, under the name that sb3-contrib expects."""
         return self._mask
 
     def _to_decision(self) -> bool:
-        """Lets time pass until a decision is due; True when the episode is over."""
+        """Advances to the next decision; returns True at the end of the episode."""
         problem, objective, backend = self.problem, self.objective, self._backend
         while not problem.pending():
             backend.apply()
@@ -196,15 +196,15 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             objective.on_instant()
         return False
 
-    def _look(self, over: bool) -> np.ndarray:
+    def _action_mask(self, over: bool) -> np.ndarray:
         return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
 
     def _set_stage(self, workload: Workload, seed: int) -> Any:
-        return set_stage(self.platform, workload, self._seat, seed=seed, **self._models)
+        return set_stage(self.platform, workload, self._placeholder, seed=seed, **self._models)
 
 
-class _Seat(Agent):
-    """Stands for the agent outside when the stage is set."""
+class _PlaceholderAgent(Agent):
+    """Placeholder agent with the decision problem's requirements."""
 
     def __init__(self, problem: DecisionProblem, sees_cores: bool) -> None:
         self.core_policy = problem.core_policy

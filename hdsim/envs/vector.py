@@ -1,11 +1,11 @@
-"""Many environments on several cores: shared memory instead of messages, several environments a process.
+"""Environments on several cores: shared memory instead of messages, several environments per process.
 
-A step of an environment takes some ten microseconds, which is less than it costs to send its outcome through a pipe, as
-Gymnasium's ``AsyncVectorEnv`` does for each. Here every process steps a share of the environments, the calling process
-one of the shares. That one goes straight into the arrays that the caller gets, the others into shared memory first.
+A step of an environment takes some ten microseconds, less than sending its outcome through a pipe, as Gymnasium's
+``AsyncVectorEnv`` does for each environment. Here every process, the calling one included, steps a share of the
+environments. The share of the calling process is written into the returned arrays, the others into shared memory first.
 
-Waking up a process that sleeps takes longer than such a step too. So whoever waits for another one keeps looking for
-some milliseconds, and goes to sleep at once only where the last wait took longer, as while a network is trained.
+Waking a sleeping process takes longer than such a step too. A waiting process therefore polls for some milliseconds,
+and sleeps at once only where the last wait took longer, as during the training of a network.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from hdsim.decisions.base import positive_int
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError
 
-#: s for which a process looks out before it goes to sleep, and how often it looks until it lets others have the core.
+#: Seconds of polling before a process sleeps, and polls until it yields the core.
 _PATIENCE = 0.003
 _LOOKS = 100
-#: s between two looks whether the processes are still alive.
+#: Seconds between two checks that the processes are alive.
 _ALIVE_INTERVAL = 5.0
 _STEP, _RESET, _CLOSE = range(3)
 #: Names of arrays; those of observations begin with `_SEEN`.
@@ -44,17 +44,17 @@ Views = dict[str, NDArray[Any]]
 class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
     """Several :class:`hdsim.envs.scheduling.SchedulingEnv` in autoreset mode NEXT_STEP.
 
-    ``info`` has ``action_mask`` (E, A) and ``invalid_action`` (E,); when episodes have ended also ``metrics``, an array
-    (E,) of each, and ``_metrics`` (E,): whose they are. Environment i has the seed ``seed + i``.
+    ``info`` has ``action_mask`` (E, A) and ``invalid_action`` (E,); after the end of episodes also ``metrics``, an
+    array (E,) of each, and ``_metrics`` (E,): the environments they belong to. Environment i has the seed ``seed + i``.
 
     Args:
         num_envs: E.
-        workers: Processes that step them, this one among them; None = as many as there are cores, at most E.
-        context: How processes are started (see :mod:`multiprocessing`), None = the system's way.
+        workers: Processes that step the environments, including this one; None for the number of cores, at most E.
+        context: Start method of processes (see :mod:`multiprocessing`), None for the system's default.
         **settings: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
 
     Raises:
-        ConfigError: As there.
+        ConfigError: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -137,11 +137,11 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
             process.close()
 
     def _new(self) -> Views:
-        """Arrays for the outcome, which the caller may keep."""
+        """New arrays for the outcome; the caller may keep them."""
         return {name: np.empty(*form) for name, form in self._results.items()}
 
     def _gather(self, views: Views) -> dict[int, dict[str, float]]:
-        """Waits for the other processes and adds what they did; returns metrics of the episodes that ended."""
+        """Waits for the other processes and copies their outcomes; returns metrics of the episodes that ended."""
         ended: dict[int, dict[str, float]] = {}
         faults: list[Exception] = []
         for process in self._others:
@@ -149,7 +149,7 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
             try:
                 ended |= {first + i: metrics for i, metrics in process.outcome().items()}
             except Exception as fault:
-                # The others have to be waited for all the same.
+                # The other processes are awaited even after an error.
                 faults.append(fault)
             for name, rows in process.results.items():
                 views[name][first:last] = rows
@@ -165,7 +165,7 @@ class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 class _Share:
-    """Environments stepped one after the other; the outcome of number i goes into row i of some arrays."""
+    """Environments stepped one after the other; the outcome of environment i is written to row i of arrays."""
 
     def __init__(self, environments: list[SchedulingEnv]) -> None:
         self._environments = environments
@@ -177,7 +177,7 @@ class _Share:
             self._begin(views, i, *environment.reset(seed=seeds[i], options=options))
 
     def step(self, views: Views, actions: list[int]) -> dict[int, dict[str, float]]:
-        """Carries out one action in each, of which there may be more; returns metrics of the episodes that ended."""
+        """Carries out one action per environment; returns metrics of the episodes that ended."""
         over = self._over
         rewards, masks, invalid = views["reward"], views[_MASK], views["invalid_action"]
         terminations, truncations = views["terminated"], views["truncated"]
@@ -212,7 +212,7 @@ class _Share:
 
 
 class _Signal:
-    """What one process tells another that waits for it; a semaphore also makes it see what was written before.
+    """A signal to a waiting process; the semaphore also makes earlier writes visible.
 
     Args:
         start: Context of :mod:`multiprocessing`.
@@ -223,11 +223,11 @@ class _Signal:
         self._brief = True
 
     def give(self) -> None:
-        """Tells the other process."""
+        """Sends the signal."""
         self._semaphore.release()
 
     def taken(self) -> bool:
-        """Waits to be told; False when that takes so long that one should see whether the other is still there."""
+        """Waits for the signal; False after an interval at which the other process should be checked."""
         look = self._semaphore.acquire
         if look(False):
             return True
@@ -244,7 +244,7 @@ class _Signal:
 
 
 class _Process:
-    """A process with a share of the environments, numbers `first` to `last` - 1, and where it leaves the outcome."""
+    """A worker process with environments `first` to `last` - 1, and its outcome."""
 
     def __init__(self, start: Any, settings: Any, buffers: Any, layout: Any, first: int, last: int) -> None:
         self.first, self.last = first, last
@@ -252,7 +252,7 @@ class _Process:
         del self.results[_ACTION]
         self._begun, self._done = _Signal(start), _Signal(start)
         self._pipe, other = start.Pipe()
-        #: What to do, and whether the outcome is to be read from the pipe.
+        #: Command, and whether the outcome is read from the pipe.
         self._word = start.RawArray("b", 2)
         arguments = (settings, buffers, layout, first, last, self._begun, self._done, other, self._word)
         self._process = start.Process(target=_serve, args=arguments, daemon=True)
@@ -260,12 +260,12 @@ class _Process:
         other.close()
 
     def step(self) -> None:
-        """Tells the process to carry out the actions in shared memory."""
+        """Starts the actions in shared memory."""
         self._word[0] = _STEP
         self._begun.give()
 
     def reset(self, seeds: Sequence[int | None], options: Any) -> None:
-        """Tells the process to begin an episode in each of its environments."""
+        """Starts an episode in each of its environments."""
         self._word[0] = _RESET
         self._pipe.send((seeds, options))
         self._begun.give()
@@ -307,7 +307,7 @@ def _serve(
     pipe: Connection,
     word: Any,
 ) -> None:
-    """What a process does: steps its environments whenever it is told to, as long as the one that tells it lives."""
+    """Main loop of a worker process: steps its environments on command while its parent lives."""
     share = _Share([SchedulingEnv(**settings) for _ in range(last - first)])
     views = _views(buffers, layout, first, last)
     actions = views.pop(_ACTION)
