@@ -129,6 +129,14 @@ class Failures(ABC):
         """
 
 
+class External(Failures):
+    """No outages but those that a user's process makes with ``Simulation.fail``, such as a maintenance window."""
+
+    def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
+        """See :meth:`Failures.outages`."""
+        return ()
+
+
 class Weibull(Failures):
     """Independent nodes with Weibull times between failures and exponential repair times; all nodes are new at time 0.
 

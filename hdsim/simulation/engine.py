@@ -1,293 +1,414 @@
-"""The discrete-event engine: a SimPy environment that hands out one instant at a time and feeds a `Cluster`.
+"""The discrete-event engine: a SimPy environment that feeds a `Cluster` one instant at a time.
 
-Completions, walltimes and calls are SimPy events with a callback, never a process per job; a completion whose date
-moves is disarmed and armed again. Arrivals are read from the sorted trace and need no event.
+Three sources of events meet here: arrivals, read from the sorted trace; the engine's own agenda of completions, kills,
+calls and changes of nodes, a heap of tuples, for a SimPy event each costs several times as much; and the events of
+SimPy processes that a user has started in this environment, which run by SimPy's own stepping.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import simpy
-from simpy.events import NORMAL, EventPriority
 
 from hdsim.cluster.state import Cluster, FinalState, completed
-from hdsim.simulation.execution import Execution
-from hdsim.simulation.progress import make_progress
+from hdsim.errors import ConfigError, DecisionError
+from hdsim.simulation.outages import NodeOutages
 
 if TYPE_CHECKING:
-    from hdsim.cluster.placement import Placement
-    from hdsim.contention import Contention
-    from hdsim.network import Network
-    from hdsim.platform.model import Platform
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hdsim.failures import Failures
+    from hdsim.simulation.executor import CoreIds, Executor, Progress
     from hdsim.workload.model import Workload
 
-#: A computation that ends at its walltime completes before the walltime can stop it.
-_AFTER_COMPLETIONS = EventPriority(NORMAL + 1)
+log = logging.getLogger(__name__)
+
+#: Jobs added on the way arrive after nodes have changed, as those of the trace do.
+FIRST, AFTER_NODES = 0, 2
+#: Instants at which nothing but nodes and user processes changed, before jobs that wait are given up.
+_PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
+#: The agenda is rid of outdated entries when it has more of them than this and than others.
+_OUTDATED = 256
 
 
-class Alarm(simpy.Event):
-    """An event at an absolute date; SimPy's relative timeouts can miss a trace's date by a rounding.
+class Engine(simpy.Environment):
+    """Simulates the jobs of a cluster.
 
-    Args:
-        env: The environment.
-        date: s.
-        callback: What to call with the event; clear `callbacks` to disarm it.
-        value: Value of the event.
-        priority: Of the events of one date, those with the lowest go off first.
-    """
+    At an instant jobs end first, then nodes change, then processes of the user run, then jobs arrive; then there is one
+    scheduling pass. A verb called at an instant takes effect at that instant.
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        date: float,
-        callback: Callable[[Any], None],
-        value: Any = None,
-        priority: EventPriority = NORMAL,
-    ) -> None:
-        self.env = env
-        self.callbacks = [callback]
-        self._value = value
-        self._ok = True
-        heappush(env._queue, (date, priority, next(env._eid), self))
-
-
-class Executor(Protocol):
-    """What tells the dates of running jobs where these depend on each other: `Progress` or `Execution`."""
-
-    def start(self, job: int, placement: Placement, now: float) -> None:
-        """Adds a job."""
-
-    def advance(self, job: int, now: float) -> bool:
-        """Takes a job over the date that `settle` gave for it; True when it is done and gone."""
-
-    def end(self, job: int, now: float) -> None:
-        """Removes a job before its end."""
-
-    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """Removes a job that will start again, with what its last checkpoint holds.
-
-        A job with steps has a checkpoint after each of them, another one after every `interval` s of its run time at
-        the reference speed; no job has any where that is None.
-
-        Returns:
-            s that are lost of those since `begin`, when it was started.
-        """
-
-    def settle(self, now: float) -> Iterator[tuple[int, float]]:
-        """Yields (job, date at which `advance` is due) for every new job and every one whose date has moved."""
-
-
-def make_executor(
-    platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
-) -> Executor | None:
-    """Makes what the jobs need: None where every job runs its time undisturbed, once it runs."""
-    if workload.has_programs:
-        return Execution(platform, workload, contention, network)
-    return make_progress(platform, workload, contention) if contention else None
-
-
-class SimBackend(simpy.Environment):
-    """Simulates a workload on a platform.
+    Attributes:
+        cluster: The state that the engine keeps.
+        on_settled: Called whenever the speeds of jobs have been brought up to date, such as by a power model; None: no
+            one asks.
 
     Args:
-        platform: The platform.
-        workload: The jobs.
-        cluster: State to drive.
-        executor: What tells the dates of jobs, see :func:`make_executor`.
-        kill_at_walltime: Kill a job when its walltime has passed.
+        cluster: State to drive, before the first event.
+        executor: Computes the completion dates of jobs, see :mod:`hdsim.simulation.executor`.
+        kill_at_walltime: Kill a job when its walltime has passed; a run time equal to it counts as reaching it.
         batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
             scheduling pass after each.
         infeasible: Jobs to turn away at their submission.
+        failures: Failure model, None where no node fails.
+        rng: For the outages that the failure model draws, and for nothing else.
     """
 
     def __init__(
         self,
-        platform: Platform,
-        workload: Workload,
         cluster: Cluster,
+        executor: Executor,
         *,
-        executor: Executor | None = None,
         kill_at_walltime: bool = False,
         batch_events: bool = True,
         infeasible: Iterable[int] = (),
+        failures: Failures | None = None,
+        rng: np.random.Generator | None = None,
     ) -> None:
         super().__init__()
+        workload = cluster.workload
         self.cluster = cluster
+        cluster.time_breakdown = executor.time_breakdown
         self._executor = executor
-        if isinstance(executor, Execution):
-            cluster.time_breakdown = executor.time_breakdown
         self._kill_at_walltime = kill_at_walltime
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
-        self._runtime: list[float] = workload.runtime.tolist()
         self._walltime: list[float] = workload.walltime.tolist()
-        self._ends_in_delay: list[bool] = workload.ends_in_delay.tolist()
-        self._at_peak: list[bool] = (workload.fixed_duration | platform.homogeneous_speed).tolist()
-        self._infeasible = frozenset(infeasible)
         self._finals: list[int] = completed(workload).tolist()
-        self._completions: list[Alarm | None] = [None] * len(workload)
-        self._walltimes: dict[int, Alarm] = {}
+        self._infeasible = frozenset(infeasible)
         self._next = 0
-        self._called = False
+        # (date, rank, sequence number, action, its argument); the action of a job's date is None, and the entry is
+        # outdated if the job's date has moved since.
+        self._agenda: list[tuple[Any, ...]] = [(math.inf,)]
+        self._sequence = count()
+        self._date: list[float] = [math.nan] * len(workload)
+        self._outdated = 0
+        self._notified = False
+        self.on_settled: Callable[[], None] | None = None
+        # Entries of the agenda, and events of the user, that keep the simulation going.
+        self._awaited = 0
+        self._idle_instants = 0
+        self._outages: NodeOutages | None = None
+        if failures is not None:
+            self._outages = NodeOutages(self, failures, rng)
 
-    def advance(self) -> bool:
-        """Runs to the next instant with news and hands over all its events; False when nothing is left to happen.
+    # The loop of a replay
 
-        At an instant, jobs end first, then others arrive.
+    def advance(self, until: float = math.inf) -> bool:
+        """Runs to the next instant with news and hands over all its events.
+
+        Args:
+            until: s, the last instant to run to.
+
+        Returns:
+            False when nothing is left to happen until then.
         """
-        cluster, queue = self.cluster, self._queue
+        cluster, agenda, peek = self.cluster, self._agenda, self.peek
+        cluster.next_instant(cluster.now)
         submitted, ended = cluster.submitted, cluster.ended
-        submitted.clear()
-        ended.clear()
-        cluster.rejected.clear()
-        self._called = False
+        self._notified = False
         if cluster.calls:
             # An agent may ask for calls before the first event.
-            self._arm_calls()
-        if not self._batch_events:
-            return self._advance_by_one()
-        arrival = self._submission[self._next]
+            self._schedule_calls()
         while True:
-            now = queue[0][0] if queue else math.inf
+            arrival, now, date = self._submission[self._next], agenda[0][0], peek()
+            if date < now:
+                now = date
             if arrival < now:
                 now = arrival
-            elif now == math.inf:
+            if now == math.inf or (arrival == math.inf and not cluster.running and self._is_over()):
+                self._warn()
+                return False
+            if now > until:
                 return False
             self._now = cluster.now = now
-            happened = False
-            while queue and queue[0][0] == now:
-                event = heappop(queue)[3]
-                callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-                for callback in callbacks:
-                    callback(event)
-                    happened = True
-            if arrival == now:
-                arrival = self._arrive(now)
-            if submitted or ended or self._called:
-                return True
-            if happened and self._executor is not None:
-                self._settle(self._executor)
-
-    def _advance_by_one(self) -> bool:
-        cluster = self.cluster
-        while True:
-            arrival, date = self._submission[self._next], self.peek()
-            self._now = cluster.now = min(arrival, date)
-            if self._now == math.inf:
-                return False
-            if arrival <= date:
-                self._arrive_one(self._next)
+            if self._batch_events:
+                while True:
+                    if agenda[0][0] == now:
+                        self._carry_out()
+                    elif peek() == now:
+                        self.step()
+                    else:
+                        break
+                if arrival == now:
+                    self._submit_arrivals(now)
+            elif arrival == now:
+                self._submit(self._next)
                 self._next += 1
+            elif agenda[0][0] == now:
+                self._carry_out()
             else:
                 self.step()
-            if cluster.submitted or cluster.ended or self._called:
+            if submitted or ended or self._notified:
                 return True
-            if self._executor is not None:
-                self._settle(self._executor)
+            self._settle()
 
     def apply(self) -> None:
         """Carries out what the scheduler decided at this instant."""
         cluster, executor = self.cluster, self._executor
+        now = cluster.now
         if cluster.started:
-            if executor is None:
-                self._start_alone(cluster.started)
-            else:
-                self._start_shared(cluster.started, executor)
+            self._idle_instants = 0
+            running = cluster.running
+            for job in cluster.started:
+                executor.start(job, running[job], now)
             cluster.started.clear()
-        if executor is not None:
-            self._settle(executor)
+        self._settle()
         if cluster.killed:
             for job in cluster.killed:
-                Alarm(self, cluster.now, self._on_kill, job)
+                self.schedule_at(now, self._kill, job)
             cluster.killed.clear()
         if cluster.calls:
-            self._arm_calls()
+            self._schedule_calls()
 
-    def _arm_calls(self) -> None:
-        for date in self.cluster.calls:
-            Alarm(self, date, self._on_call)
-        self.cluster.calls.clear()
+    def run(self, until: Any = None) -> NoReturn:
+        """Is not how a simulation is run: SimPy's loop has no scheduling passes.
 
-    # Starting
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("expected Simulation.run, run_until or step; simpy.Environment.run has no scheduling passes")
 
-    def _start_alone(self, jobs: list[int]) -> None:
-        cluster, completions = self.cluster, self._completions
-        now = cluster.now
-        for job in jobs:
-            seconds = self._runtime[job]
-            if not self._at_peak[job]:
-                seconds /= cluster.cores.slowest(cluster.running[job])
-            limit = self._walltime[job]
-            reached = seconds >= limit if self._ends_in_delay[job] else seconds > limit
-            if reached and self._kill_at_walltime:
-                completions[job] = Alarm(self, now + limit, self._on_walltime, job)
-            else:
-                completions[job] = Alarm(self, now + seconds, self._on_completion, job)
+    # Verbs of users' processes and of other event sources
 
-    def _start_shared(self, jobs: list[int], executor: Executor) -> None:
+    def notify(self) -> None:
+        """Makes the present instant one with a scheduling pass."""
+        self._notified = True
+
+    def at(self, date: float, value: Any = None) -> simpy.Event:
+        """An event of the user at a date in s; a relative ``timeout`` can miss it by a rounding.
+
+        Raises:
+            DecisionError: The date has passed.
+        """
+        if not date >= self.cluster.now:
+            raise DecisionError(f"at: expected a date of at least {self.cluster.now:g} s, got {date:g}")
+        event = self.event()
+        self.schedule_at(date, event.succeed, value)
+        return event
+
+    def expect(self, event: simpy.Event) -> simpy.Event:
+        """Keeps the simulation going until an event of the user (a process is one) has happened; returns the event.
+
+        Without it a simulation ends with its last job, and later events of the user are left out.
+        """
+        if event.callbacks is not None:
+            self._awaited += 1
+            event.callbacks.append(self._happened)
+        return event
+
+    def add(self, jobs: Workload, *, arrive: bool = True) -> range:
+        """Adds jobs behind those of the workload.
+
+        Args:
+            jobs: The jobs.
+            arrive: Submit each at its submission time, or now if that has passed; otherwise the caller does.
+
+        Returns:
+            The rows by which the cluster knows them.
+        """
+        first = len(self._finals)
+        self.cluster.add(jobs)
+        self._executor.add(jobs)
+        self._walltime += jobs.walltime.tolist()
+        self._finals += completed(jobs).tolist()
+        self._date += [math.nan] * len(jobs)
+        rows = range(first, first + len(jobs))
+        if arrive:
+            self._awaited += len(rows)
+            for row, date in zip(rows, jobs.submission_time.tolist(), strict=True):
+                self.schedule_at(max(date, self.cluster.now), self._arrive, row, AFTER_NODES)
+        return rows
+
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float) -> None:
+        """Changes the speed of cores, now; see :meth:`hdsim.simulation.executor.Executor.set_speed`."""
+        self._executor.set_speed(cores, share, self.cluster.now)
+
+    def progress(self, job: int) -> Progress:
+        """How far a running job is.
+
+        Raises:
+            DecisionError: The job does not run.
+        """
+        if job not in self.cluster.running:
+            raise DecisionError(f"progress: expected a running job, got {job}")
+        return self._executor.progress(job, self.cluster.now)
+
+    def fail(self, node: int, until: float = math.inf) -> simpy.Event:
+        """Takes a node out of service, now; jobs on it go back to the queue, or fail for good if they have too often.
+
+        Args:
+            node: The node.
+            until: s, when it is repaired unless `repair` is called before.
+
+        Returns:
+            The event of its repair.
+
+        Raises:
+            ConfigError: The simulation has no failure model, or there is no such node.
+        """
+        return self._node_outages(node).fail(node, until)
+
+    def repair(self, node: int) -> None:
+        """Puts a node back into service, now; nothing happens to one that is in service.
+
+        Raises:
+            ConfigError: The simulation has no failure model, or there is no such node.
+        """
+        self._node_outages(node).repair(node)
+
+    # What event sources of the engine call
+
+    def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
+        """Calls an action with its argument at a date in s, after those of lower ranks at the same date."""
+        heappush(self._agenda, (date, rank, next(self._sequence), action, argument))
+
+    def interrupt(self, job: int, interval: float | None) -> None:
+        """Puts a running job back into the queue.
+
+        Args:
+            job: The job.
+            interval: See :meth:`hdsim.simulation.executor.Executor.interrupt`.
+        """
         cluster = self.cluster
-        for job in jobs:
-            executor.start(job, cluster.running[job], cluster.now)
-            if self._kill_at_walltime and self._walltime[job] != math.inf:
-                date = cluster.now + self._walltime[job]
-                priority = NORMAL if self._ends_in_delay[job] else _AFTER_COMPLETIONS
-                self._walltimes[job] = Alarm(self, date, self._on_walltime, job, priority)
+        self._forget(job)
+        lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
+        cluster.interrupt(job, lost)
 
-    def _settle(self, executor: Executor) -> None:
-        completions = self._completions
-        for job, date in executor.settle(self.cluster.now):
-            self._disarm(completions[job])
-            completions[job] = Alarm(self, date, self._on_completion, job)
+    def stop(self, job: int, state: FinalState) -> None:
+        """Ends a running job before its completion."""
+        self._forget(job)
+        self._executor.end(job, self.cluster.now)
+        self.cluster.end(job, state)
 
     # Events
 
-    def _arrive(self, now: float) -> float:
-        """Submits the jobs of this instant; returns the date of the next ones."""
+    def _carry_out(self) -> None:
+        """Carries out the first entry of the agenda."""
+        date, _, _, action, argument = heappop(self._agenda)
+        if action is not None:
+            action(argument)
+            return
+        job = argument
+        if self._date[job] != date:
+            self._outdated -= 1
+            return
+        self._date[job] = math.nan
+        cluster = self.cluster
+        if self._kill_at_walltime and date >= cluster.starting_time[job] + self._walltime[job]:
+            self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
+        elif self._executor.advance(job, date):
+            cluster.end(job, self._finals[job])
+
+    def _settle(self) -> None:
+        """Puts the dates of jobs that have moved into the agenda."""
+        dates, agenda, sequence = self._date, self._agenda, self._sequence
+        for job, date in self._executor.settle(self.cluster.now):
+            if self._kill_at_walltime:
+                date = min(date, self.cluster.starting_time[job] + self._walltime[job])  # noqa: PLW2901
+            if dates[job] == dates[job]:  # not NaN
+                self._forget(job)
+            dates[job] = date
+            heappush(agenda, (date, FIRST, next(sequence), None, job))
+        if self.on_settled is not None:
+            self.on_settled()
+
+    def _forget(self, job: int) -> None:
+        """Makes the entry of a job's date outdated, if there is one."""
+        if math.isnan(self._date[job]):
+            return
+        self._date[job] = math.nan
+        self._outdated += 1
+        if self._outdated > _OUTDATED and self._outdated * 2 > len(self._agenda):
+            dates = self._date
+            # In place: `advance` holds the list.
+            self._agenda[:] = [
+                entry for entry in self._agenda if len(entry) == 1 or entry[3] or dates[entry[4]] == entry[0]
+            ]
+            heapify(self._agenda)
+            self._outdated = 0
+
+    def _submit_arrivals(self, now: float) -> None:
+        """Submits the jobs of the trace that arrive at this instant."""
         submission, job = self._submission, self._next
         while submission[job] == now:
-            self._arrive_one(job)
+            self._submit(job)
             job += 1
         self._next = job
-        return submission[job]
 
-    def _arrive_one(self, job: int) -> None:
+    def _submit(self, job: int) -> None:
         if job in self._infeasible:
             self.cluster.refuse(job)
         else:
             self.cluster.submit(job)
 
-    def _on_completion(self, event: Alarm) -> None:
-        job = event._value
-        if self._executor is not None:
-            if not self._executor.advance(job, self.cluster.now):
-                return
-            self._disarm(self._walltimes.pop(job, None))
-        self.cluster.end(job, self._finals[job])
+    def _arrive(self, job: int) -> None:
+        self._awaited -= 1
+        self.cluster.submit(job)
 
-    def _on_walltime(self, event: Alarm) -> None:
-        self._stop(event._value, FinalState.COMPLETED_WALLTIME_REACHED)
+    def _kill(self, job: int) -> None:
+        if job in self.cluster.running:
+            self.stop(job, FinalState.COMPLETED_KILLED)
 
-    def _on_kill(self, event: Alarm) -> None:
-        if event._value in self.cluster.running:
-            self._stop(event._value, FinalState.COMPLETED_KILLED)
+    def _schedule_calls(self) -> None:
+        self._awaited += len(self.cluster.calls)
+        for date in self.cluster.calls:
+            self.schedule_at(date, self._call, None)
+        self.cluster.calls.clear()
 
-    def _on_call(self, _event: Alarm) -> None:
-        self._called = True
+    def _call(self, _: None) -> None:
+        self._awaited -= 1
+        self._notified = True
 
-    def _stop(self, job: int, state: FinalState) -> None:
-        """Ends a job before its completion."""
-        self._disarm(self._completions[job])
-        if self._executor is not None:
-            self._executor.end(job, self.cluster.now)
-            self._disarm(self._walltimes.pop(job, None))
-        self.cluster.end(job, state)
+    def _happened(self, _: simpy.Event) -> None:
+        self._awaited -= 1
 
-    @staticmethod
-    def _disarm(alarm: Alarm | None) -> None:
-        """Makes an alarm do nothing; one that has gone off has no callbacks any more."""
-        if alarm is not None and alarm.callbacks:
-            alarm.callbacks.clear()
+    # The end
+
+    def _is_over(self) -> bool:
+        """With no job running and none to arrive: whether nothing is left that is worth waiting for."""
+        cluster = self.cluster
+        if self._awaited:
+            self._idle_instants = 0
+            return False
+        # On an idle platform a job that has not been started never will be, unless nodes or the user change something.
+        if not cluster.queue or not (cluster.down or self.peek() < math.inf):
+            return True
+        self._idle_instants += 1
+        return self._idle_instants > max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
+
+    def _warn(self) -> None:
+        """Logs what the end has left undone."""
+        cluster, date = self.cluster, self.peek()
+        if date < math.inf:
+            log.warning(
+                "the simulation ended at %g s, with its last job; events of user processes from %g s on were left out "
+                "(Engine.expect keeps a simulation going until an event)",
+                cluster.now,
+                date,
+            )
+        if self._idle_instants:
+            log.warning(
+                "%d jobs wait in vain: none was started at %d instants on an idle platform",
+                len(cluster.queue),
+                self._idle_instants - 1,
+            )
+        elif self._outages is not None:
+            self._outages.warn_of_lost_jobs()
+
+    def _node_outages(self, node: int) -> NodeOutages:
+        if self._outages is None:
+            raise ConfigError(
+                "nodes can fail where there is a failure model only; failures=external has no outages of its own",
+                where="failures",
+            )
+        nodes = self.cluster.platform.n_nodes
+        if not 0 <= node < nodes:
+            raise ConfigError(f"expected nodes 0 to {nodes - 1}, got {node}", where="failures")
+        return self._outages

@@ -24,8 +24,10 @@ from hdsim.failures import Failures
 from hdsim.network import Network
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
-from hdsim.simulation.engine import SimBackend, make_executor
-from hdsim.simulation.failing import FailingBackend
+from hdsim.simulation.bsp_jobs import BspJobs
+from hdsim.simulation.contended import contended
+from hdsim.simulation.engine import Engine
+from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.simulation.strict import replay_in_order
 from hdsim.util.plugins import PluginType
 from hdsim.util.resources import folder
@@ -149,20 +151,28 @@ class Stage:
     infeasible: NDArray[np.int64]
     seed: int
 
-    def backend(self, *, kill_at_walltime: bool, batch_events: bool) -> SimBackend:
-        """Makes the simulating backend; see :func:`simulate` for the arguments."""
+    def backend(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
+        """Makes the engine; see :func:`simulate` for the arguments."""
         cluster = self.cluster
-        options: dict[str, Any] = {
-            "executor": make_executor(cluster.platform, cluster.workload, self.contention, self.network),
-            "kill_at_walltime": kill_at_walltime,
-            "batch_events": batch_events,
-            "infeasible": self.infeasible.tolist(),
-        }
-        if self.failures is None:
-            return SimBackend(cluster.platform, cluster.workload, cluster, **options)
-        # Outages have random numbers of their own, whatever the scheduler draws.
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,)))
-        return FailingBackend(cluster.platform, cluster.workload, cluster, failures=self.failures, rng=rng, **options)
+        return Engine(
+            cluster,
+            make_executor(cluster, self.contention, self.network),
+            kill_at_walltime=kill_at_walltime,
+            batch_events=batch_events,
+            infeasible=self.infeasible.tolist(),
+            failures=self.failures,
+            # Outages have random numbers of their own, whatever the scheduler draws.
+            rng=np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,))),
+        )
+
+
+def make_executor(cluster: Cluster, contention: Contention | None, network: Network | None) -> Executor:
+    """Makes the executor that the jobs of a cluster need."""
+    if cluster.workload.has_programs:
+        return BspJobs(cluster.platform, cluster.workload, contention, network)
+    if contention is not None:
+        return contended(cluster.platform, cluster.workload, contention)
+    return Uncontended(cluster)
 
 
 def set_stage(

@@ -14,7 +14,7 @@ import numpy as np
 from hdsim.backends.batsim.energy import Meter
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.backends.batsim.inputs import JobFile, Options
-from hdsim.backends.batsim.machine import GrowingCluster, HostBackend
+from hdsim.backends.batsim.machine import HostCores
 from hdsim.backends.batsim.output import JobRow, Outcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
@@ -31,8 +31,12 @@ from hdsim.backends.batsim.protocol import (
     quote,
     split_job_id,
 )
-from hdsim.cluster.state import FinalState
+from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
+from hdsim.simulation.bsp_jobs import BspJobs
+from hdsim.simulation.engine import Engine
+from hdsim.simulation.executor import Executor
+from hdsim.simulation.replay import make_executor
 from hdsim.workload.batsim_json import jobs_of
 from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.programs import parts_of, progress_of
@@ -101,22 +105,21 @@ class Server:
         self._row = {job_id: row for row, job_id in enumerate(self._ids)}
         if contention is not None and not contention.applies(workload) and not options.dynamic_jobs:
             contention = None
-        share = None
+        platform = hosts.platform
+        self.cluster = Cluster(platform, workload, open_ended=options.dynamic_jobs)
+        self.cluster.cores = HostCores(platform.core_gflops() / platform.reference_gflops)
+        if options.dynamic_jobs:
+            # Jobs registered later may have several steps or messages.
+            self._executor: Executor = BspJobs(platform, workload, contention, network)
+        else:
+            self._executor = make_executor(self.cluster, contention, network)
+        self._engine = Engine(self.cluster, self._executor, kill_at_walltime=True)
+        if options.energy:
+            self._executor.moved = {}
+            self._engine.on_settled = self._measure
         if options.energy or (hosts.initial.any() and not hosts.ruled):
-            share = hosts.speed[np.arange(len(hosts)), hosts.initial]
-            if hosts.ruled:
-                share = np.ones(len(hosts))
-        self.cluster = GrowingCluster(hosts.platform, workload)
-        self._backend = HostBackend(
-            hosts.platform,
-            workload,
-            self.cluster,
-            contention=contention,
-            network=network,
-            share=share,
-            programs=workload.has_programs or options.dynamic_jobs,
-            loaded=self._load if options.energy else None,
-        )
+            rows = np.arange(len(hosts))
+            self._engine.set_speed(rows, 1.0 if hosts.ruled else hosts.speed[rows, hosts.initial])
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
         self.record = OutputWriter(len(hosts), self._describe, energy=options.energy)
         self.record.begin(hosts.initial)
@@ -261,7 +264,7 @@ class Server:
 
     def _next(self) -> str:
         """Simulates until something is to be told, and tells it."""
-        self._backend.apply()
+        self._engine.apply()
         if self._kills:
             self._go_on()
         while not self._pending:
@@ -291,10 +294,10 @@ class Server:
         if until <= cluster.now:
             return
         cluster.call_me_later(until)
-        self._backend.apply()
+        self._engine.apply()
         while cluster.now < until:
             self._go_on()
-            self._backend.apply()
+            self._engine.apply()
 
     def _is_over(self) -> bool:
         return not (self._open or self._unsubmitted or self._registering or self._external or self._calls)
@@ -314,7 +317,7 @@ class Server:
         """Simulates one instant and notes what to tell of it; False when nothing is left to happen."""
         cluster = self.cluster
         clock = cluster.now
-        if not self._backend.advance():
+        if not self._engine.advance():
             # What was cancelled on the way has moved the clock, but did not happen.
             cluster.now = clock
             return False
@@ -424,14 +427,18 @@ class Server:
             total = meter.read(now)
             self._joules[job] = meter.joules(hosts, now)
             self.record.energy(now, total, "s", meter.least_watts)
-            self._backend.apply()
+            self._engine.apply()
         self.record.start(now, hosts)
 
-    def _load(self, job: int) -> None:
-        """Tells the meter what a running job uses of its hosts."""
+    def _measure(self) -> None:
+        """Tells the meter what running jobs use of their hosts from now on."""
         assert self._meter is not None
-        assert self._backend.pace is not None
-        self._meter.set_load(self._alloc[job], self._backend.pace.loads(job), self.cluster.now, busy=True)
+        moved = self._executor.moved
+        assert moved is not None
+        for job in moved:
+            if job in self.cluster.running:
+                self._meter.set_load(self._alloc[job], self._executor.loads(job), self.cluster.now, busy=True)
+        moved.clear()
 
     def _reject(self, data: Mapping[str, Any]) -> None:
         job = self._known(data["job_id"])
@@ -443,7 +450,7 @@ class Server:
         progress = {}
         job_ids = data["job_ids"]
         # Jobs of the same reply begin before others of it are killed.
-        self._backend.apply()
+        self._engine.apply()
         for job_id in job_ids:
             job = self._known(job_id) if isinstance(job_id, str) else -1
             if job < 0:
@@ -452,7 +459,7 @@ class Server:
                 continue
             self.cluster.kill(job)
             profiles = self._profiles[split_job_id(job_id)[0]]
-            progress[job_id] = progress_of(self._documents[job]["profile"], profiles, *self._backend.done(job))
+            progress[job_id] = progress_of(self._documents[job]["profile"], profiles, *self._engine.progress(job))
         if progress:
             self._kills.append((job_ids, progress))
         else:
@@ -476,8 +483,7 @@ class Server:
         return self._meter
 
     def _set_state(self, data: Mapping[str, Any]) -> None:
-        meter, pace, now = self._need_energy(), self._backend.pace, self.cluster.now
-        assert pace is not None
+        meter, now = self._need_energy(), self.cluster.now
         hosts = parse_hosts(data["resources"], len(self._hosts))
         if not hosts:
             raise BackendError("data.resources: expected at least one host, got none")
@@ -486,11 +492,11 @@ class Server:
         if not (text.isdecimal() and int(text) < least):
             raise BackendError(f"data.state: expected a P-state from 0 to {least - 1}, got '{text}'")
         state = int(text)
-        self._backend.apply()
+        self._engine.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
-        pace.set_share(hosts, self._hosts.speed[hosts, state], now)
+        self._engine.set_speed(hosts, self._hosts.speed[hosts, state])
         meter.set_state(hosts, state, now)
-        self._backend.apply()
+        self._engine.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
         self.record.switch(now, hosts, state)
         self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts), "state": text})
@@ -529,7 +535,7 @@ class Server:
         raise_faults(raw.errors, job_id)
         columns: dict[str, Any] = {key: column for key, column in raw.columns.items() if key in COLUMNS}
         workload = Workload.from_columns(**columns, source=job_id)
-        job = self._backend.add(workload)
+        (job,) = self._engine.add(workload, arrive=False)
         self._row[job_id] = job
         self._ids.append(job_id)
         self._documents.append({**document, "id": job_id})

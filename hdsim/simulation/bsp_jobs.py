@@ -1,0 +1,512 @@
+"""Executor of jobs that compute, exchange messages and meet at barriers, under memory and network contention.
+
+A job goes through the steps of its program; one without a program is a single parallel task. While tasks compute they
+share the memory bandwidth of their processors; while they exchange messages they share links.
+
+Of every job one date is known: that of its next step. A change touches the jobs that share a processor or a link with
+it and no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.placement import Placement
+from hdsim.cluster.time_breakdown import TimeBreakdown
+from hdsim.errors import DecisionError
+from hdsim.simulation.executor import CoreIds, Executor, Progress
+from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
+from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
+from hdsim.workload.programs import Program, Step, StepType
+
+if TYPE_CHECKING:
+    from hdsim.contention import Contention
+    from hdsim.network import Network, Phase
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+
+_DELAY, _PARALLEL_TASK, _SUPERSTEP = map(int, StepType)
+#: In place of the core of a task group that is not one core's.
+_ANY = -1
+
+
+class BspJobs(Executor):
+    """Jobs with programs, and those without beside them.
+
+    A job with a program cannot be resized: its messages and the work of its tasks are those of a fixed number of tasks.
+
+    Args:
+        platform: The platform.
+        workload: The jobs known from the beginning.
+        contention: Contention model, or None for tasks that never slow each other down.
+        network: Network model, or None: messages then take Valiant's h g.
+    """
+
+    def __init__(
+        self, platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
+    ) -> None:
+        super().__init__(workload)
+        self.time_breakdown: TimeBreakdown = TimeBreakdown(len(workload))
+        self._platform = platform
+        self._program: list[Program | None] = workload.program.tolist()
+        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
+        self._peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
+        # (C,) present speed of each core as a share of its peak; None until `set_speed` is called.
+        self._share: list[float] | None = None
+        # Of busy cores, kept from then on.
+        self._job_of_core: dict[int, RunningJob] = {}
+        self._running: dict[int, RunningJob] = {}
+        #: Steps of interrupted jobs that need not be done again.
+        self._done: dict[int, int] = {}
+        self._network = network
+        self._sharing: ProcessorSharing | None = None
+        if contention is not None:
+            self._sharing = ProcessorSharing(platform, contention, self.time_breakdown)
+        self._crowded = [False] * platform.n_processors if self._sharing is None else self._sharing.crowded
+        # Jobs whose date is to be found, or told.
+        self._affected: dict[RunningJob, None] = {}
+        # The network has been told something since it was last settled.
+        self._sent = False
+        # Jobs called before their date, which has moved since it was told.
+        self._early: list[RunningJob] = []
+
+    # What the engine calls
+
+    def add(self, jobs: Workload) -> None:
+        """See :meth:`hdsim.simulation.executor.Executor.add`."""
+        super().add(jobs)
+        self._program += jobs.program.tolist()
+        self._bandwidth += jobs.memory_bandwidth.tolist()
+        self.time_breakdown.add(len(jobs))
+
+    def start(self, job: int, placement: Any, now: float) -> None:
+        """Starts a job, or goes on with one that was interrupted; see :meth:`Executor.start`."""
+        if not isinstance(placement, Placement):
+            placement = Placement(np.array(placement, np.int64), self._platform)
+        program = self._program[job]
+        if program is None:
+            kind = StepType.DELAY if self._fixed[job] else StepType.PARALLEL_TASK
+            steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
+        else:
+            steps = program.steps
+        running = self._running[job] = RunningJob(job, placement, steps, self._done.get(job, 0))
+        self._hold_cores(running)
+        self._begin(running, now)
+        if self.moved is not None:
+            self.moved[job] = None
+
+    def advance(self, job: int, now: float) -> bool:
+        """See :meth:`hdsim.simulation.executor.Executor.advance`."""
+        running = self._running[job]
+        running.announced = math.nan
+        activity = running.activity
+        if activity == COMPUTING and running.date > now:
+            self._early.append(running)
+            return False
+        if activity == COMPUTING:
+            if not self._finish(running, now):
+                self._affected[running] = None
+                return False
+            self._computed(running, now)
+        elif activity == WAITING:
+            self._end_superstep(running, now)
+            self._begin(running, now)
+        elif activity != OVER and self._network is not None:
+            self._sent = True
+            if not self._network.advance(job, now):
+                return False
+            if activity == EXCHANGING:
+                self._at_barrier(running, now)
+            else:
+                self._leave(running.groups, now)
+                self._end_parallel(running, now)
+        if running.activity != OVER:
+            return False
+        self._forget(running)
+        return True
+
+    def end(self, job: int, now: float) -> None:
+        """See :meth:`hdsim.simulation.executor.Executor.end`."""
+        running = self._running[job]
+        self._forget(running)
+        time_breakdown, seconds = self.time_breakdown, now - running.begun
+        if running.activity in (EXCHANGING, WAITING):
+            time_breakdown.communication[job] += seconds
+            if running.activity == EXCHANGING:
+                time_breakdown.changes.extend((now, 0.0, -running.tasks))
+        elif running.activity != OVER:
+            time_breakdown.computation[job] += seconds
+            if running.kind == _SUPERSTEP:
+                time_breakdown.waiting[job] += running.waited(now)
+        if running.activity != OVER:
+            time_breakdown.uncontended[job] += min(now - running.entered, self._uncontended(running))
+        if self._network is not None and running.activity in (EXCHANGING, PARALLEL):
+            self._sent = True
+            self._network.end(job, now)
+        self._leave(running.groups, now)
+
+    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
+        """See :meth:`hdsim.simulation.executor.Executor.interrupt`."""
+        running = self._running[job]
+        if interval is not None and self._program[job] is not None:
+            self._done[job] = running.index
+            lost = now - running.entered
+        else:
+            done = running.step.longest - running.left + running.rate * (now - running.since)
+            lost = self._checkpoint(job, done, now - begin, interval)
+        self.end(job, now)
+        self.time_breakdown.forget(job)
+        return lost
+
+    def resize(self, job: int, placement: Any, now: float) -> None:
+        """See :meth:`hdsim.simulation.executor.Executor.resize`."""
+        if self._program[job] is not None:
+            raise DecisionError("a job with a program cannot be resized: it has one task on each of its cores")
+        running = self._running[job]
+        self._leave(running.groups, now)
+        self._release_cores(running)
+        if not isinstance(placement, Placement):
+            placement = Placement(np.array(placement, np.int64), self._platform)
+        running.place(placement)
+        self._hold_cores(running)
+        running.growth = running.tasks / self._requested[job]
+        if running.activity == COMPUTING:
+            left, rate, since = running.left, running.rate, running.since
+            self._compute(running, running.step, now)
+            running.left, running.rate, running.since = left, rate, since
+
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+        """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
+        if self._share is None:
+            self._share = [1.0] * self._platform.n_cores
+            for running in self._running.values():
+                self._hold_cores(running)
+                self._divide(running)
+        changed = np.asarray(cores, np.int64).tolist()
+        for core, each in zip(changed, np.broadcast_to(share, len(changed)).tolist(), strict=True):
+            self._share[core] = each
+        for running in dict.fromkeys(self._job_of_core[core] for core in changed if core in self._job_of_core):
+            # Groups of steps to come, those of the present step are among them.
+            for group in [group for groups, _ in running.known_groups.values() for group in groups]:
+                group.peak = self._peak[group.processor] * self._share[group.core]
+            for group in running.groups:
+                if self._sharing is not None:
+                    self._sharing.touch(group.processor)
+                elif group.peak != group.rate:
+                    group.set_rate(group.peak, now)
+                    self._affected[running] = None
+
+    def progress(self, job: int, now: float) -> Progress:
+        """How far a running job is; of a step with messages, the time passed by that which it takes uncontended."""
+        running = self._running[job]
+        step = running.step
+        if step.kind != StepType.SUPERSTEP and running.rate:
+            share = 1.0 - (running.left - running.rate * (now - running.since)) / step.longest
+        else:
+            seconds = self._uncontended(running)
+            share = (now - running.entered) / seconds if seconds else 1.0
+        return Progress(running.index, min(share, 1.0))
+
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """Share of its speed that each core of a running job uses; see :meth:`Executor.loads`.
+
+        Tasks wait busily for messages and at barriers; while a delay lasts they do not.
+        """
+        running = self._running[job]
+        step = running.step
+        if step.kind == StepType.DELAY:
+            return 0.0
+        if step.kind == StepType.SUPERSTEP or (step.pattern is not None and self._network is not None):
+            return 1.0
+        used = {
+            (group.processor, group.core, group.work): running.rate
+            / running.growth
+            * (group.work / step.longest)
+            / group.rate
+            for group in running.groups
+        }
+        cores = running.placement.cores
+        work = step.work if len(step.work) > 1 else step.work * running.tasks
+        keys = zip(self._platform.core_processor[cores].tolist(), cores.tolist(), work, strict=True)
+        by_core = self._share is not None
+        return np.array([used.get((owner, core if by_core else _ANY, each), 0.0) for owner, core, each in keys])
+
+    def settle(self, now: float) -> Iterator[tuple[int, float]]:
+        """See :meth:`hdsim.simulation.executor.Executor.settle`."""
+        if self._sharing is not None:
+            self._sharing.settle(now, self._affected)
+        if self._affected:
+            affected, self._affected = self._affected, {}
+            if self.moved is not None:
+                self.moved.update((running.job, None) for running in affected)
+            for running in affected:
+                if running.activity == COMPUTING:
+                    self._next_date(running, now)
+                elif running.activity == PARALLEL:
+                    self._tell_rate(running)
+                    continue
+                elif running.activity == EXCHANGING:
+                    continue
+                # Most dates that move later move again before the old one has come: that is told when it has.
+                if not running.date >= running.announced:
+                    running.announced = running.date
+                    yield running.job, max(running.date, now)
+        if self._early:
+            early, self._early = self._early, []
+            for running in early:
+                if math.isnan(running.announced) and self._running.get(running.job) is running:
+                    running.announced = running.date
+                    yield running.job, running.date
+        if self._network is not None and self._sent:
+            self._sent = False
+            for key, seconds in self._network.settle(now):
+                yield key, now + seconds  # type: ignore[misc]
+
+    def _forget(self, running: RunningJob) -> None:
+        """Removes a job that has ended."""
+        del self._running[running.job]
+        self._affected.pop(running, None)
+        self._release_cores(running)
+
+    def _hold_cores(self, running: RunningJob) -> None:
+        if self._share is not None:
+            self._job_of_core.update(dict.fromkeys(running.placement.cores.tolist(), running))
+
+    def _release_cores(self, running: RunningJob) -> None:
+        if self._share is not None:
+            for core in running.placement.cores.tolist():
+                del self._job_of_core[core]
+
+    # Steps
+
+    def _begin(self, running: RunningJob, now: float) -> None:
+        """Begins the next step, and those after it as long as they take no time."""
+        while running.index < len(running.steps):
+            step = running.step = running.steps[running.index]
+            running.begun = running.entered = now
+            running.kind = int(step.kind)
+            if step.longest:
+                self._compute(running, step, now)
+                return
+            running.groups, running.seconds = [], 0.0
+            if running.kind == _PARALLEL_TASK and step.pattern is not None and self._network is not None:
+                self._sent = True
+                self._network.start_parallel(running.job, 0.0, self._messages(running, step), now)
+                running.activity = PARALLEL
+                return
+            if running.kind != _SUPERSTEP:
+                running.index += 1
+                continue
+            self._exchange(running, step, now)
+            if running.activity != OVER:
+                return
+        running.activity = OVER
+        running.date = now
+        self._affected[running] = None
+
+    def _compute(self, running: RunningJob, step: Step, now: float) -> None:
+        running.activity = COMPUTING
+        known = running.known_groups.get(step)
+        if known is None:
+            groups = self._groups(running, step)
+            seconds = step.longest
+            if running.kind != _DELAY:
+                seconds = max(group.work / self._peak[group.processor] for group in groups)
+            known = running.known_groups[step] = groups, seconds
+        running.groups, running.seconds = known
+        parallel = running.kind != _SUPERSTEP
+        for group in running.groups:
+            # The tasks of a parallel task have no date of their own.
+            group.begin(math.inf if parallel else group.work, now)
+            if self._sharing is None:
+                group.set_rate(group.peak, now)
+        if self._sharing is not None:
+            self._sharing.enter(running.groups, now)
+        if parallel:
+            running.left, running.rate, running.since = step.longest, 0.0, now
+            if step.pattern is not None and self._network is not None:
+                running.activity = PARALLEL
+                self._sent = True
+                self._network.start_parallel(running.job, step.longest, self._messages(running, step), now)
+        self._affected[running] = None
+
+    def _finish(self, running: RunningJob, now: float) -> bool:
+        """Lets the tasks go that have done their work; True when none is left."""
+        date = max(now, running.date)
+        if running.kind != _SUPERSTEP:
+            self._leave(running.groups, now)
+            return True
+        ended = [group for group in running.groups if group.date <= date]
+        self._leave(ended, now)
+        return len(ended) == len(running.groups)
+
+    def _computed(self, running: RunningJob, now: float) -> None:
+        """The last task of a step has done its work."""
+        if running.kind != _SUPERSTEP:
+            self._end_parallel(running, now)
+            return
+        job, time_breakdown = running.job, self.time_breakdown
+        time_breakdown.computation[job] += now - running.begun
+        if len(running.groups) > 1 or running.groups[0].tasks < running.tasks:
+            time_breakdown.waiting[job] += running.waited(now)
+        running.begun = now
+        self._exchange(running, running.step, now)
+        if running.activity == OVER:
+            self._begin(running, now)
+
+    def _end_parallel(self, running: RunningJob, now: float) -> None:
+        self.time_breakdown.computation[running.job] += now - running.begun
+        self.time_breakdown.uncontended[running.job] += self._uncontended(running)
+        running.index += 1
+        self._begin(running, now)
+
+    def _exchange(self, running: RunningJob, step: Step, now: float) -> None:
+        """Sends the messages of a superstep; the job is over, for the caller to go on, if that takes no time."""
+        pattern = step.pattern
+        if pattern is not None and self._network is not None:
+            messages = self._messages(running, step)
+            if messages.uncontended_time > 0:
+                self._sent = True
+                self._network.start_phase(running.job, messages, now)
+                running.activity = EXCHANGING
+                self.time_breakdown.changes.extend((now, 0.0, running.tasks))
+                return
+        self._wait(running, now, (pattern.h * step.gap if pattern is not None and self._network is None else 0.0))
+
+    def _at_barrier(self, running: RunningJob, now: float) -> None:
+        self.time_breakdown.changes.extend((now, 0.0, -running.tasks))
+        self._wait(running, now, 0.0)
+        if running.activity == OVER:
+            self._begin(running, now)
+
+    def _wait(self, running: RunningJob, now: float, seconds: float) -> None:
+        """Waits for messages that take a given time, and for the barrier."""
+        seconds += running.step.latency
+        if seconds:
+            running.activity = WAITING
+            running.date = now + seconds
+            self._affected[running] = None
+        else:
+            self._end_superstep(running, now)
+
+    def _end_superstep(self, running: RunningJob, now: float) -> None:
+        job, time_breakdown = running.job, self.time_breakdown
+        time_breakdown.communication[job] += now - running.begun
+        time_breakdown.supersteps[job] += 1
+        time_breakdown.uncontended[job] += self._uncontended(running)
+        running.index += 1
+        running.activity = OVER
+
+    def _uncontended(self, running: RunningJob) -> float:
+        """Seconds that the present step takes with cores at peak speed and links without other jobs."""
+        step = running.step
+        seconds = running.uncontended.get(step)
+        if seconds is None:
+            seconds = running.seconds
+            if step.pattern is not None:
+                if self._network is None:
+                    seconds += step.pattern.h * step.gap
+                elif running.kind == _SUPERSTEP:
+                    seconds += self._messages(running, step).uncontended_time
+                else:
+                    seconds = self._messages(running, step).parallel_time(seconds)
+            seconds += step.latency
+            running.uncontended[step] = seconds
+        return seconds
+
+    def _messages(self, running: RunningJob, step: Step) -> Phase:
+        """The messages of a step between the nodes of a job."""
+        assert self._network is not None and step.pattern is not None
+        found = running.exchanges.get(step.pattern)
+        if found is None:
+            if running.nodes is None:
+                platform = self._platform
+                running.nodes = platform.processor_node[platform.core_processor[running.placement.cores]]
+            found = running.exchanges[step.pattern] = self._network.phase(step.pattern.between(running.nodes))
+        return found
+
+    # Computation
+
+    def _groups(self, running: RunningJob, step: Step) -> list[TaskGroup]:
+        """The work of a step on every processor, or on every core where speeds are set core by core."""
+        placement, demand, peak = running.placement, self._bandwidth[running.job], self._peak
+        slowed = int(step.kind) != _DELAY
+        owners = self._platform.core_processor[placement.cores].tolist()
+        work = step.work if len(step.work) > 1 else step.work * running.tasks
+        # A task without work takes no memory bandwidth.
+        if self._share is not None:
+            return [
+                TaskGroup(running, owner, 1, each, demand, peak[owner] * self._share[core], slowed=slowed, core=core)
+                for core, owner, each in zip(placement.cores.tolist(), owners, work, strict=True)
+                if each
+            ]
+        if len(step.work) == 1:
+            counts = {
+                (processor, step.work[0]): tasks
+                for processor, tasks in zip(placement.processors.tolist(), placement.counts.tolist(), strict=True)
+            }
+        else:
+            counts = {}
+            for pair in zip(owners, work, strict=True):
+                if pair[1]:
+                    counts[pair] = counts.get(pair, 0) + 1
+        return [
+            TaskGroup(running, processor, tasks, each, demand, peak[processor], slowed=slowed)
+            for (processor, each), tasks in counts.items()
+        ]
+
+    def _divide(self, running: RunningJob) -> None:
+        """Gives every core of a job a task group of its own."""
+        running.known_groups.clear()
+        if not running.groups:
+            return
+        before = {(group.processor, group.work): group for group in running.groups}
+        after = self._groups(running, running.step)
+        for group in after:
+            old = before[group.processor, group.work]
+            group.left, group.since, group.rate, group.date = old.left, old.since, old.rate, old.date
+            group.lost = old.lost / old.tasks
+        if self._sharing is not None:
+            present = [group for group in running.groups if self._sharing.present(group)]
+            keys = {(group.processor, group.work) for group in present}
+            self._sharing.replace(present, [group for group in after if (group.processor, group.work) in keys])
+        running.groups = after
+        running.known_groups[running.step] = after, running.seconds
+
+    def _leave(self, groups: list[TaskGroup], now: float) -> None:
+        if self._sharing is not None:
+            self._sharing.leave(groups, now)
+
+    def _next_date(self, running: RunningJob, now: float) -> None:
+        """Finds when a computing job needs attention next."""
+        if running.kind == _SUPERSTEP:
+            # A task that ends before the others matters at once only where it slows tasks of others down.
+            last, first = now, math.inf
+            sharing, crowded = self._sharing, self._crowded
+            for group in running.groups:
+                date = group.date
+                if date > last:
+                    last = date
+                if date < first and crowded[group.processor] and sharing and sharing.present(group):
+                    first = date
+            running.date = first if first < last else last
+            return
+        rate = 1.0 if running.kind == _DELAY else running.task_rate()
+        if rate != running.rate:
+            running.left -= running.rate * (now - running.since)
+            running.since, running.rate = now, rate
+            running.date = now + max(running.left / rate, 0.0)
+
+    def _tell_rate(self, running: RunningJob) -> None:
+        """Tells the network at which rate the tasks of a parallel task could compute."""
+        if running.groups and self._network is not None:
+            rate = running.task_rate()
+            if rate != running.rate:
+                running.rate = rate
+                self._sent = True
+                self._network.set_seconds(running.job, running.step.longest / rate)

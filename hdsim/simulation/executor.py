@@ -1,0 +1,289 @@
+"""The interface of what computes how far running jobs are, and the executor of jobs that nothing slows down."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.placement import Placement
+from hdsim.failures import checkpointed_work
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.workload.model import Workload
+
+#: (n,) core ids.
+CoreIds = Sequence[int] | NDArray[np.integer[Any]]
+_NONE = -1
+
+
+class Progress(NamedTuple):
+    """How far a running job is.
+
+    Attributes:
+        steps: Steps of its program that are done, 0 without one.
+        share: Share of the present step that is done, 0..1; of a job without a program, of all its work.
+    """
+
+    steps: int
+    share: float
+
+
+class Executor(ABC):
+    """Computes the completion dates of running jobs from their work and the speed of their cores.
+
+    A job of `runtime` seconds at the reference speed on its requested n cores is a fixed amount of work. On m cores of
+    relative speed v (that of the slowest) it advances by v m / n of these seconds a second, m being n until `resize`
+    changes it (`runtime` x n core-seconds spread evenly over m cores). A job of fixed duration advances by 1.
+
+    Attributes:
+        time_breakdown: Where the time of jobs with programs goes, None where no job has one.
+        moved: Running jobs whose `loads` may have changed, as keys, until the reader empties it; None where no power
+            model reads it.
+
+    Args:
+        workload: The jobs known from the beginning.
+    """
+
+    time_breakdown: TimeBreakdown | None = None
+    moved: dict[int, None] | None = None
+
+    def __init__(self, workload: Workload) -> None:
+        #: s at the reference speed that a job has to run from its next start on.
+        self._runtime: list[float] = workload.runtime.tolist()
+        self._fixed: list[bool] = workload.fixed_duration.tolist()
+        self._requested: list[int] = workload.requested_cores.tolist()
+
+    def add(self, jobs: Workload) -> None:
+        """Adds jobs behind those known."""
+        self._runtime += jobs.runtime.tolist()
+        self._fixed += jobs.fixed_duration.tolist()
+        self._requested += jobs.requested_cores.tolist()
+
+    @abstractmethod
+    def start(self, job: int, placement: Any, now: float) -> None:
+        """Starts a job; `settle` tells its date."""
+
+    @abstractmethod
+    def advance(self, job: int, now: float) -> bool:
+        """Takes a job past the date that `settle` told; True when the job is done, and removed."""
+
+    @abstractmethod
+    def end(self, job: int, now: float) -> None:
+        """Removes a job before its end."""
+
+    @abstractmethod
+    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
+        """Removes a job that will start again, and keeps the work that its last checkpoint holds.
+
+        Args:
+            job: The job.
+            now: s.
+            begin: s, when the job was started.
+            interval: Seconds of run time at the reference speed between two checkpoints of a job without a program;
+                one with a program has a checkpoint after each step. None: no job has any.
+
+        Returns:
+            Seconds of running since `begin` that are lost.
+        """
+
+    @abstractmethod
+    def resize(self, job: int, placement: Any, now: float) -> None:
+        """Moves a running job to other cores, as many or not; the work it has done is kept.
+
+        Raises:
+            DecisionError: The job has a program whose messages or per-task work are those of a fixed number of tasks.
+        """
+
+    @abstractmethod
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+        """Changes the speed of cores.
+
+        Args:
+            cores: (n,) core ids.
+            share: (n,) or one for all, speed as a share of each core's peak, above 0.
+            now: s.
+        """
+
+    @abstractmethod
+    def progress(self, job: int, now: float) -> Progress:
+        """How far a running job is."""
+
+    @abstractmethod
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """(n,) or one for all, share of its speed that each core of a running job uses; 0 for a fixed duration.
+
+        Cores faster than the slowest of a job wait for it.
+        """
+
+    @abstractmethod
+    def settle(self, now: float) -> Iterable[tuple[int, float]]:
+        """Brings speeds up to date after the changes of the instant `now`.
+
+        Returns:
+            (job, date in s at which `advance` is due) of every new job and every one whose date has moved.
+        """
+
+    def _checkpoint(self, job: int, done: float, seconds: float, interval: float | None) -> float:
+        """Keeps the work that the last checkpoint of a job without a program holds.
+
+        Where the speed has changed on the way, the work lost is taken to have cost as much time as the rest.
+
+        Args:
+            job: The job.
+            done: s at the reference speed done since the start.
+            seconds: s since the start.
+            interval: See `interrupt`.
+
+        Returns:
+            Seconds of running that are lost.
+        """
+        saved = 0.0 if interval is None else checkpointed_work(done, interval)
+        if not saved:
+            return seconds
+        self._runtime[job] -= saved
+        return seconds - saved * (seconds / done)
+
+
+class Uncontended(Executor):
+    """Jobs that do not slow each other down: of a job left alone on cores of one speed nothing is kept but its date.
+
+    Args:
+        cluster: The cluster, whose store of cores knows their peak speeds.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.workload)
+        self._cluster = cluster
+        self._homogeneous = cluster.platform.homogeneous_speed
+        #: Whether a job runs at the reference speed on whatever cores.
+        self._at_peak: list[bool] = (cluster.workload.fixed_duration | self._homogeneous).tolist()
+        self._due: list[tuple[int, float]] = []
+        # (work left in s at the reference speed, rate, since when) of jobs whose rate is not 1 since their start.
+        self._paces: dict[int, tuple[float, float, float]] = {}
+        # (C,) present and peak speed relative to the reference, and the job of each core, once `set_speed` was called.
+        self._speed = self._peak = np.zeros(0)
+        self._job_of_core: NDArray[np.int64] | None = None
+
+    def add(self, jobs: Workload) -> None:
+        """See :meth:`Executor.add`."""
+        super().add(jobs)
+        self._at_peak += (jobs.fixed_duration | (self._homogeneous and self._job_of_core is None)).tolist()
+
+    def start(self, job: int, placement: Any, now: float) -> None:
+        """See :meth:`Executor.start`."""
+        seconds = self._runtime[job]
+        if self._job_of_core is not None:
+            self._job_of_core[self._ids(placement)] = job
+        if not self._at_peak[job]:
+            rate = self._rate(placement)
+            self._paces[job] = seconds, rate, now
+            seconds /= rate
+        self._due.append((job, now + seconds))
+        if self.moved is not None:
+            self.moved[job] = None
+
+    def advance(self, job: int, now: float) -> bool:
+        """See :meth:`Executor.advance`."""
+        if self._paces or self._job_of_core is not None:
+            self.end(job, now)
+        return True
+
+    def end(self, job: int, now: float) -> None:
+        """See :meth:`Executor.end`."""
+        self._paces.pop(job, None)
+        if self._job_of_core is not None:
+            self._job_of_core[self._ids(self._cluster.running[job])] = _NONE
+
+    def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
+        """See :meth:`Executor.interrupt`."""
+        left, rate, since = self._pace(job)
+        lost = self._checkpoint(job, self._runtime[job] - left + rate * (now - since), now - begin, interval)
+        self.end(job, now)
+        return lost
+
+    def resize(self, job: int, placement: Any, now: float) -> None:
+        """See :meth:`Executor.resize`."""
+        if self._job_of_core is not None:
+            self._job_of_core[self._job_of_core == job] = _NONE
+            self._job_of_core[self._ids(placement)] = job
+        self._change(job, placement, now)
+
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+        """See :meth:`Executor.set_speed`."""
+        running = self._cluster.running
+        if self._job_of_core is None:
+            platform = self._cluster.platform
+            self._at_peak = list(self._fixed)
+            self._peak = platform.core_gflops() / platform.reference_gflops
+            self._speed = self._peak.copy()
+            self._job_of_core = np.full(platform.n_cores, _NONE)
+            for job, placement in running.items():
+                self._job_of_core[self._ids(placement)] = job
+        chosen = np.asarray(cores, np.int64)
+        self._speed[chosen] = self._peak[chosen] * share
+        for job in dict.fromkeys(self._job_of_core[chosen].tolist()):
+            if job != _NONE:
+                self._change(job, running[job], now)
+
+    def progress(self, job: int, now: float) -> Progress:
+        """See :meth:`Executor.progress`."""
+        runtime = self._runtime[job]
+        left, rate, since = self._pace(job)
+        if not runtime:
+            return Progress(0, 1.0)
+        return Progress(0, min(1.0 - (left - rate * (now - since)) / runtime, 1.0))
+
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """See :meth:`Executor.loads`."""
+        if self._fixed[job]:
+            return 0.0
+        speed = self._speeds(self._cluster.running[job])
+        return np.asarray(speed.min() / speed)
+
+    def settle(self, now: float) -> list[tuple[int, float]]:
+        """See :meth:`Executor.settle`."""
+        due, self._due = self._due, []
+        return due
+
+    def _change(self, job: int, placement: Any, now: float) -> None:
+        """Gives a running job its present rate."""
+        if self.moved is not None:
+            self.moved[job] = None
+        if self._fixed[job]:
+            return
+        before = self._pace(job)
+        rate = self._rate(placement) * (len(self._ids(placement)) / self._requested[job])
+        if rate != before[1]:
+            left = before[0] - before[1] * (now - before[2])
+            self._paces[job] = left, rate, now
+            self._due.append((job, now + max(left / rate, 0.0)))
+
+    def _pace(self, job: int) -> tuple[float, float, float]:
+        return self._paces.get(job) or (self._runtime[job], 1.0, self._cluster.starting_time[job])
+
+    def _ids(self, placement: Any) -> CoreIds:
+        """Core ids of a placement, GPUs aside."""
+        if isinstance(placement, Placement):
+            return placement.cores
+        ids: list[int] = self._cluster.cores.ids_of(placement)
+        return ids
+
+    def _speeds(self, placement: Any) -> NDArray[np.float64]:
+        """(n,) present speed of the cores of a placement."""
+        if self._job_of_core is not None:
+            return self._speed[self._ids(placement)]
+        platform = self._cluster.platform
+        speeds: NDArray[np.float64] = platform.core_gflops()[self._ids(placement)] / platform.reference_gflops
+        return speeds
+
+    def _rate(self, placement: Any) -> float:
+        """Relative speed of the slowest core of a placement."""
+        if self._job_of_core is None:
+            return float(self._cluster.cores.slowest(placement))
+        return float(self._speed[self._ids(placement)].min())

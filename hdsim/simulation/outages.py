@@ -1,0 +1,130 @@
+"""Failures and repairs of nodes: those of a failure model, and those that users' processes ask for."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import simpy
+
+from hdsim.cluster.state import FinalState
+from hdsim.failures import Failures
+
+if TYPE_CHECKING:
+    from hdsim.simulation.engine import Engine
+
+log = logging.getLogger(__name__)
+
+#: At an instant nodes change after jobs have ended: a job that completes when its node fails has completed.
+AFTER_ENDS = 1
+
+
+class NodeOutages:
+    """Takes nodes of a simulation out of service and back.
+
+    A node may be out of service for several reasons at once; it comes back when the last of them is over.
+
+    Args:
+        engine: The simulation.
+        failures: When nodes fail, and how jobs recover.
+        rng: For the outages that the model draws.
+    """
+
+    def __init__(self, engine: Engine, failures: Failures, rng: np.random.Generator | None) -> None:
+        self._engine = engine
+        self._interval = failures.checkpoint_interval
+        self._max_restarts = failures.max_restarts
+        self._restarts: dict[int, int] = {}
+        # Of each node that is down: the reasons, None for the failure model's, and its row in `cluster.outages`.
+        self._reasons: dict[int, dict[simpy.Event | None, None]] = {}
+        self._row: dict[int, int] = {}
+        self._coming = failures.outages(rng or np.random.default_rng(0))
+        for node in range(len(self._coming)):
+            self._schedule_next(node)
+
+    def fail(self, node: int, until: float) -> simpy.Event:
+        """See :meth:`hdsim.simulation.engine.Engine.fail`."""
+        repaired = self._engine.event()
+        self._engine.schedule_at(self._engine.cluster.now, self._begin, (node, until, repaired), AFTER_ENDS)
+        return repaired
+
+    def repair(self, node: int) -> None:
+        """See :meth:`hdsim.simulation.engine.Engine.repair`."""
+        self._engine.schedule_at(self._engine.cluster.now, self._end_all, node, AFTER_ENDS)
+
+    def warn_of_lost_jobs(self) -> None:
+        """Logs which jobs have failed for good, and why others still wait at the end."""
+        cluster = self._engine.cluster
+        if cluster.failed_permanently:
+            log.warning("%d jobs failed for good after %d restarts", len(cluster.failed_permanently), self._max_restarts)
+        for_good = {node for node, _, until in cluster.outages if until == math.inf}
+        if cluster.queue and for_good:
+            log.warning(
+                "%d jobs wait in vain: %d of %d nodes are down for good",
+                len(cluster.queue),
+                len(for_good),
+                cluster.platform.n_nodes,
+            )
+
+    def _schedule_next(self, node: int) -> None:
+        down, up = next(self._coming[node], (math.inf, math.inf))
+        if down < math.inf:
+            self._engine.schedule_at(down, self._begin, (node, up, None), AFTER_ENDS)
+
+    def _begin(self, outage: tuple[int, float, simpy.Event | None]) -> None:
+        node, until, reason = outage
+        engine, cluster = self._engine, self._engine.cluster
+        if node in cluster.down:
+            row = self._row[node]
+            _, begin, end = cluster.outages[row]
+            cluster.outages[row] = node, begin, max(end, until)
+        else:
+            self._clear(node)
+            self._row[node] = len(cluster.outages)
+            cluster.fail(node, until)
+            engine.notify()
+        self._reasons.setdefault(node, {})[reason] = None
+        if until < math.inf:
+            engine.schedule_at(until, self._end, (node, reason), AFTER_ENDS)
+
+    def _clear(self, node: int) -> None:
+        """Takes the jobs off a node."""
+        cluster = self._engine.cluster
+        for job in cluster.cores.jobs_on(node):
+            restarts = self._restarts.get(job, 0)
+            if restarts < self._max_restarts:
+                self._restarts[job] = restarts + 1
+                self._engine.interrupt(job, self._interval)
+            else:
+                cluster.failed_permanently.append(job)
+                self._engine.stop(job, FinalState.COMPLETED_FAILED)
+
+    def _end(self, outage: tuple[int, simpy.Event | None]) -> None:
+        node, reason = outage
+        reasons = self._reasons.get(node, {})
+        # `repair` may have ended it before.
+        if reason in reasons:
+            del reasons[reason]
+            if not reasons:
+                self._put_back(node)
+        if reason is None:
+            self._schedule_next(node)
+        elif not reason.triggered:
+            reason.succeed()
+
+    def _end_all(self, node: int) -> None:
+        reasons = self._reasons.pop(node, {})
+        if reasons:
+            self._put_back(node)
+        for reason in reasons:
+            if reason is not None:
+                reason.succeed()
+
+    def _put_back(self, node: int) -> None:
+        cluster = self._engine.cluster
+        row = self._row.pop(node)
+        cluster.outages[row] = node, cluster.outages[row][1], cluster.now
+        cluster.repair(node)
+        self._engine.notify()

@@ -1,0 +1,258 @@
+"""Tasks of several jobs that share processors, each with a date of its own at which its work is done."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.contention import Contention, CoreContention, ProcessorContention
+from hdsim.simulation.contended import require_speed, unknown_model
+
+if TYPE_CHECKING:
+    from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.platform.model import Platform
+
+
+class TaskGroup:
+    """Tasks of a job on one processor that have the same work to do in a step."""
+
+    __slots__ = (
+        "core", "date", "demand", "job", "left", "lost", "peak", "processor", "rate", "since", "slowed", "speed",
+        "tasks", "work",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        job: Any,
+        processor: int,
+        tasks: int,
+        work: float,
+        demand: float,
+        peak: float,
+        *,
+        slowed: bool,
+        core: int = -1,
+    ) -> None:
+        #: The running job.
+        self.job = job
+        self.processor = processor
+        #: The core of a group of one task, where speeds are set core by core.
+        self.core = core
+        self.tasks = tasks
+        #: Tasks that contention can slow down; it does not affect delays.
+        self.slowed = tasks if slowed else 0
+        #: s at the reference speed.
+        self.work = work
+        #: GB/s of memory bandwidth of each task while it computes.
+        self.demand = demand
+        #: Uncontended speed relative to the reference.
+        self.peak = peak
+        self.left = work
+        self.rate = 0.0
+        self.since = 0.0
+        #: When nothing is left at the present rate.
+        self.date = math.inf
+        #: Share of peak speed with the processor to itself; 0 until it is known.
+        self.speed = 0.0
+        #: Cores' worth of speed that contention takes from it.
+        self.lost = 0.0
+
+    def begin(self, left: float, now: float) -> None:
+        """Begins its work, with a rate to be found."""
+        self.left, self.since, self.rate, self.date = left, now, 0.0, math.inf
+
+    def set_rate(self, rate: float, now: float) -> None:
+        """Goes on at another rate."""
+        self.left = left = max(self.left - self.rate * (now - self.since), 0.0)
+        self.since, self.rate = now, rate
+        self.date = now + left / rate
+
+
+class ProcessorSharing:
+    """The tasks on every processor, and their speeds under a contention model.
+
+    A change touches the tasks on its processor and no others.
+
+    Attributes:
+        crowded: Whether there are tasks of which some slow others down, for each processor.
+
+    Args:
+        platform: The platform.
+        model: The contention model.
+        time_breakdown: Where the loss of speed is noted.
+    """
+
+    def __init__(self, platform: Platform, model: Contention, time_breakdown: TimeBreakdown) -> None:
+        self._speeds = _Speeds(platform, model)
+        self._residents: list[dict[TaskGroup, None]] = [{} for _ in range(platform.n_processors)]
+        # Processors some of whose residents run below their peak.
+        self._slow = [False] * platform.n_processors
+        self.crowded = [False] * platform.n_processors
+        self._touched: dict[int, None] = {}
+        self._changes = time_breakdown.changes
+
+    def touch(self, processor: int) -> None:
+        """Has the speeds on a processor found anew by `settle`."""
+        self._touched[processor] = None
+
+    def present(self, group: TaskGroup) -> bool:
+        """Whether a group still occupies its processor."""
+        return group in self._residents[group.processor]
+
+    def enter(self, groups: list[TaskGroup], now: float) -> None:
+        """Lets tasks begin, all at `now`; those that find others get their speeds from `settle`."""
+        slowed = 0.0
+        for group in groups:
+            processor = group.processor
+            residents = self._residents[processor]
+            if residents:
+                self._touched[processor] = None
+                residents[group] = None
+                continue
+            residents[group] = None
+            if not group.speed:
+                group.speed = self._speeds.of(processor, {group.demand: group.tasks})[group.demand]
+            group.rate = rate = group.peak * group.speed
+            group.date = now + group.left / rate
+            slow = self._slow[processor] = group.speed < 1.0
+            self.crowded[processor] = False
+            if slow:
+                group.lost = group.slowed * (1.0 - group.speed)
+                slowed += group.lost
+        if slowed:
+            self._changes.extend((now, slowed, 0.0))
+
+    def replace(self, groups: list[TaskGroup], others: list[TaskGroup]) -> None:
+        """Puts groups in the place of others that stand for the same tasks."""
+        for group in groups:
+            self._residents[group.processor].pop(group, None)
+        for group in others:
+            self._residents[group.processor][group] = None
+            self._touched[group.processor] = None
+
+    def leave(self, groups: list[TaskGroup], now: float) -> None:
+        """Takes tasks off their processors, those that are still there."""
+        gone, date = 0.0, now
+        for group in groups:
+            processor = group.processor
+            residents = self._residents[processor]
+            if group not in residents:
+                continue
+            del residents[group]
+            # On a processor where no task was slowed down, one less changes nothing.
+            if self._slow[processor]:
+                if residents:
+                    self._touched[processor] = None
+                if group.lost:
+                    over = min(group.date, now)
+                    if over != date and gone:
+                        self._changes.extend((date, -gone, 0.0))
+                        gone = 0.0
+                    date = over
+                    gone += group.lost
+                    group.lost = 0.0
+        if gone:
+            self._changes.extend((date, -gone, 0.0))
+
+    def settle(self, now: float, affected: dict[Any, None]) -> None:
+        """Gives the tasks on processors their speeds where tasks have come or gone.
+
+        Args:
+            now: s.
+            affected: Gets the running jobs whose next date may have moved.
+        """
+        if not self._touched:
+            return
+        touched, self._touched = self._touched, {}
+        slow = self._slow
+        for processor in touched:
+            residents = self._residents[processor]
+            tasks: dict[float, int] = {}
+            over = []
+            for group in residents:
+                if group.date > now:
+                    tasks[group.demand] = tasks.get(group.demand, 0) + group.tasks
+                else:
+                    over.append(group)
+            # Tasks that ended while they disturbed no other are still there.
+            for group in over:
+                del residents[group]
+                self._count_lost(group, 0.0, group.date)
+            slow[processor] = False
+            was_crowded, self.crowded[processor] = self.crowded[processor], False
+            if not tasks:
+                continue
+            speeds = self._speeds.of(processor, tasks)
+            for group in residents:
+                speed = speeds[group.demand]
+                if speed < 1.0:
+                    slow[processor] = True
+                rate = group.peak * speed
+                if rate != group.rate:
+                    group.set_rate(rate, now)
+                    affected[group.job] = None
+                    self._count_lost(group, group.slowed * (1.0 - speed), now)
+            if slow[processor] and len(residents) > 1:
+                self.crowded[processor] = True
+                if not was_crowded:
+                    # The ends of all of them matter from now on, also of those that go on as before.
+                    affected.update(dict.fromkeys(group.job for group in residents))
+
+    def _count_lost(self, group: TaskGroup, lost: float, date: float) -> None:
+        if lost != group.lost:
+            self._changes.extend((date, lost - group.lost, 0.0))
+            group.lost = lost
+
+
+class _Speeds:
+    """Asks the contention model once for every mixture of demands.
+
+    Args:
+        platform: The platform.
+        model: The model.
+    """
+
+    #: Mixtures remembered; demands drawn from a continuous distribution never come again.
+    _MOST = 100_000
+
+    def __init__(self, platform: Platform, model: Contention) -> None:
+        self._model = model
+        self._alike: list[int] = model.alike().tolist()
+        self._known: dict[tuple[Any, ...], dict[float, float]] = {}
+
+    def of(self, processor: int, tasks: dict[float, int]) -> dict[float, float]:
+        """Share of peak speed of the tasks on a processor.
+
+        Args:
+            processor: The processor.
+            tasks: How many of its tasks ask for so many GB/s.
+
+        Returns:
+            Speeds by GB/s.
+
+        Raises:
+            ConfigError: The model gave a speed that is not above 0.
+        """
+        key = (self._alike[processor], *(tasks.items() if len(tasks) == 1 else sorted(tasks.items())))
+        speeds = self._known.get(key)
+        if speeds is None:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            speeds = self._known[key] = self._ask(processor, sorted(tasks.items()))
+        return speeds
+
+    def _ask(self, processor: int, mixture: list[tuple[float, int]]) -> dict[float, float]:
+        model, at = self._model, np.array([processor], np.int32)
+        demands = np.array([demand for demand, _ in mixture])
+        counts = np.array([tasks for _, tasks in mixture])
+        if isinstance(model, CoreContention):
+            each = demands.repeat(counts)
+            found = model.core_speeds(at, np.array([0, len(each)]), each)[np.cumsum(counts) - 1].tolist()
+        elif isinstance(model, ProcessorContention):
+            found = model.speeds(at, np.array([demands @ counts])).tolist() * len(demands)
+        else:
+            raise unknown_model(model)
+        require_speed(min(found), model)
+        return dict(zip(demands.tolist(), found, strict=True))
