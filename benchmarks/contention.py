@@ -15,7 +15,7 @@ import numpy as np
 
 import hdsim
 from hdsim.cluster.placement import Placement
-from hdsim.simulation.progress import make_progress
+from hdsim.simulation.contended import contended
 from hdsim.simulation.replay import make_contention
 
 CORES = 8  # of a processor
@@ -44,19 +44,19 @@ def event_seconds(contention: str, running: int, events: int) -> float:
     for _ in range(ROUNDS):
         model = make_contention(contention, platform)
         assert model is not None
-        progress = make_progress(platform, workload, model)
+        executor = contended(platform, workload, model)
         for core, placement in enumerate(placements):
-            progress.start(core, placement, 0.0)
-        retimed = sum(1 for _ in progress.settle(0.0))
+            executor.start(core, placement, 0.0)
+        retimed = sum(1 for _ in executor.settle(0.0))
         assert retimed == running
         holder = list(range(running))
         begin = time.process_time()
         for event, core in enumerate(cores):
             now = float(event + 1)
-            progress.end(holder[core], now)
+            executor.end(holder[core], now)
             holder[core] = running + event
-            progress.start(running + event, placements[core], now)
-            for _ in progress.settle(now):
+            executor.start(running + event, placements[core], now)
+            for _ in executor.settle(now):
                 pass
         best = min(best, time.process_time() - begin)
     return best / events

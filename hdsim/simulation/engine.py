@@ -94,6 +94,7 @@ class Engine(simpy.Environment):
         # Entries of the agenda, and events of the user, that keep the simulation going.
         self._awaited = 0
         self._idle_instants = 0
+        self._patience = max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
         self._outages: NodeOutages | None = None
         if failures is not None:
             self._outages = NodeOutages(self, failures, rng)
@@ -116,6 +117,7 @@ class Engine(simpy.Environment):
         if cluster.calls:
             # An agent may ask for calls before the first event.
             self._schedule_calls()
+        carry_out = self._carry_out
         while True:
             arrival, now, date = self._submission[self._next], agenda[0][0], peek()
             if date < now:
@@ -131,7 +133,7 @@ class Engine(simpy.Environment):
             if self._batch_events:
                 while True:
                     if agenda[0][0] == now:
-                        self._carry_out()
+                        carry_out(heappop(agenda))
                     elif peek() == now:
                         self.step()
                     else:
@@ -142,7 +144,7 @@ class Engine(simpy.Environment):
                 self._submit(self._next)
                 self._next += 1
             elif agenda[0][0] == now:
-                self._carry_out()
+                carry_out(heappop(agenda))
             else:
                 self.step()
             if submitted or ended or self._notified:
@@ -289,9 +291,9 @@ class Engine(simpy.Environment):
 
     # Events
 
-    def _carry_out(self) -> None:
-        """Carries out the first entry of the agenda."""
-        date, _, _, action, argument = heappop(self._agenda)
+    def _carry_out(self, entry: tuple[Any, ...]) -> None:
+        """Carries out an entry of the agenda."""
+        date, _, _, action, argument = entry
         if action is not None:
             action(argument)
             return
@@ -381,7 +383,7 @@ class Engine(simpy.Environment):
         if not cluster.queue or not (cluster.down or self.peek() < math.inf):
             return True
         self._idle_instants += 1
-        return self._idle_instants > max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
+        return self._idle_instants > self._patience
 
     def _warn(self) -> None:
         """Logs what the end has left undone."""
@@ -393,11 +395,11 @@ class Engine(simpy.Environment):
                 cluster.now,
                 date,
             )
-        if self._idle_instants:
+        if self._idle_instants > self._patience:
             log.warning(
                 "%d jobs wait in vain: none was started at %d instants on an idle platform",
                 len(cluster.queue),
-                self._idle_instants - 1,
+                self._patience,
             )
         elif self._outages is not None:
             self._outages.warn_of_lost_jobs()
