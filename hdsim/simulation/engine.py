@@ -19,6 +19,7 @@ import simpy
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.simulation.outages import NodeOutages
+from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +82,7 @@ class Engine(simpy.Environment):
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._walltime: list[float] = workload.walltime.tolist()
         self._finals: list[int] = completed(workload).tolist()
-        self._infeasible = frozenset(infeasible)
+        self._infeasible = set(infeasible)
         self._next = 0
         # (date, rank, sequence number, action, its argument); the action of a job's date is None, and the entry is
         # outdated if the job's date has moved since.
@@ -209,13 +210,17 @@ class Engine(simpy.Environment):
         """Adds jobs behind those of the workload.
 
         Args:
-            jobs: The jobs.
-            arrive: Submit each at its submission time, or now if that has passed; otherwise the caller does.
+            jobs: The jobs; their submission times count from now.
+            arrive: Submit them then; otherwise the caller does.
 
         Returns:
             The rows by which the cluster knows them.
+
+        Raises:
+            BackendError: The cluster is not made for it (``open_ended=True``).
         """
-        first = len(self._finals)
+        first, now = len(self._finals), self.cluster.now
+        jobs = jobs.replaced(submission_time=now + jobs.submission_time)
         self.cluster.add(jobs)
         self._executor.add(jobs)
         self._walltime += jobs.walltime.tolist()
@@ -224,8 +229,9 @@ class Engine(simpy.Environment):
         rows = range(first, first + len(jobs))
         if arrive:
             self._awaited += len(rows)
+            self._infeasible.update((first + infeasible_jobs(self.cluster.platform, jobs)).tolist())
             for row, date in zip(rows, jobs.submission_time.tolist(), strict=True):
-                self.schedule_at(max(date, self.cluster.now), self._arrive, row, AFTER_NODES)
+                self.schedule_at(date, self._arrive, row, AFTER_NODES)
         return rows
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float) -> None:
@@ -352,7 +358,7 @@ class Engine(simpy.Environment):
 
     def _arrive(self, job: int) -> None:
         self._awaited -= 1
-        self.cluster.submit(job)
+        self._submit(job)
 
     def _kill(self, job: int) -> None:
         if job in self.cluster.running:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import simpy
@@ -13,12 +13,30 @@ from hdsim.cluster.state import FinalState
 from hdsim.failures import Failures
 
 if TYPE_CHECKING:
-    from hdsim.simulation.engine import Engine
+    from collections.abc import Callable
+
+    from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
 
 #: At an instant nodes change after jobs have ended: a job that completes when its node fails has completed.
 AFTER_ENDS = 1
+
+
+class Simulation(Protocol):
+    """What the outages of a simulation need of its engine; see :class:`hdsim.simulation.engine.Engine`."""
+
+    cluster: Cluster
+
+    def event(self) -> simpy.Event: ...
+
+    def notify(self) -> None: ...
+
+    def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = ...) -> None: ...
+
+    def interrupt(self, job: int, interval: float | None) -> None: ...
+
+    def stop(self, job: int, state: FinalState) -> None: ...
 
 
 class NodeOutages:
@@ -32,7 +50,7 @@ class NodeOutages:
         rng: For the outages that the model draws.
     """
 
-    def __init__(self, engine: Engine, failures: Failures, rng: np.random.Generator | None) -> None:
+    def __init__(self, engine: Simulation, failures: Failures, rng: np.random.Generator | None) -> None:
         self._engine = engine
         self._interval = failures.checkpoint_interval
         self._max_restarts = failures.max_restarts
@@ -58,7 +76,9 @@ class NodeOutages:
         """Logs which jobs have failed for good, and why others still wait at the end."""
         cluster = self._engine.cluster
         if cluster.failed_permanently:
-            log.warning("%d jobs failed for good after %d restarts", len(cluster.failed_permanently), self._max_restarts)
+            log.warning(
+                "%d jobs failed for good after %d restarts", len(cluster.failed_permanently), self._max_restarts
+            )
         for_good = {node for node, _, until in cluster.outages if until == math.inf}
         if cluster.queue and for_good:
             log.warning(

@@ -31,7 +31,7 @@ from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.simulation.strict import replay_in_order
 from hdsim.util.plugins import PluginType
 from hdsim.util.resources import folder
-from hdsim.workload.feasibility import feasible_cores
+from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -212,8 +212,7 @@ def set_stage(
         confirms_starts=confirms_starts,
         rng=np.random.default_rng(seed),
     )
-    possible = feasible_cores(platform, workload.memory, workload.requested_cores, workload.requested_gpus)
-    infeasible = np.flatnonzero(workload.requested_cores > possible)
+    infeasible = infeasible_jobs(platform, workload)
     if len(infeasible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(infeasible), len(workload), platform.name)
     return Stage(agent, cluster, model, links, breakdowns, infeasible, seed)

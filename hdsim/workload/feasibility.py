@@ -13,6 +13,7 @@ from hdsim.util.units import in_bytes
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Floats, Ints
+    from hdsim.workload.model import Workload
     from hdsim.workload.raw import RawJobs
 
 
@@ -53,6 +54,12 @@ def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[W
                 )
             faults.setdefault(row, []).append(WorkloadError(message, where=raw.where(row, column)))
     return dict(sorted(faults.items()))
+
+
+def infeasible_jobs(platform: Platform, jobs: Workload) -> Ints:
+    """Rows of the jobs that do not fit on the empty platform."""
+    room = feasible_cores(platform, jobs.memory, jobs.requested_cores, jobs.requested_gpus)
+    return np.flatnonzero(jobs.requested_cores > room)
 
 
 def feasible_cores(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
