@@ -53,7 +53,7 @@ class Engine(simpy.Environment):
     Args:
         cluster: State to drive, before the first event.
         executor: Computes the completion dates of jobs, see :mod:`hdsim.simulation.executor`.
-        kill_at_walltime: Kill a job when its walltime has passed; a run time equal to it counts as reaching it.
+        kill_at_walltime: Kill a job when its walltime has passed, see ``Workload.ends_in_delay``.
         batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
             scheduling pass after each.
         infeasible: Jobs to turn away at their submission.
@@ -81,6 +81,7 @@ class Engine(simpy.Environment):
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._walltime: list[float] = workload.walltime.tolist()
+        self._ends_in_delay: list[bool] = workload.ends_in_delay.tolist()
         self._finals: list[int] = completed(workload).tolist()
         self._infeasible = set(infeasible)
         self._next = 0
@@ -224,6 +225,7 @@ class Engine(simpy.Environment):
         self.cluster.add(jobs)
         self._executor.add(jobs)
         self._walltime += jobs.walltime.tolist()
+        self._ends_in_delay += jobs.ends_in_delay.tolist()
         self._finals += completed(jobs).tolist()
         self._date += [math.nan] * len(jobs)
         rows = range(first, first + len(jobs))
@@ -261,7 +263,9 @@ class Engine(simpy.Environment):
         Raises:
             ConfigError: The simulation has no failure model, or there is no such node.
         """
-        return self._node_outages(node).fail(node, until)
+        repaired = self.event()
+        self._node_outages(node).fail(node, until, repaired)
+        return repaired
 
     def repair(self, node: int) -> None:
         """Puts a node back into service, now; nothing happens to one that is in service.
@@ -302,26 +306,33 @@ class Engine(simpy.Environment):
         date, _, _, action, argument = entry
         if action is not None:
             action(argument)
-            return
-        job = argument
-        if self._date[job] != date:
+        elif self._date[argument] != date:
             self._outdated -= 1
-            return
-        self._date[job] = math.nan
-        cluster = self.cluster
-        if self._kill_at_walltime and date >= cluster.starting_time[job] + self._walltime[job]:
+        else:
+            self._date[argument] = math.nan
+            if self._executor.advance(argument, date):
+                self.cluster.end(argument, self._finals[argument])
+
+    def _reach_walltime(self, job: int) -> None:
+        if self._date[job] != self.cluster.now:
+            self._outdated -= 1
+        else:
+            self._date[job] = math.nan
             self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
-        elif self._executor.advance(job, date):
-            cluster.end(job, self._finals[job])
 
     def _settle(self) -> None:
         """Puts the dates of jobs that have moved into the agenda."""
         dates, agenda, sequence = self._date, self._agenda, self._sequence
         for job, date in self._executor.settle(self.cluster.now):
-            if self._kill_at_walltime:
-                date = min(date, self.cluster.starting_time[job] + self._walltime[job])  # noqa: PLW2901
             if dates[job] == dates[job]:  # not NaN
                 self._forget(job)
+            if self._kill_at_walltime:
+                limit = self.cluster.starting_time[job] + self._walltime[job]
+                # A delay as long as the walltime reaches it, a computation completes.
+                if date > limit or (date == limit and self._ends_in_delay[job]):
+                    dates[job] = limit
+                    self.schedule_at(limit, self._reach_walltime, job)
+                    continue
             dates[job] = date
             heappush(agenda, (date, FIRST, next(sequence), None, job))
         if self.on_settled is not None:
@@ -334,10 +345,12 @@ class Engine(simpy.Environment):
         self._date[job] = math.nan
         self._outdated += 1
         if self._outdated > _OUTDATED and self._outdated * 2 > len(self._agenda):
-            dates = self._date
-            # In place: `advance` holds the list.
+            dates, of_jobs = self._date, (None, self._reach_walltime)
+            # In place: `advance` holds the list. The last entry is a sentinel.
             self._agenda[:] = [
-                entry for entry in self._agenda if len(entry) == 1 or entry[3] or dates[entry[4]] == entry[0]
+                entry
+                for entry in self._agenda
+                if len(entry) == 1 or entry[3] not in of_jobs or dates[entry[4]] == entry[0]
             ]
             heapify(self._agenda)
             self._outdated = 0

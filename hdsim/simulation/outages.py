@@ -28,15 +28,17 @@ class Simulation(Protocol):
 
     cluster: Cluster
 
-    def event(self) -> simpy.Event: ...
+    def notify(self) -> None:
+        """Has a scheduling pass."""
 
-    def notify(self) -> None: ...
+    def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int) -> None:
+        """Calls an action at a date."""
 
-    def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = ...) -> None: ...
+    def interrupt(self, job: int, interval: float | None) -> None:
+        """Puts a running job back into the queue."""
 
-    def interrupt(self, job: int, interval: float | None) -> None: ...
-
-    def stop(self, job: int, state: FinalState) -> None: ...
+    def stop(self, job: int, state: FinalState) -> None:
+        """Ends a running job."""
 
 
 class NodeOutages:
@@ -62,11 +64,9 @@ class NodeOutages:
         for node in range(len(self._coming)):
             self._schedule_next(node)
 
-    def fail(self, node: int, until: float) -> simpy.Event:
-        """See :meth:`hdsim.simulation.engine.Engine.fail`."""
-        repaired = self._engine.event()
+    def fail(self, node: int, until: float, repaired: simpy.Event) -> None:
+        """See :meth:`hdsim.simulation.engine.Engine.fail`; `repaired` happens with the repair."""
         self._engine.schedule_at(self._engine.cluster.now, self._begin, (node, until, repaired), AFTER_ENDS)
-        return repaired
 
     def repair(self, node: int) -> None:
         """See :meth:`hdsim.simulation.engine.Engine.repair`."""
