@@ -44,7 +44,6 @@ LONG_FILES_LEFT = {
     "backends/batsim/server.py",
     "cli/run.py",
     "cluster/state.py",
-    "simulation/execution.py",
 }
 
 # What a core module may import from outside when it is itself imported, besides the standard library.

@@ -22,6 +22,7 @@ from hdsim.errors import DecisionError
 from hdsim.simulation.executor import CoreIds, Executor, Progress
 from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
+from hdsim.simulation.task_cores import Cores
 from hdsim.workload.programs import Program, Step, StepType
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 _DELAY, _PARALLEL_TASK, _SUPERSTEP = map(int, StepType)
-#: In place of the core of a task group that is not one core's.
-_ANY = -1
 
 
 class BspJobs(Executor):
@@ -53,13 +52,8 @@ class BspJobs(Executor):
         super().__init__(workload)
         self.time_breakdown: TimeBreakdown = TimeBreakdown(len(workload))
         self._platform = platform
+        self._cores = Cores(platform, workload)
         self._program: list[Program | None] = workload.program.tolist()
-        self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
-        self._peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
-        # (C,) present speed of each core as a share of its peak; None until `set_speed` is called.
-        self._share: list[float] | None = None
-        # Of busy cores, kept from then on.
-        self._job_of_core: dict[int, RunningJob] = {}
         self._running: dict[int, RunningJob] = {}
         #: Steps of interrupted jobs that need not be done again.
         self._done: dict[int, int] = {}
@@ -81,7 +75,7 @@ class BspJobs(Executor):
         """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
         self._program += jobs.program.tolist()
-        self._bandwidth += jobs.memory_bandwidth.tolist()
+        self._cores.add(jobs)
         self.time_breakdown.add(len(jobs))
 
     def start(self, job: int, placement: Any, now: float) -> None:
@@ -95,7 +89,7 @@ class BspJobs(Executor):
         else:
             steps = program.steps
         running = self._running[job] = RunningJob(job, placement, steps, self._done.get(job, 0))
-        self._hold_cores(running)
+        self._cores.hold(running)
         self._begin(running, now)
         if self.moved is not None:
             self.moved[job] = None
@@ -169,11 +163,11 @@ class BspJobs(Executor):
             raise DecisionError("a job with a program cannot be resized: it has one task on each of its cores")
         running = self._running[job]
         self._leave(running.groups, now)
-        self._release_cores(running)
+        self._cores.release(running)
         if not isinstance(placement, Placement):
             placement = Placement(np.array(placement, np.int64), self._platform)
         running.place(placement)
-        self._hold_cores(running)
+        self._cores.hold(running)
         running.growth = running.tasks / self._requested[job]
         if running.activity == COMPUTING:
             left, rate, since = running.left, running.rate, running.since
@@ -182,18 +176,7 @@ class BspJobs(Executor):
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
-        if self._share is None:
-            self._share = [1.0] * self._platform.n_cores
-            for running in self._running.values():
-                self._hold_cores(running)
-                self._divide(running)
-        changed = np.asarray(cores, np.int64).tolist()
-        for core, each in zip(changed, np.broadcast_to(share, len(changed)).tolist(), strict=True):
-            self._share[core] = each
-        for running in dict.fromkeys(self._job_of_core[core] for core in changed if core in self._job_of_core):
-            # Groups of steps to come, those of the present step are among them.
-            for group in [group for groups, _ in running.known_groups.values() for group in groups]:
-                group.peak = self._peak[group.processor] * self._share[group.core]
+        for running in self._cores.set_share(cores, share, self._running.values(), self._sharing):
             for group in running.groups:
                 if self._sharing is not None:
                     self._sharing.touch(group.processor)
@@ -223,18 +206,7 @@ class BspJobs(Executor):
             return 0.0
         if step.kind == StepType.SUPERSTEP or (step.pattern is not None and self._network is not None):
             return 1.0
-        used = {
-            (group.processor, group.core, group.work): running.rate
-            / running.growth
-            * (group.work / step.longest)
-            / group.rate
-            for group in running.groups
-        }
-        cores = running.placement.cores
-        work = step.work if len(step.work) > 1 else step.work * running.tasks
-        keys = zip(self._platform.core_processor[cores].tolist(), cores.tolist(), work, strict=True)
-        by_core = self._share is not None
-        return np.array([used.get((owner, core if by_core else _ANY, each), 0.0) for owner, core, each in keys])
+        return self._cores.loads(running)
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
         """See :meth:`hdsim.simulation.executor.Executor.settle`."""
@@ -271,16 +243,7 @@ class BspJobs(Executor):
         """Removes a job that has ended."""
         del self._running[running.job]
         self._affected.pop(running, None)
-        self._release_cores(running)
-
-    def _hold_cores(self, running: RunningJob) -> None:
-        if self._share is not None:
-            self._job_of_core.update(dict.fromkeys(running.placement.cores.tolist(), running))
-
-    def _release_cores(self, running: RunningJob) -> None:
-        if self._share is not None:
-            for core in running.placement.cores.tolist():
-                del self._job_of_core[core]
+        self._cores.release(running)
 
     # Steps
 
@@ -313,10 +276,10 @@ class BspJobs(Executor):
         running.activity = COMPUTING
         known = running.known_groups.get(step)
         if known is None:
-            groups = self._groups(running, step)
+            groups = self._cores.groups(running, step)
             seconds = step.longest
             if running.kind != _DELAY:
-                seconds = max(group.work / self._peak[group.processor] for group in groups)
+                seconds = max(group.work / self._cores.peak[group.processor] for group in groups)
             known = running.known_groups[step] = groups, seconds
         running.groups, running.seconds = known
         parallel = running.kind != _SUPERSTEP
@@ -431,52 +394,6 @@ class BspJobs(Executor):
         return found
 
     # Computation
-
-    def _groups(self, running: RunningJob, step: Step) -> list[TaskGroup]:
-        """The work of a step on every processor, or on every core where speeds are set core by core."""
-        placement, demand, peak = running.placement, self._bandwidth[running.job], self._peak
-        slowed = int(step.kind) != _DELAY
-        owners = self._platform.core_processor[placement.cores].tolist()
-        work = step.work if len(step.work) > 1 else step.work * running.tasks
-        # A task without work takes no memory bandwidth.
-        if self._share is not None:
-            return [
-                TaskGroup(running, owner, 1, each, demand, peak[owner] * self._share[core], slowed=slowed, core=core)
-                for core, owner, each in zip(placement.cores.tolist(), owners, work, strict=True)
-                if each
-            ]
-        if len(step.work) == 1:
-            counts = {
-                (processor, step.work[0]): tasks
-                for processor, tasks in zip(placement.processors.tolist(), placement.counts.tolist(), strict=True)
-            }
-        else:
-            counts = {}
-            for pair in zip(owners, work, strict=True):
-                if pair[1]:
-                    counts[pair] = counts.get(pair, 0) + 1
-        return [
-            TaskGroup(running, processor, tasks, each, demand, peak[processor], slowed=slowed)
-            for (processor, each), tasks in counts.items()
-        ]
-
-    def _divide(self, running: RunningJob) -> None:
-        """Gives every core of a job a task group of its own."""
-        running.known_groups.clear()
-        if not running.groups:
-            return
-        before = {(group.processor, group.work): group for group in running.groups}
-        after = self._groups(running, running.step)
-        for group in after:
-            old = before[group.processor, group.work]
-            group.left, group.since, group.rate, group.date = old.left, old.since, old.rate, old.date
-            group.lost = old.lost / old.tasks
-        if self._sharing is not None:
-            present = [group for group in running.groups if self._sharing.present(group)]
-            keys = {(group.processor, group.work) for group in present}
-            self._sharing.replace(present, [group for group in after if (group.processor, group.work) in keys])
-        running.groups = after
-        running.known_groups[running.step] = after, running.seconds
 
     def _leave(self, groups: list[TaskGroup], now: float) -> None:
         if self._sharing is not None:
