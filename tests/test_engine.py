@@ -258,7 +258,7 @@ def test_check_notices_what_is_wrong():
     cluster.start(0)
     invariants.check(cluster)
     cluster.cores.idle.append(3)
-    with pytest.raises(AssertionError, match="lost or held twice"):
+    with pytest.raises(AssertionError, match="lost or allocated twice"):
         invariants.check(cluster)
 
 
