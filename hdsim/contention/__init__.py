@@ -1,7 +1,7 @@
-"""Contention models: how much slower the jobs that share a processor run. One file a model.
+"""Contention models: slowdown of jobs that share a processor. Each model has one file.
 
-A model derives from :class:`ProcessorContention` if all busy cores of a processor run equally fast, and from
-:class:`CoreContention` if a core's speed depends on what runs on it.
+A model derives from :class:`ProcessorContention` if all busy cores of a processor have equal speeds, otherwise from
+:class:`CoreContention`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Requests are sums of floats; this share of a bandwidth is not taken for an oversubscription.
+#: Relative tolerance for oversubscription, since demands are sums of floats.
 ROUNDING = 1e-9
 
 
 class Contention:
-    """What every contention model has in common.
+    """Base class of contention models.
 
     Args:
-        platform: The platform of the replay. The settings of the model's file in ``conf/contention`` follow as keyword
+        platform: The platform of the replay. The settings of the model's file in ``conf/contention`` are keyword
             arguments.
     """
 
@@ -32,28 +32,28 @@ class Contention:
         self.platform = platform
 
     def applies(self, workload: Workload) -> bool:
-        """Whether the model can slow any of the jobs; where it cannot, the replay does without it."""
+        """Returns whether the model can slow any of the jobs; otherwise the replay does not use it."""
         return True
 
     def alike(self) -> NDArray[np.int64]:
-        """(P,) numbers; processors of one number give the same speeds to the same demands. None are alike by default.
+        """(P,) numbers; processors of equal numbers have equal speeds for equal demands. By default all differ.
 
-        Speeds must depend on nothing else than processor and demands, and must not fall when a demand goes away: the
-        engine asks once for each mixture of demands.
+        Speeds must depend only on the processor and the demands and must not decrease when a demand ends: the engine
+        computes them once for each combination of demands.
         """
         return np.arange(self.platform.n_processors)
 
 
 class ProcessorContention(Contention, ABC):
-    """A model that gives all busy cores of a processor the same speed. The quicker kind."""
+    """A model in which all busy cores of a processor have the same speed, the faster type of model."""
 
     @abstractmethod
     def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Relative speed of the busy cores of processors on which a job has started or ended.
+        """Computes the speed of the busy cores of processors on which a job starts or ends.
 
         Args:
             processors: (m,) processor indices.
-            demands: (m,) GB/s of memory bandwidth that all busy cores of each processor ask for together.
+            demands: (m,) total memory bandwidth demand of the busy cores of each processor, GB/s.
 
         Returns:
             (m,) share of peak speed, above 0.
@@ -61,18 +61,18 @@ class ProcessorContention(Contention, ABC):
 
 
 class CoreContention(Contention, ABC):
-    """A model that gives every busy core of a processor a speed of its own."""
+    """A model in which the busy cores of a processor have individual speeds."""
 
     @abstractmethod
     def core_speeds(
         self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Relative speed of every busy core of processors on which a job has started or ended.
+        """Computes the speed of each busy core of processors on which a job starts or ends.
 
         Args:
             processors: (m,) processor indices, ascending; each has at least one busy core.
-            first: (m + 1,) where the busy cores of each processor begin in `demands`; the last entry is k.
-            demands: (k,) GB/s of memory bandwidth that each busy core asks for at peak speed.
+            first: (m + 1,) index in `demands` of the first busy core of each processor; the last entry is k.
+            demands: (k,) memory bandwidth demand of each busy core at peak speed, GB/s.
 
         Returns:
             (k,) share of peak speed, above 0.
@@ -85,5 +85,5 @@ def by_bandwidth(platform: Platform) -> NDArray[np.int64]:
 
 
 def shares_bandwidth(platform: Platform, workload: Workload) -> bool:
-    """Whether any job asks for memory bandwidth and any processor has a limited one."""
+    """Returns whether any job requests memory bandwidth and any processor has limited memory bandwidth."""
     return bool(np.isfinite(platform.mem_bw).any() and (workload.memory_bandwidth > 0).any())

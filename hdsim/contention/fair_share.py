@@ -1,7 +1,7 @@
-"""A roofline: the bandwidth of a processor is divided max-min fairly among its busy cores.
+"""A roofline model with max-min fair sharing of the memory bandwidth of a processor.
 
-A core that asks for more than its share computes as fast as its data arrive (Williams, Waterman, Patterson: Roofline,
-2009), during the part of its time that is bound by memory.
+The memory-bound part of a job slows down in proportion to the bandwidth of its cores (Williams, Waterman, Patterson:
+Roofline, 2009).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hdsim.contention import ROUNDING, CoreContention, by_bandwidth, shares_bandwidth
 from hdsim.errors import ConfigError
+from hdsim.util.rules import is_finite
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -20,20 +21,19 @@ if TYPE_CHECKING:
 
 
 class FairShare(CoreContention):
-    """A core that gets `a` of its demand `y` runs at 1 / ((1 - f) + f y / a) of its peak speed.
+    """A core with demand y and allocated bandwidth a runs at 1 / ((1 - f) + f y / a) of its peak speed.
 
     Args:
         platform: The platform.
-        memory_bound_fraction: f, share of a job's uncontended run time that is bound by memory bandwidth, 0..1.
+        memory_bound_fraction: f, share of the uncontended run time that is bound by memory bandwidth, 0..1.
 
     Raises:
-        ConfigError: The fraction is not one.
+        ConfigError: The fraction is not in 0..1.
     """
 
     def __init__(self, platform: Platform, memory_bound_fraction: float = 1.0) -> None:
         super().__init__(platform)
-        number = isinstance(memory_bound_fraction, int | float) and not isinstance(memory_bound_fraction, bool)
-        if not number or not 0 <= memory_bound_fraction <= 1:
+        if not is_finite(memory_bound_fraction) or not 0 <= memory_bound_fraction <= 1:
             raise ConfigError(
                 f"expected a number from 0 to 1, got {memory_bound_fraction!r}",
                 where="contention.memory_bound_fraction",
@@ -58,7 +58,7 @@ class FairShare(CoreContention):
         if not over.any():
             return speeds
         level = np.where(over, fair_levels(bandwidth, first, demands), np.inf).repeat(first[1:] - first[:-1])
-        # y / a, which is 1 for a core that asks for no more than the level.
+        # y / a, which is 1 for a core whose demand is at most the level.
         short = demands > level
         speeds[short] = 1 / ((1 - self._bound) + self._bound * (demands[short] / level[short]))
         return speeds
@@ -67,19 +67,18 @@ class FairShare(CoreContention):
 def fair_levels(
     bandwidth: NDArray[np.float64], first: NDArray[np.int64], demands: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Most that any one core may have so that the bandwidth is divided max-min fairly.
+    """Computes the largest bandwidth of a core under max-min fair sharing.
 
-    With demands ascending, core i can have an equal part of what the smaller ones leave. These parts grow while cores
-    ask for less than theirs and shrink after that, so the level is the largest of them.
+    With demands in ascending order, the fair share of core i is an equal part of the bandwidth that the smaller demands
+    leave. The shares increase while demands are below them and decrease afterwards, so the level is their maximum.
 
     Args:
         bandwidth: (m,) GB/s of each processor.
-        first: (m + 1,) where the cores of each processor begin in `demands`.
-        demands: (k,) GB/s of each core; those of a processor add up to more than its bandwidth, or its level has no
-            meaning.
+        first: (m + 1,) index in `demands` of the first core of each processor.
+        demands: (k,) GB/s of each core; the level of a processor is only defined if their sum exceeds its bandwidth.
 
     Returns:
-        (m,) GB/s; a core gets the lesser of its demand and the level.
+        (m,) levels in GB/s; the bandwidth of a core is the minimum of its demand and the level.
     """
     owner = np.arange(len(bandwidth)).repeat(first[1:] - first[:-1])
     ascending = demands[np.lexsort((demands, owner))]

@@ -1,4 +1,4 @@
-"""IRMaSim's model V1: a curve in the processor's total demand, the core's own demand and the number of busy cores."""
+"""Model V1 of IRMaSim: speed as a function of total demand, own demand and number of busy cores."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from numpy.typing import NDArray
 from hdsim.contention import CoreContention
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
 from hdsim.platform.schema import GPU
+from hdsim.util.rules import is_finite
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Key of a processor type that holds its constants.
+#: Key of the constants in a processor type.
 KEY = "smoothstep"
 CONSTANTS = ("b", "c", "da", "db", "dc", "dd")
-#: GB/s in one of each unit. Constants may also be in shares of the processor's own bandwidth.
+#: GB/s of each unit. Constants may also be shares of the bandwidth of the processor.
 UNITS = {"GB/s": 1.0, "MB/s": 1e-3, "B/s": 1e-9}
 OWN_BANDWIDTH = "mem_bw"
-#: By how much each further busy core lengthens the time of those that suffer most.
+#: Relative increase of the time of the most affected cores per further busy core.
 _CROWDING = 0.6
 
 
 class Smoothstep(CoreContention):
-    """IRMaSim's curve; every processor type has constants of its own.
+    """IRMaSim's curve with constants per processor type.
 
-    With x the demands of a processor's busy cores together, y the demand of one of them and n the number of the others,
-    that core runs at 1 if x < c, else at the greater of b (x - c) + 1 and D, where D = S(u) r + 1 / (1 + 0.6 n),
-    r = 0.6 n / (1 + 0.6 n), u = (y - (da - n db)) / (dc - n dd), and S falls smoothly from 1 at u <= 0 to 0 at u >= 1.
+    Let x be the total demand of the busy cores of a processor, y the demand of one core and n the number of other busy
+    cores. The speed of the core is 1 if x < c, otherwise max(b (x - c) + 1, D) with D = S(u) r + 1 / (1 + 0.6 n),
+    r = 0.6 n / (1 + 0.6 n), u = (y - (da - n db)) / (dc - n dd); S falls smoothly from 1 at u <= 0 to 0 at u >= 1.
     As b < 0 this is the same as D beyond x = (D + b c - 1) / b.
 
     Args:
         platform: The platform.
-        constants: Those of processor types that have none of their own under ``smoothstep``: b, c, da, db, dc, dd and
-            their ``unit``; None: every type must have its own.
-        digits: Decimal places that speeds are rounded to, None = not rounded.
+        constants: Default constants b, c, da, db, dc, dd and their ``unit`` for processor types without the key
+            ``smoothstep``; None: every type must have the key.
+        digits: Decimal places of speeds, None = not rounded.
 
     Raises:
         PlatformError: Constants of a processor type are missing or out of range; all faults are listed.
-        ConfigError: `constants` or `digits` are wrong.
+        ConfigError: `constants` or `digits` are not allowed.
     """
 
     def __init__(self, platform: Platform, constants: Mapping[str, Any] | None = None, digits: int | None = 9) -> None:
@@ -107,7 +108,7 @@ class Smoothstep(CoreContention):
 
 
 def _faults(constants: Any, cores: int) -> Iterator[str]:
-    """Says what is wrong with the constants of a processor of some cores."""
+    """Yields the faults of the constants of a processor of some cores."""
     if not isinstance(constants, Mapping):
         got = "none" if constants is None else repr(constants)
         yield f"expected the constants {', '.join(CONSTANTS)} of contention 'smoothstep', got {got}"
@@ -123,9 +124,9 @@ def _faults(constants: Any, cores: int) -> Iterator[str]:
             units = (*UNITS, OWN_BANDWIDTH)
             if value not in units:
                 yield f"unit: expected one of {', '.join(units)}, got {value!r}"
-        elif value is not None and not _is_finite(value):
+        elif value is not None and not is_finite(value):
             yield f"{key}: expected a finite number, got {value!r}"
-    if missing or not all(_is_finite(constants[key]) for key in CONSTANTS):
+    if missing or not all(is_finite(constants[key]) for key in CONSTANTS):
         return
     b, c, _, _, dc, dd = (constants[key] for key in CONSTANTS)
     if not b < 0:
@@ -142,13 +143,9 @@ def _faults(constants: Any, cores: int) -> Iterator[str]:
 
 
 def _in_gigabytes(constants: Mapping[str, Any], bandwidth: float) -> list[float]:
-    """The constants in GB/s, on a processor of that bandwidth."""
+    """Returns the constants in GB/s for a processor of some bandwidth in GB/s."""
     unit = constants.get("unit", "GB/s")
     scale = bandwidth if unit == OWN_BANDWIDTH else UNITS[unit]
-    # Written so that 0 stays 0 where the bandwidth is unlimited.
+    # 0 stays 0 if the bandwidth is unlimited.
     values = [float(constants[key]) for key in CONSTANTS]
     return [values[0] / scale, *(value * scale if value else 0.0 for value in values[1:])]
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hdsim.errors import PlatformError, nearest
+from hdsim.util.rules import is_finite
 from hdsim.util.text import shown
 
 
 class Types:
-    """The type definitions of a platform by section, and where each section stands.
+    """The type definitions of a platform by section.
 
-    A section is None when it could not be found or read; then references into it are not checked, since the fault
-    of the section itself has been noted.
+    A section is None if it could not be read. References into it are then not checked, since the fault of the section
+    itself is reported.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Types:
 
 
 class Checker:
-    """Notes the faults of one document; every check returns a usable value, so that reading goes on after a fault."""
+    """Collects the faults of a document; a check returns a usable value also after a fault."""
 
     def __init__(self, source: str, errors: list[PlatformError]) -> None:
         self.source = source
@@ -48,7 +48,7 @@ class Checker:
         self.errors.append(PlatformError(message, where=f"{self.source}: {path}" if path else self.source))
 
     def tree(self, value: Any, path: str) -> None:
-        """Notes what is wrong anywhere in a document: keys given twice and numbers that are not finite."""
+        """Checks a whole document for duplicate keys and numbers that are not finite."""
         if isinstance(value, Mapping):
             for key in getattr(value, "duplicates", ()):
                 self.fault(child_path(path, key), "expected each key once, got it twice")
@@ -57,13 +57,13 @@ class Checker:
         elif isinstance(value, list | tuple):
             for index, child in enumerate(value):
                 self.tree(child, f"{path}[{index}]")
-        elif is_number(value) and not _is_finite(value):
+        elif is_number(value) and not is_finite(value):
             self.fault(path, f"expected a finite number, got {shown(value)}")
 
     def object(
         self, value: Any, path: str, required: Iterable[str] = (), optional: Iterable[str] = (), *, extra: bool = False
     ) -> Mapping[str, Any]:
-        """Returns a JSON object without its comments; `extra` allows keys other than those named."""
+        """Returns a JSON object without its comments; `extra` permits further keys."""
         if not isinstance(value, Mapping):
             self.fault(path, f"expected an object {{...}}, got {shown(value)}")
             return {}
@@ -74,14 +74,14 @@ class Checker:
         for key in missing:
             self.fault(child_path(path, key), "expected a value, got none")
         for key in present:
-            # Where other keys are welcome, one that resembles a missing key is a misspelling of it.
+            # If further keys are permitted, a key that resembles a missing key is a misspelling of it.
             if key not in allowed and (not extra or nearest(key, absent)):
                 hint = nearest(key, absent) or nearest(key, allowed)
                 self.fault(child_path(path, key), f"unknown key{hint}; allowed: {', '.join(allowed)}")
         return present
 
     def items(self, holder: Mapping[str, Any], key: str, path: str) -> list[tuple[str, Any]]:
-        """Returns the elements of a list that must not be empty, each with its path; none when the key is absent."""
+        """Returns the elements of a non-empty list with their paths, an empty list if the key is absent."""
         value, path = holder.get(key), child_path(path, key)
         if value is None:
             return []
@@ -111,12 +111,12 @@ class Checker:
     def number(
         self, holder: Mapping[str, Any], key: str, path: str, unit: str, *, zero: bool = False, default: float = 1.0
     ) -> float:
-        """Returns a number above 0, or of at least 0 where `zero` allows it."""
+        """Returns a number above 0, or of at least 0 if `zero` is set."""
         value = holder.get(key)
         if value is None:
             return default
         if is_number(value):
-            if not _is_finite(value):
+            if not is_finite(value):
                 return default
             if value > 0 or (zero and value == 0):
                 return float(value)
@@ -127,7 +127,7 @@ class Checker:
     def quantity(
         self, holder: Mapping[str, Any], key: str, path: str, parse: Callable[[str], float], default: float
     ) -> float:
-        """Returns a value written with its unit."""
+        """Returns a value with a unit."""
         value = holder.get(key)
         if value is None:
             return default
@@ -138,7 +138,7 @@ class Checker:
             return default
 
     def reference(self, holder: Mapping[str, Any], key: str, path: str, types: Types, section: str) -> str:
-        """Returns the name of a type that exists."""
+        """Returns the name of an existing type."""
         name = self.text(holder, key, path)
         names = types.names(section)
         if name and names is not None and name not in names:
@@ -158,13 +158,6 @@ def child_path(path: str, key: str) -> str:
 def is_number(value: Any) -> bool:
     """Returns whether a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 def is_count(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Platforms from files."""
+"""Reading and validation of platform files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def load_platform(path: str | Path, types: str | Path | None = None) -> Platform
     Args:
         path: The file.
         types: Folder of ``network_types.json``, ``node_types.json``, ``processor_types.json`` and
-            ``memory_types.json``. Without it the types are those inline in the file or, failing that, in these files
-            beside the platform file, in ``types/`` beside it or in ``../types``.
+            ``memory_types.json``. By default the types are inline in the file or in these files beside it, in
+            ``types/`` or in ``../types``.
 
     Raises:
         PlatformError: The file cannot be read or has faults; all of them are listed.
@@ -33,7 +33,7 @@ def load_platform(path: str | Path, types: str | Path | None = None) -> Platform
 
 
 def validate_platform(path: str | Path, types: str | Path | None = None) -> list[PlatformError]:
-    """Returns every fault of a platform file and of its type libraries, none when it is valid.
+    """Returns all faults of a platform file and of its type libraries.
 
     Args:
         path: The file.
@@ -53,7 +53,7 @@ def _read_json(path: Path, errors: list[PlatformError]) -> tuple[Any, str] | Non
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that remembers which of its keys were given more than once."""
+    """A JSON object with a record of its duplicate keys."""
 
     duplicates: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> _Object:
 
 
 def _check(path: Path, types: Path | None) -> tuple[PlatformSpec | None, str | None, list[PlatformError]]:
-    """Returns what a platform file describes, its sha256 and its faults."""
+    """Returns the platform of a file, None if it has faults, the sha256 of the file and the faults."""
     errors: list[PlatformError] = []
     content = _read_json(path, errors)
     if content is None:
@@ -101,7 +101,7 @@ def _library_types(path: Path, folder: Path | None, checker: Checker) -> Types:
             places = ", ".join(str(place) for place in folders)
             checker.fault("", f"expected types inline (key 'types') or a file {names[0]} in {places}, got neither")
         else:
-            # A platform without links or memory needs no such library; one that refers to it is told that it is empty.
+            # Optional: a platform without links or memory needs no such library.
             content = {}
         types.put(section, content, library, "")
     return types

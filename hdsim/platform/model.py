@@ -1,7 +1,6 @@
-"""The machine: platform > cluster > node > processor > core, as frozen arrays.
+"""The platform model: clusters of nodes of processors of cores, as read-only arrays.
 
-A platform is read once from JSON (:func:`load_platform`) or made by :meth:`Platform.homogeneous`, and is nothing but
-arrays afterwards: there is no object per core, and "the cores of processor p" is a slice of consecutive core ids.
+There is no object per core: the cores of a processor are a range of consecutive core ids.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from hdsim.util.units import in_bytes
 
 @dataclass(frozen=True, eq=False)
 class Platform:
-    """A cluster of clusters, with C cores, P processors, N nodes and K clusters.
+    """A platform of C cores, P processors, N nodes and K clusters.
 
-    Ids run from 0 in the order of the file: cluster by cluster, node by node, processor by processor, core by core.
-    The cores of a processor of kind ``"GPU"`` are devices, which only jobs that ask for GPUs get. They have core ids
-    and stand in every array of cores. All arrays are read-only.
+    Ids start at 0 and follow the order of the file: clusters, nodes, processors, cores. The cores of a processor of
+    kind ``"GPU"`` are devices for jobs that request GPUs; they have core ids and entries in all arrays of cores. All
+    arrays are read-only. A platform is read by :func:`hdsim.platform.load.load_platform` or created by :meth:`homogeneous`.
 
     Attributes:
-        name: Name for people.
+        name: Display name.
         cluster_names: (K,) names of the clusters.
         node_type_names: Names of the node types in use, in order of first use.
         processor_type_names: Names of the processor types in use, in order of first use.
@@ -44,18 +43,18 @@ class Platform:
         processor_type: (P,) index in `processor_type_names`.
         node_type: (N,) index in `node_type_names`.
         processor_kind: Kind of each processor type: ``"CPU"``, ``"GPU"``...
-        processor_type_specs: Each processor type as written in the file, extra keys included.
+        processor_type_specs: Each processor type as in the file, with further keys.
         gflops: (P,) GFLOP/s of each core of a processor.
-        power: (P,) W of each core of a processor when it computes.
-        mem_bw: (P,) GB/s of memory bandwidth of a processor, inf = unlimited.
-        memory: (N,) MB of memory of a node, inf = unlimited.
-        local_bandwidth: (K,) byte/s of the link of each node of a cluster, inf = unlimited.
-        local_latency: (K,) s of the link of each node of a cluster.
-        global_bandwidth: (K,) byte/s of the link of a cluster to the others, inf = unlimited.
-        global_latency: (K,) s of the link of a cluster to the others.
-        source: Where the platform comes from: a path, or a word in angle brackets.
-        sha256: Digest of the platform file, None when there is none.
-        type_files: sha256 of each type library that was read, by path.
+        power: (P,) W of each computing core of a processor.
+        mem_bw: (P,) memory bandwidth of a processor in GB/s, inf = unlimited.
+        memory: (N,) memory of a node in MB, inf = unlimited.
+        local_bandwidth: (K,) bandwidth of the link of each node of a cluster in byte/s, inf = unlimited.
+        local_latency: (K,) latency of that link in seconds.
+        global_bandwidth: (K,) bandwidth of the link of a cluster to the others in byte/s, inf = unlimited.
+        global_latency: (K,) latency of that link in seconds.
+        source: Path of the platform file, or a word in angle brackets.
+        sha256: Digest of the platform file, None without a file.
+        type_files: sha256 of each type library, by path.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Platform:
         self._freeze()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Pickling drops numpy's read-only flag.
+        # Pickling loses the read-only flag of NumPy.
         self.__dict__.update(state)
         self._freeze()
 
@@ -101,17 +100,17 @@ class Platform:
 
     @property
     def n_cores(self) -> int:
-        """C, the number of core ids, those of GPUs included."""
+        """C, the number of core ids, including GPUs."""
         return len(self.core_processor)
 
     @property
     def n_gpus(self) -> int:
-        """Number of GPUs among the core ids."""
+        """Number of GPUs."""
         return len(self.gpus)
 
     @property
     def n_cpu_cores(self) -> int:
-        """Number of core ids that are no GPUs."""
+        """Number of cores without GPUs."""
         return self.n_cores - self.n_gpus
 
     @property
@@ -138,7 +137,7 @@ class Platform:
 
     @cached_property
     def is_gpu(self) -> NDArray[np.bool_]:
-        """(P,) whether the cores of a processor are GPUs."""
+        """(P,) True for a processor whose cores are GPUs."""
         kinds = np.array([kind == GPU for kind in self.processor_kind])[self.processor_type]
         kinds.setflags(write=False)
         return kinds
@@ -159,48 +158,48 @@ class Platform:
 
     @cached_property
     def node_cpu_cores(self) -> NDArray[np.int64]:
-        """(N,) cores of each node that are no GPUs."""
+        """(N,) cores of each node without GPUs."""
         counts = np.diff(self.node_first_core).astype(np.int64) - self.node_gpus
         counts.setflags(write=False)
         return counts
 
     @cached_property
     def node_kinds(self) -> list[tuple[tuple[float, float, float], int]]:
-        """Cores, GPUs and bytes of memory of nodes that differ in these, and how many nodes there are of each kind."""
+        """Distinct (cores, GPUs, bytes of memory) of nodes, and the number of nodes of each."""
         nodes = np.stack([self.node_cpu_cores, self.node_gpus, in_bytes(self.memory)])
         kinds, counts = np.unique(nodes, axis=1, return_counts=True)
         return [(tuple(kind), count) for kind, count in zip(kinds.T.tolist(), counts.tolist(), strict=True)]
 
     @cached_property
     def homogeneous_speed(self) -> bool:
-        """Whether all cores have the same speed; GPUs do not count."""
+        """Whether all cores have the same speed, without GPUs."""
         speeds = self.gflops[~self.is_gpu]
         return bool((speeds == speeds[0]).all())
 
     @cached_property
     def reference_gflops(self) -> float:
-        """Mean GFLOP/s per core, GPUs left out: the speed at which a trace's seconds are taken to be measured."""
+        """Reference speed: mean GFLOP/s per core without GPUs, to which the run times of a trace refer."""
         cpus = ~self.is_gpu
         if self.homogeneous_speed:
-            # Exactly the cores' speed, so that a job lasts exactly its trace's run time.
+            # Exactly the speed of the cores, so that a job takes exactly its run time.
             return float(self.gflops[cpus][0])
         return float(np.dot(self.gflops[cpus], self.cores_per_processor[cpus]) / self.n_cpu_cores)
 
     def core_gflops(self) -> NDArray[np.float64]:
-        """Returns (C,) GFLOP/s of each core."""
+        """(C,) GFLOP/s of each core."""
         return self.gflops[self.core_processor]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the platform as one complete JSON document that :meth:`from_dict` reads back to equal arrays."""
+        """Returns the platform as a complete JSON document, from which :meth:`from_dict` builds equal arrays."""
         return copy.deepcopy(self._document)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], where: str = "<dict>") -> Platform:
-        """Builds a platform from a parsed JSON document whose types are inline.
+        """Builds a platform from a parsed JSON document with inline types.
 
         Args:
-            document: What :func:`load_platform` reads from a file.
-            where: Its origin, for error messages and `source`.
+            document: The document.
+            where: Origin of the document, for error messages and `source`.
 
         Raises:
             PlatformError: The document has faults; all of them are listed.
@@ -215,7 +214,7 @@ class Platform:
         """Builds the arrays of a checked document.
 
         Args:
-            spec: What the document describes.
+            spec: The checked document.
             source: See the attributes.
             sha256: See the attributes.
         """
@@ -224,7 +223,7 @@ class Platform:
         index = {key: i for i, key in enumerate(processor_names)}
         groups, local_links, global_link = spec.groups, spec.local_links, spec.global_link
         n_clusters = len(spec.cluster_names)
-        # (node type) -> types of its processors, in order
+        # Node type -> types of its processors in order.
         patterns = {
             key: np.repeat(
                 np.array([index[p] for p, _ in node_types[key].processors], np.int32),
@@ -289,18 +288,18 @@ class Platform:
         latency: str = "0us",
         name: str = "homogeneous",
     ) -> Platform:
-        """Builds one cluster of equal nodes.
+        """Builds a cluster of equal nodes.
 
         Args:
             nodes: Number of nodes.
             cores_per_node: Cores of each node, a multiple of `processors_per_node`.
             gflops_per_core: GFLOP/s of each core.
             processors_per_node: Processors of each node.
-            memory_gb_per_node: GB of each node, None = unlimited.
-            mem_bw: GB/s of memory bandwidth of each processor, None = unlimited.
-            power_per_core: W of each core when it computes.
-            bandwidth: Bandwidth of each node's link and of the cluster's, such as ``"10Gbps"``; None = unlimited.
-            latency: Latency of these links, such as ``"5us"``; without a bandwidth there are no links.
+            memory_gb_per_node: Memory of each node in GB, None = unlimited.
+            mem_bw: Memory bandwidth of each processor in GB/s, None = unlimited.
+            power_per_core: W of each computing core.
+            bandwidth: Bandwidth of the links of nodes and cluster, such as ``"10Gbps"``; None = unlimited.
+            latency: Latency of these links, such as ``"5us"``; ignored without a bandwidth.
             name: Name of the platform, of its cluster and of its types.
 
         Raises:
@@ -338,7 +337,7 @@ class Platform:
 
 
 def _offsets(counts: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    """Returns (n+1,) where each of n consecutive groups of the given sizes begins, and the end of the last."""
+    """Returns (n+1,) starts of n consecutive groups of the given sizes, and the end of the last."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     return offsets

@@ -1,7 +1,6 @@
-"""What a core draws in each P-state, and the exact energy of a schedule.
+"""P-states of cores and the exact energy of a schedule.
 
-The table below is the only place that knows the P-states: the energy of a replay, the power shown in a report and
-the platform file written for SimGrid and Batsim are all made from it.
+The table below is the only definition of the P-states; energy, power series and SimGrid platform files derive from it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class PState:
     """One P-state of a core.
 
     Attributes:
-        name: When a core is in it.
+        name: Description of the state.
         speed: Share of the core's peak speed, 0..1.
         power: Share of the core's power, 0..1.
     """
@@ -56,12 +55,12 @@ _STARTS_PER_SLICE = 8192
 
 @dataclass(frozen=True)
 class Usage:
-    """Processors that allocation segments hold cores of: one row for each pair of them, in order of the segments.
+    """Processors of allocation segments, one row per (segment, processor), in order of the segments.
 
     Attributes:
         segment: (R,) index of the segment, see :class:`hdsim.results.segments.Segments`.
         processor: (R,) processor index.
-        cores: (R,) cores of the processor that are held.
+        cores: (R,) allocated cores of the processor.
     """
 
     segment: NDArray[np.int64]
@@ -81,10 +80,10 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
 
 
 def usage(platform: Platform, sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
-    """Counts the cores of each processor that each allocation segment holds.
+    """Counts the cores of each allocation segment on each processor.
 
     Args:
-        platform: The platform the cores belong to.
+        platform: The platform.
         sizes: (A,) cores of each segment.
         cores: (sum of sizes,) core ids, ascending within a segment.
     """

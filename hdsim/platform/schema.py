@@ -14,12 +14,12 @@ from hdsim.platform.checker import Checker, Types, child_path
 from hdsim.util.text import shown
 from hdsim.util.units import parse_bandwidth, parse_latency, parse_size
 
-#: A platform larger than this is taken for a mistake in a ``number``.
+#: Upper limit for the cores of a platform, which catches mistakes in a ``number``.
 MAX_CORES = 100_000_000
 
 SECTIONS = ("network", "node", "processor", "memory")
 
-#: The kind of processor whose cores are devices.
+#: The kind of processors whose cores are devices.
 GPU = "GPU"
 
 _UNLIMITED = math.inf
@@ -138,18 +138,18 @@ def _memory_type(checker: Checker, value: Any, path: str) -> None:
 
 @dataclass
 class PlatformSpec:
-    """A document without faults.
+    """A platform document without faults.
 
     Attributes:
         name: Name of the platform.
-        document: The document with the types it uses, and no others, inline.
+        document: The document with the types in use inline.
         processor_types: Processor types in use, in order of first use.
         node_types: Node types in use, in order of first use.
         cluster_names: Names of the clusters.
-        local_links: The link of each node of a cluster, for each cluster.
-        global_link: The link of each cluster to the others.
-        groups: Cluster, node type and number of equal nodes, in the order of the file.
-        type_files: sha256 of each type library that was read, by path.
+        local_links: Link of each node, per cluster.
+        global_link: Link of each cluster to the others.
+        groups: Cluster index, node type and number of equal nodes, in file order.
+        type_files: sha256 of each type library, by path.
     """
 
     name: str
@@ -170,11 +170,11 @@ def check_document(
 
     Args:
         document: The parsed JSON.
-        source: Its origin, for error messages.
-        find_types: Finds the types of the document.
+        source: Origin of the document for error messages.
+        find_types: Returns the types of the document.
 
     Returns:
-        The platform that it describes, None when there are faults, and the faults.
+        The platform, None if there are faults, and the faults.
     """
     errors: list[PlatformError] = []
     checker = Checker(source, errors)
@@ -256,7 +256,7 @@ def _stem(source: str) -> str:
 
 
 def _plain(section: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """Returns a type as plain dictionaries and lists, without comments."""
+    """Returns a type as dictionaries and lists without comments."""
     plain: dict[str, Any] = _without_comments((section or {})[key])
     return plain
 
@@ -270,7 +270,7 @@ def _without_comments(value: Any) -> Any:
 def _complete(
     top: Mapping[str, Any], name: str, types: Types, node_names: list[str], processor_names: list[str]
 ) -> dict[str, Any]:
-    """Returns a checked document with the types it uses, and no others, inline."""
+    """Returns a checked document with the types in use inline."""
     document: dict[str, Any] = {"name": name, "clusters": _without_comments(top["clusters"])}
     links = [cluster["local_links"] for cluster in document["clusters"] if cluster.get("local_links")]
     if top.get("global_links"):

@@ -1,6 +1,6 @@
-"""A platform as SimGrid XML, the form in which Batsim reads it.
+"""Export of platforms as SimGrid XML, which Batsim reads.
 
-SimGrid knows hosts and no processors, so every core and every GPU becomes a host with the P-states of
+SimGrid has hosts but no processors, so every core and every GPU is a host with the P-states of
 :data:`hdsim.platform.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides.
 Batsim up to 4.2.1 numbers hosts by the lexicographic order of their names; zero padding makes that the core ids.
 """
@@ -18,7 +18,7 @@ from hdsim.platform.model import Platform
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
 from hdsim.platform.schema import GPU
 
-#: The host that runs the scheduler and never a job.
+#: The host of the scheduler, which runs no jobs.
 MASTER_HOST = "master_host"
 
 _DOCTYPE = '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">'
@@ -28,16 +28,16 @@ _SPEED_OF_IDLE = "0.001f"
 
 
 def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) -> bytes:
-    """Returns the platform file of a platform for SimGrid 3.26 and later.
+    """Returns a platform file for SimGrid 3.26 and later.
 
-    Hosts are named ``cor_NNNN`` by core id. Each node has one full-duplex link that its cores share, each cluster a
-    router and one full-duplex link to all other clusters and to the zone of the master host (1 GFLOP/s, 0 W).
+    Hosts are named ``cor_NNNN`` by core id. Each node has one full-duplex link, each cluster a router and one
+    full-duplex link to all other clusters and to the zone of the master host (1 GFLOP/s, 0 W).
 
     Args:
         platform: The platform.
-        pstates: Give hosts P-states, and start them asleep; without, they always run at full speed, and draw the
-            power of an idle processor's core or that of a computing one.
-        latencies: Give links their latencies. Control messages of Batsim cross the links as well, so that without
+        pstates: Whether hosts have P-states and start idle; otherwise they run at full speed and have two powers, that
+            of a core of an idle processor and that of a computing core.
+        latencies: Whether links have latencies. Control messages of Batsim use the links as well, so that without
             latencies an event is reported at its own time.
     """
     clusters = range(platform.n_clusters)
@@ -69,7 +69,7 @@ def _cluster(platform: Platform, cluster: int, pstates: bool, latencies: bool) -
                 if pstates:
                     host = _host(name, speeds, watts, pstate=str(IDLE_PACKAGE))
                 else:
-                    # Figures from two P-states: of an idle host and of a busy one.
+                    # Powers of an idle and of a busy host.
                     host = _host(
                         name, speeds.split(",")[0], f"{_watts(power, IDLE_PACKAGE)}:{_watts(power, COMPUTING)}"
                     )
@@ -79,14 +79,14 @@ def _cluster(platform: Platform, cluster: int, pstates: bool, latencies: bool) -
                 host_links.append(_element("host_link", id=name, up=f"nod_{node}_UP", down=f"nod_{node}_DOWN"))
     links = [_link(f"nod_{node}", bandwidth, latency) for node in nodes]
     router = _element("router", id=f"rou_{cluster}")
-    # A zone of routing "Cluster" joins its hosts in memory proportional to their number; "Full" keeps all pairs.
+    # Routing "Cluster" needs memory in proportion to the hosts, "Full" to their pairs.
     return _element("zone", [router, *links, *hosts, *host_links], id=f"clu_{cluster}", routing="Cluster")
 
 
 def _states(gflops: float, watts: float) -> tuple[str, str]:
     """Returns the speeds and the powers of a core's P-states."""
     speeds = (f"{_decimals(gflops * state.speed)}Gf" if state.speed else _SPEED_OF_IDLE for state in PSTATES)
-    # One figure for an idle host and one for a loaded host: here the P-state alone decides.
+    # Power of an idle and of a loaded host: equal, since only the P-state matters here.
     powers = (_watts(watts, state) for state in range(len(PSTATES)))
     return ", ".join(speeds), ", ".join(f"{power}:{power}" for power in powers)
 
@@ -107,7 +107,7 @@ def _link(name: str, bandwidth: float, latency: float) -> etree._Element:
 
 
 def _zone_route(source: tuple[str, str, str | None], target: tuple[str, str, str | None]) -> etree._Element:
-    """Returns the one-way route between two zones, each given by its name, its gateway and its link if it has one."""
+    """Returns the one-way route between two zones, each given by name, gateway and optional link."""
     (src, gw_src, up), (dst, gw_dst, down) = source, target
     passed = [
         _element("link_ctn", id=link, direction=direction) for link, direction in ((up, "UP"), (down, "DOWN")) if link
@@ -122,6 +122,6 @@ def _element(tag: str, children: Iterable[etree._Element] = (), **attributes: st
 
 
 def _decimals(value: float) -> str:
-    """Returns a number with three decimals, or with as many as its value needs."""
+    """Formats a number with three decimals, or with as many as it needs."""
     text = f"{value:.3f}"
     return text if math.isclose(float(text), value, rel_tol=1e-12) else f"{value:.12g}"

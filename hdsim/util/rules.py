@@ -32,17 +32,21 @@ class Rule:
         return ConfigError(f"expected {self.expected}, got {'null' if value is None else repr(value)}", where=where)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_finite(value: Any) -> bool:
+    """Returns whether a value is a finite number that a float can represent."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def integers_from(minimum: int) -> Rule:
     """Integers of at least a minimum; a float without a fractional part counts as an integer."""
-    return Rule(f"a whole number >= {minimum}", lambda value: _is_number(value) and value >= minimum and value % 1 == 0)
+    return Rule(f"a whole number >= {minimum}", lambda value: is_finite(value) and value >= minimum and value % 1 == 0)
 
 
-POSITIVE = Rule("a number > 0", lambda value: _is_number(value) and value > 0)
-NOT_NEGATIVE = Rule("a number >= 0", lambda value: _is_number(value) and value >= 0)
+POSITIVE = Rule("a number > 0", lambda value: is_finite(value) and value > 0)
+NOT_NEGATIVE = Rule("a number >= 0", lambda value: is_finite(value) and value >= 0)
 TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")
 NULL = Rule("null", lambda value: value is None)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
