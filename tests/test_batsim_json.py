@@ -111,11 +111,11 @@ BAD: list[tuple[Any, str]] = [
         {"type": "parallel", "cpu": [1, 1], "com": [0, 1, 1]},
         "profiles.p.com: expected 2 x 2 volumes in one list, got 3 numbers",
     ),
-    ({"type": "parallel", "cpu": 1}, "profiles.p.cpu: expected 2 numbers, one a core of the job, got 1"),
+    ({"type": "parallel", "cpu": 1}, "profiles.p.cpu: expected 2 numbers, one per core of the job, got 1"),
     ({"type": "parallel", "cpu": [1, "x"]}, f'profiles.p.cpu[1]: {NUMBER}, got "x"'),
     (
         {"type": "parallel", "cpu": [1, 2, 3]},
-        "profiles.p.cpu: expected 2 numbers, one a core of the job, got 3 numbers",
+        "profiles.p.cpu: expected 2 numbers, one per core of the job, got 3 numbers",
     ),
     (
         {"type": "bsp", "supersteps": 2, "cpu": [[1, 1]]},
@@ -168,7 +168,7 @@ def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
     assert [str(error) for error in validate_workload(path, PLATFORM)] == [
         *(f"{path}: jobs[{n}].{message}" for n, (_, message) in enumerate(BAD_JOBS)),
         f"{path}: jobs[6]: expected an object, got 7",
-        f"{path}: jobs[7].id: expected ids to differ, got 2 again",
+        f"{path}: jobs[7].id: expected unique ids, got 2 again",
         f"{path}: jobs[8].res: expected 1 to 8 (the platform's cores), got 0",
         f"{path}: jobs[9].res: expected 1 to 8 (the platform's cores), got 9",
     ]
@@ -352,9 +352,10 @@ def test_platform_gives_size_and_speed(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_ids_that_repeat_cannot_be_written() -> None:
-    workload = Workload.from_columns(job_id=[3, 3], submission_time=[0, 1], runtime=1, requested_cores=1)
-    with pytest.raises(WorkloadError, match="expected ids to differ, got 3 again"):
+@pytest.mark.parametrize("ids", [[3, 3], [3, "3"]])
+def test_ids_that_repeat_cannot_be_written(ids: list[Any]) -> None:
+    workload = Workload.from_columns(job_id=ids, submission_time=[0, 1], runtime=1, requested_cores=1)
+    with pytest.raises(WorkloadError, match="expected unique ids, got 3 again"):
         to_batsim(workload)
 
 

@@ -275,8 +275,8 @@ def test_batsim_jobs_ask_for_gpus(tmp_path: Path) -> None:
         ({"gpus": 1.5}, r"jobs\[0\].gpus: expected a whole number, got 1.5"),
         ({"gpus": "two"}, r"jobs\[0\].gpus: expected a whole number, got \"two\""),
         ({"gpus": 1, "nvidia.com/gpu": 2}, "expected the GPUs of the job under one name, got 1 and 2"),
-        ({"gpus": 6}, r"jobs\[0\].gpus: expected room for 2 x 1 cores and 3 GPUs, .* room for 0"),
-        ({"res": 3, "gpus": 4}, r"jobs\[0\].gpus: expected room for 1 x 3 cores and 4 GPUs, .* room for 0"),
+        ({"gpus": 6}, r"jobs\[0\].gpus: expected capacity for 2 x 1 cores and 3 GPUs, .* capacity for 0"),
+        ({"res": 3, "gpus": 4}, r"jobs\[0\].gpus: expected capacity for 1 x 3 cores and 4 GPUs, .* capacity for 0"),
     ],
 )
 def test_faults_of_requests_are_told(tmp_path: Path, job: dict[str, Any], complaint: str) -> None:

@@ -119,7 +119,7 @@ def test_others_have_one(profile: dict[str, Any]) -> None:
             {"type": "bsp", "supersteps": MOST_STEPS + 1},
             "w.json: profiles.p.supersteps: expected at most 1,000,000 supersteps, got 1,000,001",
         ),
-        ({"type": "bsp", "cpu": [1, 2, 3]}, "w.json: profiles.p.cpu: expected 2 numbers, one a core of the job"),
+        ({"type": "bsp", "cpu": [1, 2, 3]}, "w.json: profiles.p.cpu: expected 2 numbers, one per core of the job"),
         ({"type": "bsp", "cpu": [[1, -1]]}, "w.json: profiles.p.cpu[0][1]: expected a finite number of at least 0"),
         ({"type": "bsp", "cpu": [1, [2]]}, "w.json: profiles.p.cpu[1]: expected a finite number"),
         ({"type": "bsp", "com": "1GB"}, 'w.json: profiles.p.com: expected a finite number of at least 0, got "1GB"'),

@@ -223,7 +223,7 @@ def test_settings_out_of_range(tmp_path: Path, settings: dict[str, object], mess
 def test_fewer_jobs_than_asked_for_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = swf(tmp_path / "t.swf", job(1), job(2))
     assert len(load_workload(path, jobs=5)) == 2
-    assert "5 jobs asked for from job 0 on, there are 2" in caplog.text
+    assert "expected 5 jobs from job 0 on, got 2" in caplog.text
 
 
 def test_unsorted_trace_is_sorted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -290,7 +290,7 @@ def test_validate_lists_them_too(impossible: Path) -> None:
 
 def test_nothing_left(tmp_path: Path) -> None:
     path = swf(tmp_path / "t.swf", job(1, cores=0), job(2, run=-1))
-    with pytest.raises(WorkloadError, match=r"all 2 cannot; the first: .*t.swf:1: field 5"):
+    with pytest.raises(WorkloadError, match=r"got 2 infeasible ones; the first: .*t.swf:1: field 5"):
         load_workload(path)
 
 

@@ -1,4 +1,4 @@
-"""Network models: how long the messages of jobs take that share the links of a platform. One file a model."""
+"""The interface of network models, which compute durations of messages on shared links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Messages = tuple[int, int, float, int]
 
 @dataclass(frozen=True, eq=False)
 class LinkLoad:
-    """Present load of the links of N nodes and K clusters; a link without limit counts as 0.
+    """Current load of the links of N nodes and K clusters; unlimited links have load 0.
 
     Attributes:
         up: (N,) byte/s that each node sends.
@@ -35,51 +35,51 @@ class LinkLoad:
 
 
 class Phase(Protocol):
-    """Messages made ready by a network model, to be started as often as one likes."""
+    """Prepared messages of a network model, which can be started repeatedly."""
 
     @property
     def uncontended_time(self) -> float:
-        """Seconds that the messages take if nobody else uses their links."""
+        """Duration of the messages on otherwise idle links, seconds."""
 
     def parallel_time(self, seconds: float) -> float:
-        """Seconds that a parallel task takes that sends these messages and computes for `seconds`, if alone as well."""
+        """Duration of a parallel task with these messages and `seconds` of computation on otherwise idle links."""
 
 
 @runtime_checkable
 class Network(Protocol):
-    """A network model, made once a replay for one platform.
+    """A network model, created once per replay.
 
-    A model is a class in a file of its own whose constructor takes the platform (and the settings of its file in
-    ``conf/network``). It keeps no clock: every call names the date, and dates never go back. After starts, advances
-    and ends of an instant, :meth:`settle` tells what is next for every transfer whose date has moved; when that date
-    has come, :meth:`advance` takes the transfer a step on.
+    A model is a class whose constructor has the platform and the settings of its file in ``conf/network`` as arguments.
+    It has no clock: calls have the date as an argument, in ascending order. After the starts, advances and ends of an
+    instant, :meth:`settle` returns the next date of every transfer whose date has changed; at that date,
+    :meth:`advance` continues the transfer.
     """
 
     def __init__(self, platform: Platform) -> None: ...
 
     def __len__(self) -> int:
-        """Transfers under way."""
+        """Number of active transfers."""
 
     def phase(self, messages: Iterable[Messages]) -> Any:
-        """Makes messages ready; what it returns is a :class:`Phase` that only this network can start."""
+        """Prepares messages and returns a :class:`Phase` of this network."""
 
     def start_phase(self, key: Hashable, phase: Any, now: float) -> None:
-        """Starts the messages of a phase at once as one transfer that ends with the last of them."""
+        """Starts the messages of a phase as one transfer, which ends with the last message."""
 
     def start_parallel(self, key: Hashable, seconds: float, phase: Any, now: float) -> None:
-        """Starts a task that computes for `seconds` if alone and sends the messages of a phase, all at one pace."""
+        """Starts a parallel task of `seconds` of computation and the messages of a phase at one common rate."""
 
     def set_seconds(self, key: Hashable, seconds: float) -> None:
-        """Changes, from the next `settle` on, the time that the whole computation of a parallel task takes if alone."""
+        """Changes the total computation time of a parallel task from the next `settle` on."""
 
     def advance(self, key: Hashable, now: float) -> bool:
-        """Takes a transfer over the date that `settle` gave for it; True when it has ended and is gone."""
+        """Continues a transfer at the date of `settle`; True if it ends."""
 
     def end(self, key: Hashable, now: float) -> None:
         """Removes a transfer before its end."""
 
     def settle(self, now: float) -> Iterable[tuple[Hashable, float]]:
-        """Gives (transfer, seconds until `advance` is due) for every new transfer and every one whose date moved."""
+        """Returns (transfer, seconds until `advance`) for new transfers and transfers whose date has changed."""
 
     def link_load(self) -> LinkLoad:
-        """Returns the present load of all links."""
+        """Returns the current load of all links."""

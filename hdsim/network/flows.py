@@ -1,4 +1,4 @@
-"""Transfers that share links with others: their parts are activities of a max-min solver, and end one by one."""
+"""Transfers on shared links; their flows are activities of a max-min solver."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hdsim.network.maxmin import Activity, Demand, MaxMin
 
 
 class Stream:
-    """Something of a phase that progresses at one rate: a message, some equal messages, or a parallel task.
+    """The part of a phase that progresses at one rate: a message, equal messages, or a parallel task.
 
     Attributes:
-        demand: Links it takes.
-        amount: Bytes of each message, or 1 for a task.
-        latency: s until it begins.
+        demand: Usage of links.
+        amount: Bytes of each message, 1 for a task.
+        latency: Seconds before it flows.
     """
 
     __slots__ = ("amount", "demand", "latency")
@@ -29,15 +29,15 @@ class Stream:
 
 
 class ActiveFlow:
-    """What is left of a stream of a transfer under way.
+    """The rest of a stream of an active transfer.
 
     Attributes:
-        stream: What it is.
-        transfer: What it belongs to.
-        left: What was left of its amount at `since`.
-        rate: Amount per s since then.
-        since: Date.
-        date: When its latency is over; once flowing, when nothing is left.
+        stream: The stream.
+        transfer: The transfer of the stream.
+        left: Remaining amount at `since`.
+        rate: Amount per second since then.
+        since: Date of the last update.
+        date: End of the latency; once flowing, end of the stream.
     """
 
     __slots__ = ("date", "left", "rate", "since", "stream", "transfer")
@@ -52,17 +52,17 @@ class ActiveFlow:
 
 
 class Transfer:
-    """What the caller knows by one key.
+    """Messages or a parallel task with one key.
 
     Attributes:
-        key: The key.
-        begin: Date of its start.
-        plan: Its streams.
-        bound: Largest rate of its parts.
-        uncontended: Whether it follows its plan; it has no active flows then.
-        date: Date announced for its next step, NaN for none.
-        waiting: Parts whose latency is not over.
-        flowing: The others that are not done.
+        key: Key of the caller.
+        begin: Date of the start.
+        plan: The streams.
+        bound: Maximum rate of each stream.
+        uncontended: Whether the transfer follows its plan, without active flows.
+        date: Announced date of the next step, NaN for none.
+        waiting: Flows before the end of their latency.
+        flowing: All other unfinished flows.
     """
 
     __slots__ = ("begin", "bound", "date", "flowing", "key", "plan", "uncontended", "waiting")
@@ -82,17 +82,17 @@ class Flows:
     """The transfers that share links.
 
     Args:
-        solver: Divides the links; nobody else may use it.
+        solver: Solver of the links, for exclusive use.
     """
 
     def __init__(self, solver: MaxMin) -> None:
         self.solver = solver
-        #: Whether `settle` has anything to do.
+        #: Whether rates need an update by `settle`.
         self.changed = False
         self._news: dict[Transfer, None] = {}
 
     def enter(self, transfer: Transfer, parts: Iterable[ActiveFlow], now: float) -> None:
-        """Adds a transfer with what is left of it."""
+        """Adds a transfer with its remaining flows."""
         transfer.waiting.extend(parts)
         self._news[transfer] = None
         self.changed = True
@@ -102,30 +102,30 @@ class Flows:
         """Removes a transfer."""
         for activity in transfer.flowing.values():
             self.solver.remove(activity)
-        # Parts know their transfer, and replays put off the collection of cycles.
+        # Breaks the reference cycle of flows and transfer, since replays defer garbage collection.
         transfer.flowing.clear()
         transfer.waiting.clear()
         self._news.pop(transfer, None)
         self.changed = True
 
     def set_bound(self, transfer: Transfer, bound: float) -> None:
-        """Changes the largest rate of all parts."""
+        """Changes the maximum rate of all flows."""
         transfer.bound = bound
         for activity in transfer.flowing.values():
             self.solver.set_bound(activity, bound)
         self.changed = True
 
     def advance(self, transfer: Transfer, now: float) -> bool:
-        """Takes a transfer over its announced date; True when nothing is left of it."""
+        """Continues a transfer at its announced date; True if it is complete."""
         self.changed = True
-        # The caller's clock may have rounded the announced date down.
+        # The clock of the caller may have rounded the announced date down.
         date = max(now, transfer.date)
         for part in [part for part in transfer.flowing if part.date <= date]:
             self.solver.remove(transfer.flowing.pop(part))
         if transfer.waiting:
             self._begin(transfer, date, now)
         if transfer.flowing or transfer.waiting:
-            # The announced date is used up: the next one is news even if it is the same.
+            # The next date is announced even if it is equal to this one.
             transfer.date = math.nan
             self._news[transfer] = None
             return False
@@ -133,7 +133,7 @@ class Flows:
         return True
 
     def settle(self, now: float) -> list[tuple[Hashable, float]]:
-        """Brings rates up to date; returns (key, s until the next step) of new and moved transfers."""
+        """Updates rates and returns (key, seconds until the next step) of new and changed transfers."""
         news, self._news, self.changed = self._news, {}, False
         for activity in self.solver.solve():
             part: ActiveFlow = activity.owner
@@ -153,7 +153,7 @@ class Flows:
         return moved
 
     def _begin(self, transfer: Transfer, date: float, now: float) -> None:
-        """Lets the parts flow whose latency is over at `date`; one that nothing holds back is done at once."""
+        """Starts the flows whose latency ends by `date`; flows without limit are complete at once."""
         waiting = []
         for part in transfer.waiting:
             if part.date > date:
@@ -165,19 +165,18 @@ class Flows:
 
 
 class Plan:
-    """Streams that start together, and what becomes of them as long as nobody else uses their links.
+    """Streams that start together, and their progress on otherwise idle links.
 
     Args:
         streams: The streams.
-        capacity: byte/s of every link.
-        private: Gives flows on the same links with nobody else there, to find the course of several streams.
+        capacity: Bandwidth of each link in byte/s.
+        private: Returns flows on the same, otherwise idle links, which compute the trajectory of several streams.
 
     Attributes:
         streams: The streams.
-        links: The links they use, each once.
-        uncontended_time: s that they take.
-        holds: Whether nobody else has used the links since they were found free.
-        active: Transfer that follows the plan at present.
+        links: The links of the streams, each once.
+        holds: Whether no other transfer has used the links since the plan claimed them.
+        active: Transfer that currently follows the plan.
     """
 
     def __init__(self, streams: tuple[Stream, ...], capacity: Sequence[float], private: Callable[[], Flows]) -> None:
@@ -190,15 +189,15 @@ class Plan:
 
     @cached_property
     def uncontended_time(self) -> float:
-        """Seconds from the start of all streams to the end of the last."""
+        """Duration of all streams on otherwise idle links, seconds."""
         flowing = [stream for stream in self.streams if stream.amount and stream.demand.uses]
         latency = max((stream.latency for stream in self.streams), default=0.0)
         if not flowing:
             return latency
         first = flowing[0]
         if all(stream.amount == first.amount and stream.latency == first.latency for stream in flowing):
-            # Equal messages that begin together: those on the link with most of them for its capacity get least. That
-            # holds until they end, all at once, and until then nobody gets less than they do.
+            # Equal messages that start together: those on the most loaded link relative to its capacity have the
+            # lowest rate until their common end, which is the end of all.
             taken = dict.fromkeys(self.links, 0.0)
             for stream in flowing:
                 for link, usage, _ in stream.demand.uses:
@@ -208,7 +207,7 @@ class Plan:
         return self._trajectory[-1][0]
 
     def states(self, elapsed: float, bound: float) -> list[tuple[Stream, float, float]]:
-        """Returns (stream, amount left, rate) of each one not done so many s after the start."""
+        """Returns (stream, remaining amount, rate) of each unfinished stream, `elapsed` seconds after the start."""
         if len(self.streams) == 1:
             stream = self.streams[0]
             flowed = elapsed - stream.latency
@@ -219,7 +218,7 @@ class Plan:
 
     @cached_property
     def _trajectory(self) -> list[tuple[float, list[tuple[Stream, float, float]]]]:
-        """(s, (stream, amount left, rate) of each one not done), for every time at which something changes."""
+        """(seconds, (stream, remaining amount, rate) of each unfinished stream) for every change of rates."""
         flows, transfer, now = self._private(), Transfer(None, 0.0, self), 0.0
         flows.enter(
             transfer, [ActiveFlow(stream, transfer, stream.amount, stream.latency) for stream in self.streams], now

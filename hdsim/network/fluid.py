@@ -1,7 +1,8 @@
-"""The fluid model: messages are flows that share the links on their way, at rates that are constant between events.
+"""The fluid network model: messages are flows on shared links with constant rates between events.
 
-A node sends over the up half and receives over the down half of its full-duplex link. Between clusters a flow also
-takes the up half of its cluster's global link and the down half of the other's. Nodes need no link to reach themselves.
+A node sends on the up direction and receives on the down direction of its full-duplex link. A flow between clusters
+also uses the up direction of the global link of its cluster and the down direction of that of the other cluster.
+Messages within a node use no link.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from hdsim.network.maxmin import MaxMin
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
-#: How transfers share a link: message by message in equal parts, or in inverse proportion to the latency of their path,
-#: or task by task in SimGrid's rounds.
+#: Sharing of links: equal shares per message, shares inversely proportional to path latency, or SimGrid's rounds per
+#: task.
 SHARING = ("equal", "latency", "rounds")
 
 #: Source node, target node, bytes.
@@ -30,7 +31,7 @@ Message = tuple[int, int, float]
 
 
 class Phase:
-    """Messages that start together, made ready for a network; see :meth:`Fluid.phase`."""
+    """Prepared messages that start together; see :meth:`Fluid.phase`."""
 
     def __init__(self, exchange: Callable[[], Plan], task: Callable[[], Plan]) -> None:
         self._make_exchange = exchange
@@ -38,7 +39,7 @@ class Phase:
 
     @cached_property
     def exchange(self) -> Plan:
-        """The messages as streams of their own."""
+        """The messages as individual streams."""
         return self._make_exchange()
 
     @cached_property
@@ -48,28 +49,27 @@ class Phase:
 
     @cached_property
     def uncontended_time(self) -> float:
-        """Seconds that the messages take if nobody else uses their links."""
+        """See :class:`hdsim.network.Phase`."""
         return self.exchange.uncontended_time
 
     def parallel_time(self, seconds: float) -> float:
-        """Seconds that a parallel task takes that sends these messages and computes for `seconds`, if alone as well."""
+        """See :class:`hdsim.network.Phase`."""
         latency = self.task.streams[0].latency
         return latency + max(seconds, self.task.uncontended_time - latency)
 
 
 class Fluid:
-    """Transfers between the nodes of a platform (the interface is :class:`hdsim.network.Network`).
+    """Transfers between the nodes of a platform (interface: :class:`hdsim.network.Network`).
 
-    A message first waits for the sum of the latencies on its path, without taking bandwidth, then flows. A change of
-    some transfers touches those tied to them by links that slow somebody down, and no others.
+    A message waits for the sum of the latencies on its path without using bandwidth, then flows. A change updates only
+    transfers that are connected by saturated links.
 
-    Dates are in s and must not go back from call to call; volumes are in byte.
+    Dates are in seconds and ascending from call to call; volumes are in bytes.
 
     Args:
         platform: The platform.
-        sharing: How transfers share a link; ``"latency"`` is what SimGrid does with flows on paths with latency: a flow
-            gets a part in inverse proportion to the latency of its path; ``"rounds"`` is what SimGrid (and so Batsim)
-            does by default with parallel tasks.
+        sharing: Sharing of links, one of :data:`SHARING`. ``"latency"`` is SimGrid's rule for flows, ``"rounds"`` its
+            default rule for parallel tasks, which Batsim uses.
 
     Raises:
         ConfigError: `sharing` is unknown.
@@ -88,7 +88,7 @@ class Fluid:
             [np.repeat(platform.local_bandwidth[of_node], 2), np.repeat(platform.global_bandwidth, 2)]
         )
         self._bandwidth: list[float] = bandwidth.tolist()
-        # Up and down halves alternate, nodes before clusters. A link without limit slows nobody down: it is left out.
+        # Up and down directions alternate, nodes before clusters. Unlimited links are omitted.
         halves = [(link,) if limited else () for link, limited in enumerate(np.isfinite(bandwidth).tolist())]
         self._up, self._down = halves[: 2 * nodes : 2], halves[1 : 2 * nodes : 2]
         self._global_up, self._global_down = halves[2 * nodes :: 2], halves[2 * nodes + 1 :: 2]
@@ -97,23 +97,23 @@ class Fluid:
         self._global_latency: list[float] = platform.global_latency.tolist()
         self._nodes = nodes
         self._shared = Flows(self._solver())
-        # Of every link: the plan that has claimed it last, and the number of transfers that share it.
+        # Per link: the last plan that claimed it, and the number of transfers that share it.
         self._holders: list[Plan | None] = [None] * len(halves)
         self._crowd = [0] * len(halves)
         self._transfers: dict[Hashable, Transfer] = {}
         self._news: dict[Transfer, None] = {}
-        # Bounds that hold from the next `settle` on.
+        # Rate bounds from the next `settle` on.
         self._bounds: dict[Transfer, float] = {}
         self._now = 0.0
 
     def __len__(self) -> int:
-        """Transfers in the system."""
+        """Number of active transfers."""
         return len(self._transfers)
 
     def path(self, source: int, target: int) -> tuple[tuple[int, ...], float]:
-        """Returns the limited links from a node to a node, and the latency in s of all links on the way.
+        """Returns the limited links of a path and its latency in seconds.
 
-        Links are numbered as in the arrays of `link_load`, up and down halves alternating, nodes before clusters.
+        Link indices alternate between up and down directions, nodes before clusters.
         """
         if source == target:
             return (), 0.0
@@ -125,15 +125,15 @@ class Fluid:
         return self._up[source] + self._global_up[here] + self._global_down[there] + self._down[target], latency
 
     def phase(self, messages: Iterable[Message | Messages]) -> Phase:
-        """Makes messages ready to be started any number of times, one after the other or at once.
+        """Prepares messages, which can be started repeatedly and concurrently.
 
-        Equal messages are kept as one, so a pattern costs what its pairs of nodes cost, not what its tasks cost.
+        Equal messages are merged, so that costs depend on pairs of nodes rather than on tasks.
 
         Args:
-            messages: (source node, target node, bytes), or (source node, target node, bytes of each, number of them).
+            messages: (source node, target node, bytes), or (source node, target node, bytes of each, number).
 
         Raises:
-            ValueError: A node, a volume or a number is impossible.
+            ValueError: A node, a volume or a number is not allowed.
         """
         counts: dict[Message, int] = {}
         for source, target, volume, *number in messages:
@@ -152,20 +152,20 @@ class Fluid:
         """Starts a message of `volume` bytes from a node to a node.
 
         Raises:
-            ValueError: The key is in use, or a node or the volume is impossible.
+            ValueError: The key is in use, or a node or the volume is not allowed.
         """
         self.start_phase(key, ((source, target, volume),), now)
 
     def start_phase(self, key: Hashable, messages: Phase | Iterable[Message | Messages], now: float) -> None:
-        """Starts messages at once; the transfer ends with the last of them.
+        """Starts messages as one transfer, which ends with the last message.
 
         Args:
             key: Name of the transfer.
-            messages: A phase of this network, or what :meth:`phase` makes one of.
-            now: Date.
+            messages: A phase of this network, or the arguments of :meth:`phase`.
+            now: Date, seconds.
 
         Raises:
-            ValueError: The key is in use, or a message is impossible.
+            ValueError: The key is in use, or a message is not allowed.
         """
         phase = messages if isinstance(messages, Phase) else self.phase(messages)
         plan = phase.exchange
@@ -174,16 +174,16 @@ class Fluid:
     def start_parallel(
         self, key: Hashable, seconds: float, messages: Phase | Iterable[Message | Messages], now: float
     ) -> None:
-        """Starts a parallel task: computation and messages progress together at the pace of the slowest of them.
+        """Starts a parallel task, whose computation and messages progress at one common rate.
 
         Args:
             key: Name of the transfer.
-            seconds: Time of the computation on its own cores.
-            messages: As for :meth:`start_phase`; those of 0 bytes do not count.
-            now: Date.
+            seconds: Duration of the computation.
+            messages: As for :meth:`start_phase`; messages of 0 bytes are ignored.
+            now: Date, seconds.
 
         Raises:
-            ValueError: The key is in use, or a message or `seconds` is impossible.
+            ValueError: The key is in use, or a message or `seconds` is not allowed.
         """
         if not 0 <= seconds < math.inf:
             raise ValueError(f"expected a finite computation of 0 s or more, got {seconds}")
@@ -192,17 +192,17 @@ class Fluid:
         self._start(Transfer(key, now, phase.task, bound), phase.parallel_time(seconds))
 
     def set_seconds(self, key: Hashable, seconds: float) -> None:
-        """Changes the time that the whole computation of a parallel task takes on its own cores.
+        """Changes the total computation time of a parallel task.
 
         Raises:
-            ValueError: `seconds` is impossible.
+            ValueError: `seconds` is not positive and finite.
         """
         if not 0 < seconds < math.inf:
             raise ValueError(f"expected a finite computation of more than 0 s, got {seconds}")
         self._bounds[self._transfers[key]] = 1.0 / seconds
 
     def advance(self, key: Hashable, now: float) -> bool:
-        """Takes a transfer over the date that `settle` gave for it; True when it has ended and is gone."""
+        """Continues a transfer at the date of `settle`; True if it ends."""
         transfer = self._transfers[key]
         if transfer.uncontended:
             transfer.plan.active = None
@@ -216,7 +216,7 @@ class Fluid:
         return True
 
     def end(self, key: Hashable, now: float) -> None:
-        """Removes a transfer, whatever is left of it."""
+        """Removes a transfer before its end."""
         transfer = self._transfers.pop(key)
         self._bounds.pop(transfer, None)
         if transfer.uncontended:
@@ -227,10 +227,10 @@ class Fluid:
             self._leave_crowd(transfer)
 
     def settle(self, now: float) -> list[tuple[Hashable, float]]:
-        """Brings rates up to date after starts, advances and ends of the instant `now`.
+        """Updates all rates after the starts, advances and ends of an instant.
 
         Returns:
-            (key, s until `advance` is due) for every new transfer and every one whose date has moved.
+            (key, seconds until `advance`) for new transfers and transfers whose date has changed.
         """
         self._now = now
         if self._bounds:
@@ -248,7 +248,7 @@ class Fluid:
         return moved
 
     def link_load(self) -> LinkLoad:
-        """Returns the load of all links as `settle` has left it."""
+        """Returns the load of all links since the last `settle`."""
         load = list(self._shared.solver.load)
         for transfer in self._transfers.values():
             if transfer.uncontended:
@@ -259,7 +259,7 @@ class Fluid:
         return LinkLoad(nodes[::2], nodes[1::2], clusters[::2], clusters[1::2])
 
     def _start(self, transfer: Transfer, seconds: float) -> None:
-        """Starts a transfer that takes so many seconds if it is alone."""
+        """Starts a transfer of an uncontended duration in seconds."""
         key, now, plan = transfer.key, transfer.begin, transfer.plan
         if key in self._transfers:
             raise ValueError(f"expected a new key, got {key!r}, which names a transfer under way")
@@ -272,7 +272,7 @@ class Fluid:
             self._share(transfer, now)
 
     def _claim(self, plan: Plan, now: float) -> bool:
-        """Takes the links of a plan for it; False if others are on some of them, who are no longer alone then."""
+        """Claims the links of a plan; False if some are in use, whose transfers are then contended."""
         free = True
         crowd, holders = self._crowd, self._holders
         for link in plan.links:
@@ -288,14 +288,14 @@ class Fluid:
         return free
 
     def _share(self, transfer: Transfer, now: float) -> None:
-        """Puts a transfer that was alone, if only so far, among those that share links, with what is left of it."""
+        """Moves a transfer with its remaining streams to the transfers that share links."""
         plan, begin = transfer.plan, transfer.begin
         if now > begin:
             left = [(stream, max(left, 0.0)) for stream, left, _ in plan.states(now - begin, transfer.bound)]
         else:
             left = [(stream, stream.amount) for stream in plan.streams]
         if transfer in self._news:
-            # Its date has not been told to the caller.
+            # The caller does not know its date yet.
             del self._news[transfer]
             transfer.date = math.nan
         transfer.uncontended, plan.active, plan.holds = False, None, False
@@ -309,14 +309,14 @@ class Fluid:
         for link in transfer.plan.links:
             self._crowd[link] -= 1
 
-    # Making plans
+    # Plans
 
     def _solver(self) -> MaxMin:
         return MaxMin(self._bandwidth, rounds=self._by_task)
 
     @cached_property
     def _private(self) -> Flows:
-        """Flows that nobody uses but plans, one at a time."""
+        """Flows that plans use, one at a time, to compute uncontended durations."""
         return Flows(self._solver())
 
     def _plan(self, streams: Iterable[Stream]) -> Plan:

@@ -26,7 +26,7 @@ class Platform:
 
     Ids start at 0 and follow the order of the file: clusters, nodes, processors, cores. The cores of a processor of
     kind ``"GPU"`` are devices for jobs that request GPUs; they have core ids and entries in all arrays of cores. All
-    arrays are read-only. A platform is read by :func:`~hdsim.platform.load.load_platform` or built by :meth:`homogeneous`.
+    arrays are read-only. :func:`hdsim.platform.load.load_platform` and :meth:`homogeneous` create platforms.
 
     Attributes:
         name: Display name.

@@ -1,4 +1,4 @@
-"""Batsim's JSON workloads, with the fields that HDeepRM adds to profiles: ``req_time, req_ops, mem, mem_bw``.
+"""JSON workloads of Batsim, with the profile fields of HDeepRM: ``req_time, req_ops, mem, mem_bw``.
 
 Format: https://batsim.readthedocs.io/en/latest/input-workload.html
 """
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Job fields with a meaning of their own; all others are kept verbatim.
+#: Job fields with a meaning; all others are copied verbatim.
 _JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "gpus", "nvidia.com/gpu")
-#: Where the GPUs of a whole job may stand: hdsim's name, and that of the resource in Kubernetes.
+#: Fields for the GPUs of a job: the name in hdsim and the name of the resource in Kubernetes.
 _GPU_FIELDS = _JOB_FIELDS[-2:]
-#: Of the file's object; all other fields are its header.
+#: Keys of the document besides its header.
 _PARTS = ("jobs", "profiles")
 _IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
-#: Columns that, with the requested time, make two jobs share a profile.
+#: Jobs with equal values of these columns and equal requested times share a profile.
 _DEMAND = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
 _GIGA = 1e9
-#: JSON has whole numbers that no float can hold.
+#: Limit of numbers, since JSON has integers that no float can represent.
 _HUGE = 1e300
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """What a profile asks for, in the units of the workload's columns; NaN where it does not say."""
+    """The demand of a profile in the units of the workload columns; NaN for values that it does not have."""
 
     runtime: float
     fixed_duration: bool
@@ -53,24 +53,24 @@ class _Demand:
 
 
 def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
-    """Reads a workload.
+    """Reads a JSON workload.
 
     Args:
         path: ``.json`` or ``.json.gz``.
-        reference_gflops: GFLOP/s of a core that turn a profile's operations into the seconds of `runtime`.
+        reference_gflops: Reference speed, which converts operations of profiles to seconds, GFLOP/s.
 
     Returns:
-        The jobs in file order with the unreadable ones as errors, and the sha256 of the file.
+        The jobs in file order with malformed ones as errors, and the sha256 of the file.
 
     Raises:
-        WorkloadError: The file is no JSON object with jobs and profiles, or has no job.
+        WorkloadError: The file is not a JSON object with jobs and profiles, or has no job.
     """
     data, digest = read_document(path)
     return jobs_of(data, str(path), reference_gflops), digest
 
 
 def read_document(path: str | Path) -> tuple[Any, str]:
-    """Reads the JSON of a workload file, and the sha256 of the file.
+    """Returns the JSON document of a workload file and the sha256 of the file.
 
     Raises:
         WorkloadError: The file cannot be read or is not JSON.
@@ -80,18 +80,18 @@ def read_document(path: str | Path) -> tuple[Any, str]:
 
 
 def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
-    """Reads the jobs of a workload that is JSON no more.
+    """Converts a parsed Batsim JSON workload.
 
     Args:
         data: The object with jobs and profiles.
-        path: Its origin, for error messages.
+        path: Origin of the workload for error messages.
         reference_gflops: As for :func:`read_batsim`.
 
     Returns:
-        The jobs in the order of the list, with the unreadable ones as errors.
+        The jobs in the order of the list with malformed ones as errors.
 
     Raises:
-        WorkloadError: It is no object with jobs and profiles, or has no job.
+        WorkloadError: The document is not an object with jobs and profiles, or has no job.
     """
     jobs, profiles = _parts(data, path)
     errors: list[WorkloadError] = []
@@ -110,7 +110,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         if isinstance(identity, bool) or not isinstance(identity, int | str):
             errors.append(WorkloadError(f"expected a number or a text, got {shown(identity)}", where=f"{where}.id"))
         elif str(identity) in seen:
-            errors.append(WorkloadError(f"expected ids to differ, got {shown(identity)} again", where=f"{where}.id"))
+            errors.append(WorkloadError(f"expected unique ids, got {shown(identity)} again", where=f"{where}.id"))
         seen.add(str(identity))
         submitted = _number(job, "subtime", where, errors)
         cores = _whole(job, "res", where, errors)
@@ -203,7 +203,7 @@ def _place_of(column: str) -> str:
 def _demand(
     name: str, profile: Any, cores: int, compiler: Compiler, path: str | Path, errors: list[WorkloadError]
 ) -> _Demand | None:
-    """Reads a profile for a job of some cores; None when it has faults, which are appended to `errors`."""
+    """Reads a profile for a job of some cores; None after a fault, which is appended to `errors`."""
     where = f"{path}: profiles.{name}"
     if not isinstance(profile, dict):
         errors.append(WorkloadError(f"expected an object, got {shown(profile)}", where=where))
@@ -240,7 +240,7 @@ def _number(
     default: float | None = None,
     least: float = -math.inf,
 ) -> float:
-    """A finite number of a job or profile; faults are appended to `errors` and give NaN."""
+    """Returns a finite number of a job or profile; NaN after a fault, which is appended to `errors`."""
     if default is not None and key not in values:
         return default
     value = values.get(key)
@@ -262,7 +262,7 @@ def _whole(
 
 
 def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
-    """GPUs of the whole job; Kubernetes' name may come with Kubernetes' quantities, which are texts."""
+    """Returns the GPUs of a job; values may be texts, as quantities of Kubernetes are."""
     counts = {}
     for key in _GPU_FIELDS:
         if key not in job:
@@ -285,7 +285,7 @@ def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
 
 
 def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> float:
-    """Kill limit in s; absent and -1 mean none."""
+    """Returns the walltime in seconds; an absent value and -1 mean none."""
     if job.get("walltime", -1) == -1:
         return math.inf
     walltime = _number(job, "walltime", where, errors)
@@ -299,7 +299,7 @@ def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> f
 
 
 def write_batsim(workload: Workload, path: str | Path, platform: Platform | None = None) -> None:
-    """Writes a workload; the same jobs give the same bytes.
+    """Writes a JSON workload; equal workloads give equal bytes.
 
     Args:
         workload: The jobs.
@@ -307,13 +307,13 @@ def write_batsim(workload: Workload, path: str | Path, platform: Platform | None
         platform: See :func:`to_batsim`.
 
     Raises:
-        WorkloadError: Ids repeat, or the place cannot be written.
+        WorkloadError: Job ids are not unique, or the file cannot be written.
     """
     write_bytes(path, _text(to_batsim(workload, platform)).encode(), WorkloadError)
 
 
 def _text(content: dict[str, Any]) -> str:
-    """The JSON object with one line for each job and each profile."""
+    """Returns the JSON text with one line per job and profile."""
     jobs = ",\n".join(map(_json, content["jobs"]))
     profiles = ",\n".join([f"{_json(name)}:{_json(value)}" for name, value in content["profiles"].items()])
     parts = [f"{_json(key)}:{_json(value)}" for key, value in content.items() if key not in _PARTS]
@@ -325,30 +325,29 @@ def _json(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        # JSON has whole numbers of any length.
+        # orjson does not support integers of more than 64 bits.
         return json.dumps(value)
 
 
 def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str, Any]:
-    """The workload as Batsim's JSON object.
+    """Returns a workload as a Batsim JSON object.
 
-    Profiles of the file that the jobs came from are kept where they still say what the columns say; all other jobs get
-    one profile for each distinct demand: ``parallel_homogeneous`` when the reference speed is known, else ``delay``.
+    Jobs keep the profiles of their file if these agree with the columns. All other jobs share one profile per distinct
+    demand, ``parallel_homogeneous`` if the reference speed is known, otherwise ``delay``.
 
     Args:
         workload: The jobs.
-        platform: Gives ``nb_res`` and the reference speed that turns seconds into operations; without one they are what
-            the workload itself says.
+        platform: Source of ``nb_res`` and of the reference speed, by default the workload.
 
     Raises:
-        WorkloadError: Ids repeat.
+        WorkloadError: Job ids are not unique.
     """
     reference = platform.reference_gflops if platform else workload.reference_gflops
     ids = workload.job_id.tolist()
     seen: set[str] = set()
     for identity in map(str, ids):
         if identity in seen:
-            raise WorkloadError(f"expected ids to differ, got {identity} again", where=workload.source)
+            raise WorkloadError(f"expected unique ids, got {identity} again", where=workload.source)
         seen.add(identity)
     profiles = dict(workload.profiles)
     compiler = Compiler(profiles, reference, workload.source)
@@ -402,21 +401,21 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
                 made[(*demand, requested)] = name
         job["profile"] = name
         jobs.append(job)
-    # Only the header of a Batsim file belongs into one; jobs without profiles come from elsewhere.
+    # Jobs without profiles are from other formats, whose headers differ.
     header = dict(workload.header) if workload.profiles else {}
     header["nb_res"] = platform.n_cores if platform else header.get("nb_res", workload.cluster_cores)
     return {**header, "jobs": jobs, "profiles": profiles}
 
 
 def _says(kept: _Demand, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:
-    """Whether a profile still states the demand of a job."""
+    """Returns whether a profile agrees with the demand of a job."""
     states = tuple(getattr(kept, key) for key in _DEMAND)
     fallback = walltime if walltime < math.inf else kept.runtime
     return states == demand and requested == (fallback if math.isnan(kept.requested_time) else kept.requested_time)
 
 
 def _profile(demand: tuple[Any, ...], requested: float, reference: float | None) -> tuple[str, dict[str, Any]]:
-    """A profile for a demand, and a name that tells it from those of all other demands."""
+    """Returns a profile for a demand and a name that is unique for the demand."""
     runtime, fixed, memory, bandwidth, code = demand
     seconds, asked, megabytes, rate = words = [plain(runtime), plain(requested), plain(memory), plain(bandwidth)]
     profile: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Which jobs a platform can run at all."""
+"""Feasibility of jobs on an empty platform."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[WorkloadError]]:
-    """Row -> why that job cannot be replayed."""
+    """Returns the faults of each infeasible job by row."""
     columns = raw.columns
     cores, memory = columns["requested_cores"], columns["memory"]
     faults: dict[int, list[WorkloadError]] = {}
@@ -37,20 +37,20 @@ def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[W
         check(columns[column] >= 0, column, "at least 0 s", columns[column])
     if platform:
         gpus = columns.get("requested_gpus", np.zeros_like(cores))
-        room = feasible_cores(platform, memory, np.maximum(cores, 1), gpus)
-        for row in np.flatnonzero(fits & (room < cores)).tolist():
+        capacity = feasible_cores(platform, memory, np.maximum(cores, 1), gpus)
+        for row in np.flatnonzero(fits & (capacity < cores)).tolist():
             if gpus[row]:
                 parts = math.gcd(cores[row], gpus[row])
                 column = "requested_gpus"
                 message = (
-                    f"expected room for {parts} x {cores[row] // parts} cores and {gpus[row] // parts} GPUs, each of "
-                    f"these on one node, got a platform with room for {room[row] * parts / cores[row]:g}"
+                    f"expected capacity for {parts} x {cores[row] // parts} cores and {gpus[row] // parts} GPUs, "
+                    f"each of these on one node, got capacity for {capacity[row] * parts / cores[row]:g}"
                 )
             else:
                 column = "memory"
                 message = (
                     f"expected memory for {cores[row]} cores, got {memory[row]:g} MB a core, "
-                    f"which the platform's nodes have for {room[row]:g} cores"
+                    f"which the platform's nodes have for {capacity[row]:g} cores"
                 )
             faults.setdefault(row, []).append(WorkloadError(message, where=raw.where(row, column)))
     return dict(sorted(faults.items()))
@@ -63,25 +63,25 @@ def infeasible_jobs(platform: Platform, jobs: Workload) -> Ints:
 
 
 def feasible_cores(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
-    """How large a job may be on an empty platform.
+    """Computes the maximum size of jobs on an empty platform.
 
     Args:
         platform: The platform.
-        memory: (J,) MB a core.
-        cores: (J,) cores of each job, and
-        gpus: (J,) its GPUs, whose proportion must be the same on each of its nodes.
+        memory: (J,) requested memory per core, MB.
+        cores: (J,) requested cores.
+        gpus: (J,) requested GPUs, in the same proportion to the cores on each node of a job.
 
     Returns:
-        (J,) cores that the platform's nodes can give to a job that takes so much memory with each, and so many GPUs.
+        (J,) cores that a job with this memory and this proportion of GPUs can use.
     """
     needed = in_bytes(memory)
     parts = np.gcd(cores, gpus)
     cores_of_part, gpus_of_part = cores // parts, gpus // parts
-    room = np.zeros(len(memory))
+    capacity = np.zeros(len(memory))
     with np.errstate(divide="ignore", invalid="ignore"):
-        for (idle, devices, capacity), count in platform.node_kinds:
-            held = np.where(needed > 0, np.floor(capacity / needed), np.inf)
+        for (idle, devices, memory_of_node), count in platform.node_kinds:
+            held = np.where(needed > 0, np.floor(memory_of_node / needed), np.inf)
             fitting = np.minimum(idle, held) // cores_of_part
             served = np.where(gpus_of_part > 0, devices // gpus_of_part, np.inf)
-            room += count * np.minimum(fitting, served) * cores_of_part
-    return room
+            capacity += count * np.minimum(fitting, served) * cores_of_part
+    return capacity

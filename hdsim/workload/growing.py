@@ -1,4 +1,4 @@
-"""A workload to which jobs are added while it is replayed."""
+"""A workload to which jobs are added during a replay."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hdsim.workload.model import COLUMNS, Workload
 
 
 class GrowingWorkload:
-    """A workload that grows by jobs behind its last, each at a cost that does not depend on how many there are.
+    """A workload to which jobs are appended in amortised constant time.
 
     Attributes:
-        jobs: All jobs. A workload taken from here before stays as it was.
+        jobs: All jobs; earlier values of this attribute do not change.
 
     Args:
         jobs: The first jobs.
@@ -22,20 +22,20 @@ class GrowingWorkload:
 
     def __init__(self, jobs: Workload) -> None:
         self.jobs = jobs
-        # Columns with room behind the last job.
-        self._roomy: dict[str, np.ndarray] = {}
+        # Columns with capacity for further jobs.
+        self._buffers: dict[str, np.ndarray] = {}
 
     def add(self, jobs: Workload) -> None:
-        """Adds jobs; their submission times count on the clock of those that are there."""
+        """Appends jobs, whose submission times are on the same clock."""
         known, total = len(self.jobs), len(self.jobs) + len(jobs)
         columns: dict[str, Any] = {}
         for key in COLUMNS:
-            added, column = getattr(jobs, key), self._roomy.get(key, getattr(self.jobs, key))
+            added, column = getattr(jobs, key), self._buffers.get(key, getattr(self.jobs, key))
             if len(column) < total or column.dtype != added.dtype:
                 dtype = column.dtype if column.dtype == added.dtype else object
-                roomy = np.empty(max(2 * known, total), dtype)
-                roomy[:known] = column[:known]
-                self._roomy[key] = column = roomy
+                buffer = np.empty(max(2 * known, total), dtype)
+                buffer[:known] = column[:known]
+                self._buffers[key] = column = buffer
             column[known:total] = added
             columns[key] = column[:total]
             columns[key].flags.writeable = False

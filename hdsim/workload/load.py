@@ -1,4 +1,4 @@
-"""Workloads from trace files: read, checked, drawn from and cut."""
+"""Reading, filtering, drawing and slicing of workload files."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
+from hdsim.workload.raw import raise_faults
+from hdsim.workload.swf import read_swf
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.raw import RawJobs
 
-#: GB/s a core; HDeepRM draws a job's bandwidth demand from these with equal probability.
+#: Memory bandwidth demands in GB/s per core that HDeepRM draws with equal probability.
 BANDWIDTHS = (4.0, 8.0, 12.0, 16.0, 20.0, 24.0)
-#: HDeepRM's run time as a share k of the requested time, and the probability of each k.
+#: Run times of HDeepRM as shares of the requested time, and the probability of each share.
 RUNTIME_SHARES = np.arange(1, 26) * 0.05
 RUNTIME_PROBABILITIES = np.repeat([0.15, 0.09, 0.07, 0.04, 0.03, 0.02, 0.06, 0.08], [1, 1, 1, 5, 5, 10, 1, 1])
 
@@ -41,39 +44,37 @@ def load_workload(
     strict: bool = False,
     name: str = "w0",
 ) -> Workload:
-    """Reads jobs from a trace.
+    """Reads a workload from a trace file.
 
-    Jobs that cannot be replayed (a negative run time or submission time, no processors, larger than the platform) are
-    dropped first, then jobs are sorted by submission, then bandwidths and run times are drawn, then `start` and `jobs`
-    select: a part of a trace is the same whichever part is taken.
+    Infeasible jobs (negative run time or submission time, no processors, larger than the platform) are dropped, jobs
+    are sorted by submission, bandwidths and run times are drawn, and `start` and `jobs` select a slice. A job has the
+    same drawn values in every slice.
 
     Args:
-        path: SWF, or Batsim/HDeepRM JSON (known by ``.json``); each may be gzip.
-        platform: The platform to replay on. Without one no job is too large. JSON files whose profiles count
-            operations need one, for its reference speed.
-        jobs: How many jobs to take, None = all.
-        start: Index of the first job to take.
-        arrival_factor: Multiplies inter-arrival times.
-        seed: Of the draws.
-        memory_bandwidth: GB/s a core of all jobs, "none", "trace" (SWF: none), or "draw": one of :data:`BANDWIDTHS`
-            for each job of an SWF file, while the jobs of a JSON file keep their own.
-        memory: MB a core of all jobs, "none", or "trace".
-        runtime: "trace"; "requested" (the estimates are exact); or "hdeeprm" (a random share of the requested time,
-            :data:`RUNTIME_SHARES`). Jobs with programs always keep theirs.
-        walltime: Kill limit: "trace" (SWF has none), "requested" (the requested time) or "none".
-        strict: A job that cannot be replayed is an error.
+        path: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``); both may be gzip.
+        platform: The platform of the replay; without it no job is too large. Required for JSON files whose profiles
+            count operations, for its reference speed.
+        jobs: Number of jobs of the slice, None = all.
+        start: Index of the first job of the slice.
+        arrival_factor: Factor of inter-arrival times.
+        seed: Seed of the draws.
+        memory_bandwidth: GB/s per core of all jobs, "none", "trace" (SWF: none), or "draw": one of :data:`BANDWIDTHS`
+            for each job of an SWF file; jobs of a JSON file have their own.
+        memory: MB per core of all jobs, "none", or "trace".
+        runtime: "trace", "requested" (exact estimates), or "hdeeprm" (a random share of the requested time,
+            :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
+        walltime: "trace" (SWF has none), "requested" (the requested time) or "none".
+        strict: Whether an infeasible job is an error.
         name: Name of the workload.
 
     Raises:
-        WorkloadError: The file cannot be read, is malformed or leaves no job, or an argument is not allowed.
+        WorkloadError: The file cannot be read, is malformed or has no feasible job, or an argument is not allowed.
     """
     _choice("runtime", runtime, ("trace", "requested", "hdeeprm"))
     _choice("walltime", walltime, ("trace", "requested", "none"))
     if jobs is not None and jobs < 1:
         raise WorkloadError(f"expected at least 1 job or null for all, got {jobs}", where="workload.jobs")
     raw, digest = _read(path, platform.reference_gflops if platform else None)
-    from hdsim.workload.raw import raise_faults
-
     raise_faults(raw.errors, path)
     faults = infeasible_rows(raw, platform)
     if faults and strict:
@@ -101,17 +102,17 @@ def load_workload(
                 where="workload.start",
             )
         if jobs is not None and start + jobs > len(workload):
-            _log.warning("%s: %d jobs asked for from job %d on, there are %d", path, jobs, start, len(workload) - start)
+            _log.warning("%s: expected %d jobs from job %d on, got %d", path, jobs, start, len(workload) - start)
         workload = workload[start : None if jobs is None else start + jobs]
     return workload if arrival_factor == 1.0 else workload.scaled_arrivals(arrival_factor)
 
 
 def validate_workload(path: str | Path, platform: Platform | None = None) -> list[WorkloadError]:
-    """All faults of a workload file: malformed places and jobs that cannot be replayed.
+    """Returns all faults of a workload file: malformed lines and infeasible jobs.
 
     Args:
         path: SWF or Batsim/HDeepRM JSON, possibly gzip.
-        platform: Also check that each job fits on it.
+        platform: Platform on which each job must fit, None to skip this check.
     """
     try:
         raw, _ = _read(path, platform.reference_gflops if platform else 1.0)
@@ -122,29 +123,25 @@ def validate_workload(path: str | Path, platform: Platform | None = None) -> lis
 
 
 def is_json(path: str | Path) -> bool:
-    """Whether the file's name says it is Batsim JSON, packed or not."""
+    """Returns whether a file name is that of a Batsim JSON workload, possibly gzip."""
     return ".json" in Path(path).suffixes[-2:]
 
 
 def _read(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
     if is_json(path):
-        from hdsim.workload.batsim_json import read_batsim
-
         return read_batsim(path, reference_gflops)
-    from hdsim.workload.swf import read_swf
-
     return read_swf(path)
 
 
 def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | Path) -> dict[str, np.ndarray]:
-    """The columns without the rows at fault, which are counted in one warning."""
+    """Returns the columns without infeasible jobs, which one warning counts."""
     jobs = len(raw.columns["runtime"])
     if not faults:
         return raw.columns
     reasons = Counter(errors[0].where.rpartition(": ")[2] for errors in faults.values() if errors[0].where)
     first = next(iter(faults.values()))[0]
     if len(faults) == jobs:
-        raise WorkloadError(f"expected at least one job that can be replayed, all {jobs} cannot; the first: {first}")
+        raise WorkloadError(f"expected at least one feasible job, got {jobs} infeasible ones; the first: {first}")
     counted = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
     _log.warning("%s: dropped %d of %d jobs (%s); the first: %s", path, len(faults), jobs, counted, first)
     keep = np.ones(jobs, bool)
@@ -167,7 +164,7 @@ def _synthesised(
         drawn = workload.requested_time
         if runtime == "hdeeprm":
             drawn = drawn * runtime_rng.choice(RUNTIME_SHARES, len(workload), p=RUNTIME_PROBABILITIES)
-        # What a program says cannot be said otherwise by one number.
+        # The run time of a job with a program is that of its program.
         rigid = [program is None for program in workload.program.tolist()]
         new["runtime"] = np.where(rigid, drawn, workload.runtime)
     if walltime != "trace":
@@ -177,7 +174,7 @@ def _synthesised(
 
 
 def _amount(key: str, value: str | float, other: str) -> float:
-    """A constant from a setting that is a number or "none", and no longer the word `other`."""
+    """Returns the constant of a setting that is a number or "none"; `other` is a further allowed word."""
     if value == "none":
         return 0.0
     try:

@@ -1,7 +1,7 @@
-"""Workloads: frozen columns with one row a job, and how they are made from trace files.
+"""The workload model: read-only columns with one row per job.
 
-Times are seconds, memory MB (10^6 B) a core, bandwidth GB/s a core. Run times and estimates are those on a core of the
-reference speed (the mean speed of the platform's cores); a core of another speed takes proportionally less or more.
+Times are in seconds, memory in MB (10^6 byte) per core, bandwidth in GB/s per core. Run times and requested times refer
+to the reference speed (the mean speed of the cores of the platform) and scale inversely with the speed of a core.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hdsim.errors import WorkloadError, nearest
 from hdsim.util.arrays import Floats, Ints
 from hdsim.workload.programs import StepType, parts_of
 
-#: Columns by type, with the value of a job that says nothing about it (None: no such value).
+#: Columns by type with their default values (None: required).
 _FLOATS: dict[str, float | None] = {
     "submission_time": None,
     "original_submission_time": None,
@@ -45,36 +45,35 @@ COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Workload:
-    """Jobs in order of submission, ties in file order. Every column is a read-only (J,) array.
+    """Jobs in order of submission, ties in file order. Each column is a read-only (J,) array.
 
-    Make one with :func:`load_workload` or :meth:`from_columns`.
+    A workload is read by :func:`hdsim.workload.load.load_workload` or created by :meth:`from_columns`.
 
     Attributes:
-        job_id: int64, or object where a file uses other ids.
-        submission_time: s, the first job at 0.
-        original_submission_time: s in the clock of the trace, whatever part of it was taken.
-        runtime: s at the reference speed, >= 0 (0 is real: short jobs of coarse clocks).
-        requested_time: s at the reference speed, the user's estimate.
-        walltime: s of wall clock after which the job is killed, inf = never.
+        job_id: int64, or object if the file has other ids.
+        submission_time: Seconds, 0 for the first job.
+        original_submission_time: Seconds on the clock of the trace.
+        runtime: Reference seconds, >= 0 (traces with coarse clocks contain 0).
+        requested_time: Reference seconds, the user's estimate.
+        walltime: Seconds after which the job is killed, inf = never.
         requested_cores: int64, >= 1.
-        requested_gpus: int64, >= 0, GPUs of the whole job; on each of its nodes they are in proportion to its cores.
-        memory: MB a core, 0 = none or unknown.
-        memory_bandwidth: GB/s a core, 0 = none.
+        requested_gpus: int64, >= 0, GPUs of the whole job, in proportion to its cores on each node.
+        memory: MB per core, 0 = none or unknown.
+        memory_bandwidth: GB/s per core, 0 = none.
         user, group, queue, partition, executable: int64, -1 = unknown.
         status: int64, SWF field 11, -1 = unknown.
-        fixed_duration: bool, lasts `runtime` seconds whatever the speed of its cores (Batsim's delay profiles).
-        return_code: int64, Batsim's profile field ``ret``; not 0 means the job fails.
-        profile: object, Batsim profile name, "" for none.
+        fixed_duration: bool, the duration does not depend on the speed of the cores (delay profiles of Batsim).
+        return_code: int64, profile field ``ret`` of Batsim; a job with a code other than 0 fails.
+        profile: object, name of the Batsim profile, "" for none.
         extra: object, further fields of a Batsim job as a dict, or None.
-        program: object, :class:`hdsim.workload.programs.Program` of a job that does more than compute for `runtime`, or
-            None.
+        program: object, :class:`hdsim.workload.programs.Program`, None for a rigid job that only computes.
         profiles: Batsim profiles by name, verbatim.
-        name: Name of the workload in Batsim's job ids (``w0!1``).
-        source: Where the jobs came from.
-        sha256: Digest of the file, None when not from a file.
+        name: Name of the workload in job ids of Batsim (``w0!1``).
+        source: Origin of the jobs.
+        sha256: Digest of the file, None without a file.
         header: Header fields of the file (SWF: MaxProcs, UnixStartTime ...; Batsim: nb_res ...).
-        dropped: Why each dropped job of the file could not be replayed, one error a job.
-        reference_gflops: GFLOP/s that `runtime` refers to, None when the file gave seconds.
+        dropped: Fault of each infeasible job of the file.
+        reference_gflops: Speed that `runtime` refers to in GFLOP/s, None if the file has seconds.
     """
 
     job_id: np.ndarray
@@ -122,24 +121,24 @@ class Workload:
         reference_gflops: float | None = None,
         **columns: ArrayLike,
     ) -> Workload:
-        """Makes a workload from columns, which are copied, sorted by submission and shifted to start at 0.
+        """Creates a workload from columns, which are copied, sorted by submission and shifted to start at 0.
 
         Args:
-            submission_time: (J,) s; kept as `original_submission_time` unless that is given too.
-            runtime: (J,) s.
-            requested_cores: (J,).
+            submission_time: (J,) seconds; also the default of `original_submission_time`.
+            runtime: (J,) reference seconds.
+            requested_cores: (J,) cores.
             profiles: See the attributes, like all that follow.
             name: See the attributes.
-            source: See the attributes; also the place named in errors.
+            source: See the attributes; also the place in error messages.
             sha256: See the attributes.
             header: See the attributes.
             dropped: See the attributes.
             reference_gflops: See the attributes.
-            **columns: Any further column, (J,) or one value for all jobs. Defaults: job ids 0 to J-1, requested time =
-                run time, no kill limit, no memory, no bandwidth, everything else unknown.
+            **columns: Further columns, (J,) or one value for all jobs. Defaults: job ids 0 to J-1, requested time = run
+                time, no walltime, no memory, no bandwidth, everything else unknown.
 
         Raises:
-            WorkloadError: No job, an unknown column, columns of different lengths, or values that no job can have.
+            WorkloadError: There is no job, a column is unknown or of a wrong length, or a value is not allowed.
         """
         given: dict[str, Any] = dict(
             submission_time=submission_time, runtime=runtime, requested_cores=requested_cores, **columns
@@ -174,7 +173,7 @@ class Workload:
         return len(self.runtime)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restores a pickled workload; arrays come out of a pickle writeable."""
+        """Restores a pickled workload; pickling loses the read-only flag of arrays."""
         _frozen({key: state[key] for key in COLUMNS})
         self.__dict__.update(state)
 
@@ -187,7 +186,7 @@ class Workload:
         return self.select(jobs)
 
     def select(self, jobs: slice | ArrayLike) -> Workload:
-        """Takes some of the jobs, in their order, with the first one submitted at 0.
+        """Returns some jobs in order of submission, the first one submitted at 0.
 
         Args:
             jobs: Slice, (J,) mask or indices.
@@ -214,10 +213,10 @@ class Workload:
         return dataclasses.replace(self, **{key: getattr(self, key)[first:] for key in COLUMNS})
 
     def scaled_arrivals(self, factor: float) -> Workload:
-        """Multiplies all inter-arrival times; `original_submission_time` stays.
+        """Returns the workload with scaled inter-arrival times and the same `original_submission_time`.
 
         Args:
-            factor: Below 1 the jobs come faster; 0 brings all at once.
+            factor: Factor of the inter-arrival times, at least 0.
 
         Raises:
             WorkloadError: The factor is negative or not finite.
@@ -227,26 +226,26 @@ class Workload:
         return self.replaced(submission_time=self.submission_time * factor)
 
     def replaced(self, **columns: ArrayLike) -> Workload:
-        """The same jobs with some columns exchanged.
+        """Returns the workload with some columns replaced.
 
         Args:
-            **columns: (J,) values, or one value for all jobs; submission times must stay in order.
+            **columns: (J,) values, or one value for all jobs; submission times must be ascending.
 
         Raises:
-            WorkloadError: A column has the wrong length or values that no job can have.
+            WorkloadError: A column has the wrong length or a value is not allowed.
         """
         made = {key: _column(key, value, len(self), self.source) for key, value in columns.items()}
         return dataclasses.replace(self, **_frozen(made))
 
     @cached_property
     def trace_time(self) -> Floats:
-        """(J,) s, submission times to write to a file: in the clock of the trace unless arrivals were changed."""
+        """(J,) submission times for files in seconds, on the clock of the trace unless arrivals were changed."""
         original = self.original_submission_time
         return original if np.array_equal(original - original[0], self.submission_time) else self.submission_time
 
     @cached_property
     def has_programs(self) -> bool:
-        """Whether any job does more than compute."""
+        """Whether any job has a program."""
         return self.program.tolist().count(None) < len(self)
 
     @cached_property
@@ -260,12 +259,12 @@ class Workload:
 
     @cached_property
     def asks_for_gpus(self) -> bool:
-        """Whether any job asks for GPUs."""
+        """Whether any job requests GPUs."""
         return bool(self.requested_gpus.any())
 
     @cached_property
     def requested_resources(self) -> Ints:
-        """(J,) core ids that a job is given: its cores and its GPUs."""
+        """(J,) requested cores and GPUs together."""
         if not self.asks_for_gpus:
             return self.requested_cores
         total = self.requested_cores + self.requested_gpus
@@ -274,7 +273,7 @@ class Workload:
 
     @property
     def cluster_cores(self) -> int:
-        """Cores of the machine the trace comes from: as its header says, at least those of the largest job."""
+        """Cores of the machine of the trace: the value of the header, at least those of the largest job."""
         largest = int(self.requested_cores.max())
         for key in ("MaxProcs", "nb_res"):
             try:
@@ -285,14 +284,14 @@ class Workload:
 
     @property
     def offered_load(self) -> float:
-        """Core-seconds asked for, by what `cluster_cores` cores could give until the last submission."""
+        """Requested core-seconds relative to those of `cluster_cores` cores until the last submission."""
         span = float(self.submission_time[-1])
         work = float(np.dot(self.runtime, self.requested_cores))
         return work / (self.cluster_cores * span) if span > 0 else np.inf
 
 
 def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
-    """One column as an array of its type, checked."""
+    """Returns a column as a checked array of its type."""
     if key in _OBJECTS:
         return _objects(key, _OBJECTS[key] if value is None else value, jobs, source)
     if key == "job_id":

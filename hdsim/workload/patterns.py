@@ -1,20 +1,20 @@
-"""Communication patterns: which messages the tasks of a job send each other in one phase.
+"""Communication patterns: the messages among the tasks of a job in one phase.
 
-A name and a volume stand for the messages of the usual patterns. The volume is the size of *one message* in bytes, as
-in MPI benchmarks (OSU, IMB) and in Batsim's ``com``; only an h-relation is named after what each task sends in all:
+Common patterns have a name and a volume. The volume is the size of *one message* in bytes, as in MPI benchmarks (OSU,
+IMB) and in Batsim's ``com``; that of an h-relation is the total of each task:
 
 =================  ==============================================================================  ================
-name               messages among p tasks, of v bytes each unless said                             h
+name               messages among p tasks, of v bytes each unless stated                           h
 =================  ==============================================================================  ================
 ``none``           none                                                                            0
-``h_relation``     from each task to each other one, of v / (p - 1) bytes                          v
-``all_to_all``     from each task to each other one                                                (p - 1) v
-``ring``           from task i to task i + 1, from the last to task 0                              v
-``halo_2d``        to the neighbours up, down, left and right in a grid with edges                 4 v or less
-``master_worker``  from task 0 to each other one and back                                          (p - 1) v
+``h_relation``     from each task to each other task, of v / (p - 1) bytes                         v
+``all_to_all``     from each task to each other task                                               (p - 1) v
+``ring``           from task i to task i + 1, from the last task to task 0                         v
+``halo_2d``        to the neighbours up, down, left and right in a grid without wrap-around        4 v or less
+``master_worker``  from task 0 to each other task and back                                         (p - 1) v
 =================  ==============================================================================  ================
 
-A job of one task has nobody to send to: its h is 0 under every pattern.
+A job of one task has no messages under any pattern.
 """
 
 from __future__ import annotations
@@ -39,46 +39,46 @@ _LARGEST = sys.float_info.max
 Messages = list[tuple[int, int, float, int]]
 
 
-def _nobody() -> Ints:
+def _no_tasks() -> Ints:
     return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The messages of one communication phase of a job; make one with :func:`make_pattern`.
+    """The messages of one communication phase of a job, created by :func:`make_pattern`.
 
     Attributes:
-        tasks: Number of tasks p; they are 0 to p - 1.
-        sources: (M,) task that sends each message.
-        targets: (M,) task that receives it, another one.
+        tasks: Number of tasks p, with indices 0 to p - 1.
+        sources: (M,) sender of each message.
+        targets: (M,) receiver of each message, not its sender.
         volumes: (M,) bytes, above 0.
-        exchange: Bytes that besides each task sends to each other one. The p (p - 1) messages it stands for are never
-            listed, so that a total exchange among thousands of tasks costs next to nothing.
+        exchange: Bytes of a further message from each task to each other task; these p (p - 1) messages are not listed,
+            which makes a total exchange of thousands of tasks cheap.
     """
 
     tasks: int
-    sources: Ints = field(default_factory=_nobody)
-    targets: Ints = field(default_factory=_nobody)
+    sources: Ints = field(default_factory=_no_tasks)
+    targets: Ints = field(default_factory=_no_tasks)
     volumes: Floats = field(default_factory=lambda: np.empty(0))
     exchange: float = 0.0
 
     @cached_property
     def h(self) -> float:
-        """Largest number of bytes that go out of one task, or into one (Valiant's h); 0 if there is no message."""
+        """Valiant's h: maximum number of bytes that a task sends or receives."""
         h = (self.tasks - 1) * self.exchange
         if len(self.volumes):
             h += max(float(np.bincount(ends, self.volumes).max()) for ends in (self.sources, self.targets))
         return h
 
     def matrix(self) -> Floats:
-        """Returns the (p, p) bytes from task i to task j, 0 on the diagonal."""
+        """Returns (p, p) bytes from task i to task j, 0 on the diagonal."""
         matrix = np.full((self.tasks, self.tasks), self.exchange)
         np.fill_diagonal(matrix, 0.0)
         np.add.at(matrix, (self.sources, self.targets), self.volumes)
         return matrix
 
     def between(self, nodes: ArrayLike) -> Messages:
-        """Returns the messages that leave their node once each task has one, equal ones counted together.
+        """Returns the messages between nodes for a mapping of tasks to nodes, equal messages counted together.
 
         Args:
             nodes: (p,) node of each task, 0 or above.
@@ -109,18 +109,18 @@ class Pattern:
 
 
 def make_pattern(spec: Any, tasks: int, volume: float = 0.0, *, where: str | None = None) -> Pattern:
-    """Makes the pattern of a job.
+    """Creates the pattern of a job.
 
     Args:
-        spec: One of :data:`PATTERNS`, or the bytes from each task to each other one: p rows of p numbers, or all p * p
-            of them in one list, row after row, as in Batsim's ``parallel`` profiles. What a task sends to itself is
-            left out, as are messages of 0 bytes.
+        spec: One of :data:`PATTERNS`, or the bytes from each task to each other task: p rows of p numbers, or p * p
+            numbers in row-major order as in Batsim's ``parallel`` profiles. Messages from a task to itself and messages
+            of 0 bytes are ignored.
         tasks: Number of tasks p, at least 1.
-        volume: Bytes of a message of a named pattern (see the table above); a matrix says all by itself.
-        where: Place to name in errors.
+        volume: Bytes of a message of a named pattern (see the table above), ignored for a matrix.
+        where: Place for error messages.
 
     Raises:
-        WorkloadError: An unknown name, a matrix that is not p by p, or a number that is negative or not finite.
+        WorkloadError: The name is unknown, the matrix is not p by p, or a number is negative or not finite.
     """
     if tasks < 1:
         raise WorkloadError(f"expected a pattern of at least 1 task, got {tasks}", where=where)
@@ -138,10 +138,7 @@ def make_pattern(spec: Any, tasks: int, volume: float = 0.0, *, where: str | Non
 
 
 def grid(tasks: int) -> tuple[int, int]:
-    """Rows and columns of the grid nearest to a square that `tasks` fill, as ``MPI_Dims_create`` gives them.
-
-    There are at least as many rows as columns; a prime number of tasks stands in one column.
-    """
+    """Returns rows and columns of the most square grid of `tasks`, as ``MPI_Dims_create`` does; rows >= columns."""
     columns = next(side for side in range(math.isqrt(tasks), 0, -1) if tasks % side == 0)
     return tasks // columns, columns
 
@@ -177,7 +174,7 @@ def _custom(spec: Any, tasks: int, where: str | None) -> Pattern:
 
 
 def _of_pairs(tasks: int, volume: float, sources: ArrayLike, targets: ArrayLike) -> Pattern:
-    """A message of the volume from each source to the target at its side."""
+    """Returns a pattern with one message per pair of source and target."""
     sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     return Pattern(tasks, sources, targets, np.full(len(sources), volume))
 
@@ -222,5 +219,5 @@ _MAKERS: dict[str, Callable[[int, float], Pattern]] = {
     "halo_2d": _halo_2d,
     "master_worker": _master_worker,
 }
-#: Names that :func:`make_pattern` knows.
+#: Names of patterns.
 PATTERNS = tuple(_MAKERS)

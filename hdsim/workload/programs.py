@@ -1,6 +1,6 @@
-"""Programs of jobs that do more than compute: steps of work and messages, as Batsim's profiles describe them.
+"""Programs of jobs: steps of computation and messages, compiled from Batsim profiles.
 
-A plain rigid job has no program; its `runtime` says it all. Work is in s at the reference speed, volumes in byte.
+A rigid job that only computes has no program. Work is in reference seconds, volumes are in bytes.
 
 Profiles follow Batsim (https://batsim.readthedocs.io/en/latest/input-workload.html); type ``bsp`` is hdsim's own and
 follows Valiant, A bridging model for parallel computation, CACM 33 (8), 1990.
@@ -23,36 +23,36 @@ from hdsim.workload.patterns import Pattern, make_pattern
 
 #: Profile types, in the order in which messages list them.
 TYPES = ("delay", "parallel", "parallel_homogeneous", "parallel_homogeneous_total", "composed", "sequence", "bsp")
-#: What a profile of type ``bsp``, which is hdsim's own, may say; the latter part holds for profiles of all types.
+#: Keys of profiles of type ``bsp``; those from ``req_time`` on are keys of all types.
 _BSP_KEYS = ("type", "supersteps", "cpu", "com", "pattern", "g", "l", "req_time", "req_ops", "mem", "mem_bw", "ret")
-#: Most steps of one job; a `repeat` beyond it is a mistake.
+#: Upper limit for the steps of a job, which catches mistakes in `repeat`.
 MOST_STEPS = 1_000_000
 _GIGA = 1e9
-#: JSON has whole numbers that no float can hold.
+#: Limit of numbers, since JSON has integers that no float can represent.
 _HUGE = 1e300
 
 
 class StepType(IntEnum):
-    """How the tasks of a step hang together."""
+    """Synchronisation of the tasks in a step."""
 
-    #: A number of seconds, whatever the speed of the cores.
+    #: A fixed duration that does not depend on the speed of the cores.
     DELAY = 0
-    #: All computations and messages progress at one pace (SimGrid's parallel task).
+    #: Computations and messages progress at one common rate (parallel task of SimGrid).
     PARALLEL_TASK = 1
-    #: Tasks compute, each at its own speed, then exchange messages, then meet at a barrier.
+    #: Tasks compute at individual speeds, then exchange messages, then wait at a barrier.
     SUPERSTEP = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What the tasks of a job do between two meetings.
+    """The work and the messages of the tasks of a job up to the next synchronisation.
 
     Attributes:
         kind: See :class:`StepType`.
-        work: s at the reference speed of every task, or one number that holds for all.
+        work: Reference seconds of each task, or one number for all tasks.
         pattern: Messages, None for none.
-        gap: s/byte, Valiant's g, which counts where the network is not simulated.
-        latency: s, Valiant's l: what the barrier takes once the last message is there.
+        gap: Valiant's g in seconds per byte, used if the network is not simulated.
+        latency: Valiant's l in seconds: duration of the barrier after the last message.
     """
 
     kind: StepType
@@ -63,17 +63,17 @@ class Step:
 
     @cached_property
     def longest(self) -> float:
-        """Seconds at the reference speed of the task that computes most."""
+        """Reference seconds of the task with the most work."""
         return max(self.work)
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The steps of a job, one after the other.
+    """The consecutive steps of a job.
 
     Attributes:
-        tasks: Number of tasks, one a core.
-        steps: Equal steps are one object, however often they occur.
+        tasks: Number of tasks, one per core.
+        steps: The steps; equal steps are one object.
     """
 
     tasks: int
@@ -81,7 +81,7 @@ class Program:
 
     @cached_property
     def runtime(self) -> float:
-        """Seconds that the job takes on cores of the reference speed if its messages and barriers take no time."""
+        """Seconds on cores of the reference speed without messages and barriers."""
         return math.fsum(step.longest for step in self.steps)
 
     @cached_property
@@ -91,7 +91,7 @@ class Program:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """The same for programs that do the same."""
+        """Digest that is equal for equal programs."""
         number: dict[Step, int] = {}
         order = [number.setdefault(step, len(number)) for step in self.steps]
         digest = hashlib.sha256(repr((self.tasks, order)).encode())
@@ -106,17 +106,17 @@ class Program:
 
     @property
     def is_rigid(self) -> bool:
-        """Whether all tasks merely compute the same, together: `runtime` then says all."""
+        """Whether all tasks only compute, with equal work, so that `runtime` describes the program."""
         step = self.steps[0]
         parallel = step.kind == StepType.PARALLEL_TASK
         return len(self.steps) == 1 and parallel and len(step.work) == 1 and step.pattern is None
 
 
 def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the profiles that have one of the names, and all that they are composed of, in the order of `profiles`.
+    """Selects profiles by name with all profiles that they are composed of, in the order of `profiles`.
 
     Args:
-        names: Names of profiles; others are left out.
+        names: Names of profiles; unknown names are ignored.
         profiles: Batsim profiles by name.
     """
     needed, new = set(), [name for name in names if name in profiles]
@@ -130,7 +130,7 @@ def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any
 
 
 def steps_of(name: str, profiles: Mapping[str, Any]) -> int:
-    """How many steps jobs of a profile have."""
+    """Returns the number of steps of a job with a profile."""
     profile = profiles[name]
     if profile["type"] == "bsp":
         return int(profile.get("supersteps", 1))
@@ -140,13 +140,13 @@ def steps_of(name: str, profiles: Mapping[str, Any]) -> int:
 
 
 def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float) -> dict[str, Any]:
-    """How far a job is, in the words of Batsim's event JOB_KILLED.
+    """Returns the progress of a job in the format of Batsim's event JOB_KILLED.
 
     Args:
         name: The job's profile.
         profiles: Batsim profiles by name.
-        done: Steps it has done.
-        share: Share of the present step that is done, 0..1.
+        done: Number of completed steps.
+        share: Completed share of the current step, 0..1.
     """
     profile = profiles[name]
     if profile["type"] not in ("composed", "sequence"):
@@ -165,12 +165,12 @@ def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float)
 
 
 class Compiler:
-    """Turns profiles into programs; equal requests give the same object.
+    """Compiles profiles to programs; equal arguments give the same object.
 
     Args:
         profiles: Batsim profiles by name.
-        reference_gflops: GFLOP/s of a core that turn operations into s, None where it is unknown.
-        where: Origin of the profiles, for error messages.
+        reference_gflops: Reference speed in GFLOP/s, which converts operations to seconds; None if unknown.
+        where: Origin of the profiles for error messages.
     """
 
     def __init__(self, profiles: Mapping[str, Any], reference_gflops: float | None, where: str) -> None:
@@ -181,10 +181,10 @@ class Compiler:
         self._steps: dict[tuple[str, int], tuple[Step, ...]] = {}
 
     def program(self, name: str, tasks: int) -> Program:
-        """The program of a job of some tasks.
+        """Returns the program of a job.
 
         Raises:
-            WorkloadError: The profile, or one it is composed of, is malformed or for another number of tasks.
+            WorkloadError: The profile, or one that it is composed of, is malformed or for another number of tasks.
         """
         key = (name, tasks)
         if key not in self._programs:
@@ -269,7 +269,7 @@ class Compiler:
     def _parallel(self, name: str, profile: Mapping[str, Any], tasks: int) -> Step:
         cpu, com = profile.get("cpu"), profile.get("com")
         work = (0.0,) if cpu is None and com is not None else self._works(cpu, name, "cpu", tasks)
-        # Batsim's own files write "no communication" as 0 too.
+        # Batsim's workloads also write 0 for no communication.
         if com is None or com == 0:
             return Step(StepType.PARALLEL_TASK, work)
         if not isinstance(com, list) or len(com) != tasks * tasks:
@@ -282,7 +282,7 @@ class Compiler:
         work = self._seconds(profile.get("cpu", 0), name, "cpu")
         volume = self._number(profile.get("com", 0), name, "com")
         if total:
-            # As Batsim does it: a task sends a part of the volume to each other one.
+            # As in Batsim: the total volume is divided among the tasks.
             work /= tasks
             volume /= tasks
         return Step(StepType.PARALLEL_TASK, (work,), _unless_empty(make_pattern("all_to_all", tasks, volume)))
@@ -290,7 +290,7 @@ class Compiler:
     def _works(self, values: Any, name: str, key: str, tasks: int) -> tuple[float, ...]:
         if not isinstance(values, list) or len(values) != tasks:
             got = f"{len(values)} numbers" if isinstance(values, list) else shown(values)
-            raise self._fault(f"expected {tasks} numbers, one a core of the job, got {got}", name, key)
+            raise self._fault(f"expected {tasks} numbers, one per core of the job, got {got}", name, key)
         works = tuple(self._seconds(value, name, f"{key}[{index}]") for index, value in enumerate(values))
         return works[:1] if works.count(works[0]) == tasks else works
 
@@ -299,7 +299,7 @@ class Compiler:
         if self._reference is None:
             raise WorkloadError(
                 "the profile counts operations: expected a platform (platform=, --platform), "
-                "whose reference speed turns them into seconds",
+                "whose reference speed converts them to seconds",
                 where=f"{self._where}: profiles.{name}",
             )
         return count / (self._reference * _GIGA)

@@ -1,4 +1,4 @@
-"""What readers and writers of workload files share: raw columns of jobs and reports of faults."""
+"""Common parts of the readers and writers of workload files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hdsim.errors import WorkloadError
 
 @dataclass(frozen=True)
 class RawJobs:
-    """Jobs as a file states them, in file order, before impossible ones are dropped.
+    """Jobs as in a file, in file order, with infeasible jobs.
 
     Attributes:
-        columns: (J,) arrays under the names of the columns of :class:`hdsim.workload.model.Workload`. Columns the
-            format cannot express are absent.
-        where: Row and column name -> the place in the file that this value came from.
+        columns: (J,) arrays by column name of :class:`hdsim.workload.model.Workload`, without columns that the format
+            does not have.
+        where: Returns the place of a value in the file from its row and column name.
         header: Header fields of the file.
         profiles: Batsim profiles by name, verbatim.
-        errors: Faults that make lines unreadable; their rows are absent.
+        errors: Faults of malformed jobs, which have no rows.
     """
 
     columns: dict[str, np.ndarray]
@@ -33,15 +33,15 @@ class RawJobs:
 
 
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:
-    """Raises one error for the faults of a file, if there are any.
+    """Raises one error for the faults of a file, if any.
 
     Args:
         errors: The faults.
-        path: The file, for the hint on how to see those left out.
-        shown: How many to spell out.
+        path: The file.
+        shown: Maximum number of faults in the message.
 
     Raises:
-        WorkloadError: There are faults.
+        WorkloadError: The file has faults.
     """
     if not errors:
         return
@@ -53,12 +53,12 @@ def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int
 
 
 def plain(value: float) -> int | float:
-    """The number as an int where it is whole, so that files say 5 rather than 5.0."""
+    """Returns an integral number as int, so that files contain 5 rather than 5.0."""
     return int(value) if float(value).is_integer() else float(value)
 
 
 def unused(name: str, taken: Container[str]) -> str:
-    """The name, with a number behind it if it is taken."""
+    """Returns a name that is not in use: `name`, or `name` with a numeric suffix."""
     candidate, number = name, 2
     while candidate in taken:
         candidate = f"{name}_{number}"

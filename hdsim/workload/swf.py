@@ -1,4 +1,4 @@
-"""Standard Workload Format: 18 numbers a line, ``;`` comments, -1 for unknown.
+"""Standard Workload Format: 18 numbers per line, ``;`` comments, -1 for unknown.
 
 Format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 """
@@ -45,7 +45,7 @@ FIELDS = (
 JOB, SUBMIT, WAIT, RUN, ALLOCATED, _, USED_MEMORY, REQUESTED, REQUESTED_TIME, REQUESTED_MEMORY = range(10)
 STATUS, USER, GROUP, EXECUTABLE, QUEUE, PARTITION = range(10, 16)
 
-#: Columns taken over as they are: workload column -> field.
+#: Workload columns that are equal to an SWF field.
 _IDENTITIES = {
     "job_id": JOB,
     "status": STATUS,
@@ -56,17 +56,17 @@ _IDENTITIES = {
     "partition": PARTITION,
 }
 _WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
-#: Whole numbers beyond this do not survive as float64.
+#: Integers above this are not exact in float64.
 _EXACT = 2.0**53
 
-#: Header keys begin with a capital letter; a continued line may hold a colon as well.
+#: Header keys begin with a capital letter; continuation lines may also contain a colon.
 _KEY = re.compile(r"[A-Z][A-Za-z0-9_]*")
 
 #: Begin of a line with a job, and a line of the header. Lines end as for `bytes.splitlines`.
 _JOB = re.compile(rb"(?:^|\r)[^\S\r\n]*[^;\s]", re.MULTILINE)
 _COMMENT = re.compile(rb"(?:^|\r);([^\r\n]*)", re.MULTILINE)
 
-#: SWF gives memory in KB, hdsim in MB of 10^6 B.
+#: SWF memory is in KB, hdsim memory in MB (10^6 byte).
 KB_PER_MB = 1000.0
 
 
@@ -80,10 +80,10 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
         path: ``.swf`` or ``.swf.gz``.
 
     Returns:
-        The jobs in file order with the malformed lines as errors, and the sha256 of the file.
+        The jobs in file order with malformed lines as errors, and the sha256 of the file.
 
     Raises:
-        WorkloadError: The file cannot be read or has no line with a job.
+        WorkloadError: The file cannot be read or contains no job.
     """
     content, digest = read_bytes(path, WorkloadError, "workload file")
     lines: NDArray[np.int64] | None = None
@@ -123,7 +123,7 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
 
 
 def _parse_quickly(content: bytes) -> NDArray[np.float64] | None:
-    """(J, 18) fields, or None when some line is not as it should be."""
+    """Returns (J, 18) fields, None if any line is malformed."""
     if not _JOB.search(content):
         return np.empty((0, 18))
     try:
@@ -139,7 +139,7 @@ def _parse_quickly(content: bytes) -> NDArray[np.float64] | None:
 def _parse_line_by_line(
     content: bytes, path: str | Path
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], tuple[WorkloadError, ...]]:
-    """(J, 18) fields and (J,) line numbers of the good lines, and every fault of the others."""
+    """Returns (J, 18) fields and (J,) line numbers of the valid lines, and the faults of the others."""
     rows: list[list[float]] = []
     lines: list[int] = []
     errors: list[WorkloadError] = []
@@ -160,7 +160,7 @@ def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]
     row, faults = [], []
     for number, word in enumerate(words[:18]):
         try:
-            value = np.nan if "_" in word else float(word)  # Python would read 1_000
+            value = np.nan if "_" in word else float(word)  # float() accepts 1_000
         except ValueError:
             value = np.nan
         row.append(value)
@@ -177,7 +177,7 @@ def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]
 
 
 def _data_lines(content: bytes) -> list[tuple[int, str]]:
-    """Line numbers, from 1, and text of the lines that hold a job; comments may be in any encoding."""
+    """Returns line numbers, from 1, and text of the lines with a job; comments may be in any encoding."""
     numbered = ((n, raw.partition(b";")[0].decode("latin-1")) for n, raw in enumerate(content.splitlines(), 1))
     return [(number, text) for number, text in numbered if text.strip()]
 
@@ -187,7 +187,7 @@ def _line_numbers(content: bytes) -> NDArray[np.int64]:
 
 
 def _header(content: bytes) -> dict[str, str]:
-    """Header comments ``; Key: value``; keys that repeat and lines that continue are joined by line breaks."""
+    """Returns the header comments ``; Key: value``; repeated keys and continuation lines are joined by line breaks."""
     header: dict[str, str] = {}
     last = None
     first = _JOB.search(content)
@@ -203,22 +203,22 @@ def _header(content: bytes) -> dict[str, str]:
 
 
 def write_swf(workload: Workload, path: str | Path) -> None:
-    """Writes a trace; the same workload gives the same bytes.
+    """Writes a trace; equal workloads give equal bytes.
 
-    Bandwidth, kill limits and profiles have no place in the format and are left out; fields 3, 6, 7, 17 and 18 are -1.
+    The format has no bandwidth, walltime or profiles; fields 3, 6, 7, 17 and 18 are -1.
 
     Args:
-        workload: The jobs; their submission times in the clock of the trace they came from are written.
+        workload: The jobs; the submission times are those of `Workload.trace_time`.
         path: ``.swf`` or ``.swf.gz``.
 
     Raises:
-        WorkloadError: The place cannot be written.
+        WorkloadError: The file cannot be written.
     """
     write_bytes(path, format_swf(workload).encode(), WorkloadError)
 
 
 def format_swf(workload: Workload) -> str:
-    """Text of the workload as SWF."""
+    """Returns a workload as SWF text."""
     header = {
         "Version": "2.2",
         **{key: value for key, value in workload.header.items() if isinstance(value, str) and _KEY.fullmatch(key)},
@@ -245,6 +245,6 @@ def format_swf(workload: Workload) -> str:
 
 
 def _kilobytes(memory: float) -> int | float:
-    """KB that read back as exactly this many MB, where there are such."""
+    """Returns memory in KB that reads back as exactly the given MB if possible."""
     nearest = round(memory * KB_PER_MB)
     return nearest if nearest / KB_PER_MB == memory else memory * KB_PER_MB

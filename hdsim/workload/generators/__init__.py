@@ -1,1 +1,1 @@
-"""Models that make workloads from a seed."""
+"""Workload models and synthesis of BSP jobs."""

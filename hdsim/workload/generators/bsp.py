@@ -1,12 +1,12 @@
-"""Turns the rigid jobs of a trace into BSP jobs: supersteps of computation, messages and a barrier.
+"""Conversion of rigid jobs to BSP jobs: supersteps of computation, messages and a barrier.
 
-A trace says how many cores a job had and how long it ran. What it did meanwhile is drawn: a number S of supersteps, a
-share c of the run time R that goes into messages, a pattern, and the work of every task. A superstep then takes
+Cores and run time R of a job are those of the trace. The number S of supersteps, the share c of the run time for
+messages, the pattern and the work of each task are drawn. The duration of a superstep is
 
     R / S = max_i w_i + h g + l        with h g = c R / S
 
-which is Valiant's cost (A bridging model for parallel computation, CACM 33 (8), 1990) with g the time that a node's
-link takes for a byte. So a job that has the platform for itself, with one task a node, runs as long as in the trace.
+as in Valiant's cost model (A bridging model for parallel computation, CACM 33 (8), 1990), with g the seconds per byte
+of a node link. On an otherwise idle platform, a job with one task per node has the run time of the trace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: A number, or the limits between which one is drawn for each job.
+#: A number, or the limits of a number that is drawn for each job.
 Range = float | Sequence[float]
 
 _GIGA = 1e9
@@ -47,27 +47,25 @@ def with_supersteps(
     bandwidth: float | None = None,
     seed: int = 0,
 ) -> Workload:
-    """Makes BSP jobs of rigid ones; submission, cores, estimates and run times alone stay.
+    """Converts rigid jobs to BSP jobs with the same submission, cores, estimates and uncontended run times.
 
-    Jobs of one core or of no run time, those too short for one barrier, and those that have a program or a fixed
-    duration already stay as they are. What is drawn for a job depends on the seed and on its id, not on the jobs
-    beside it, nor on the other settings.
+    Jobs of one core or zero run time, jobs shorter than a barrier, and jobs with a program or a fixed duration are
+    unchanged. The draws of a job depend only on the seed and its id.
 
     Args:
         workload: The jobs.
-        platform: Its reference speed turns seconds into operations, its slowest node link gives g.
-        supersteps: Number of supersteps; between limits it is drawn log-uniformly. No more than leave time for their
-            barriers.
-        communication: Share of the run time that goes into messages, 0 or more and below 1; between limits uniform.
+        platform: Source of the reference speed and, by default, of g (its slowest node link).
+        supersteps: Number of supersteps, at most as many as the barriers leave time for; log-uniform between limits.
+        communication: Share of the run time for messages, in [0, 1); uniform between limits.
         pattern: Name of the pattern (:data:`hdsim.workload.patterns.PATTERNS`), several names, or names with weights.
-        imbalance: Coefficient of variation of the work of a job's tasks, which has a gamma distribution; the one that
-            has most determines the run time. At most 2; between limits uniform.
-        latency: s that a barrier takes, Valiant's l.
-        bandwidth: GB/s that g is the inverse of, by default that of the slowest node link.
-        seed: Of all draws.
+        imbalance: Coefficient of variation of the work of the tasks of a job, which is gamma distributed; the task with
+            most work determines the run time. At most 2; uniform between limits.
+        latency: Duration of a barrier in seconds, Valiant's l.
+        bandwidth: GB/s, the inverse of g, by default that of the slowest node link.
+        seed: Seed of all draws.
 
     Raises:
-        ConfigError: A setting is impossible.
+        ConfigError: A setting is not allowed.
     """
     counts = _limits("supersteps", supersteps, 1.0, MOST_STEPS, whole=True)
     shares = _limits("communication", communication, 0.0, math.nextafter(1.0, 0.0))
@@ -88,16 +86,16 @@ def with_supersteps(
         rng = _rng(seed, identity)
         levels = rng.random(4).tolist()
         share = _between(shares, levels[1])
-        room = (1.0 - share) * runtime
-        if tasks == 1 or not runtime or room < latency or fixed or taken["program"][row] is not None:
+        computation = (1.0 - share) * runtime
+        if tasks == 1 or not runtime or computation < latency or fixed or taken["program"][row] is not None:
             continue
         drawn = math.exp(_between((math.log(counts[0]), math.log(counts[1] + 1)), levels[0]))
-        count = math.floor(min(max(drawn, counts[0]), counts[1], room / latency if latency else math.inf))
+        count = math.floor(min(max(drawn, counts[0]), counts[1], computation / latency if latency else math.inf))
         kind = names[int(np.searchsorted(weights, levels[3], side="right"))]
         unit = make_pattern(kind, tasks, 1.0).h
         if not unit:
-            share, room = 0.0, runtime
-        work = _works(room / count - latency, _between(spreads, levels[2]), tasks, rng) * operations
+            share, computation = 0.0, runtime
+        work = _works(computation / count - latency, _between(spreads, levels[2]), tasks, rng) * operations
         name = unused(f"bsp_{identity}", profiles)
         profiles[name] = {
             "type": "bsp",
@@ -122,7 +120,7 @@ def with_supersteps(
 
 
 def _works(longest: float, spread: float, tasks: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(p,) work of the tasks of a job, of which the largest is `longest`."""
+    """Draws (p,) work of the tasks of a job with maximum `longest`."""
     if not spread:
         return np.full(tasks, longest)
     drawn = rng.gamma(min(1.0 / spread / spread, 1e15), size=tasks)
@@ -130,7 +128,7 @@ def _works(longest: float, spread: float, tasks: int, rng: np.random.Generator) 
 
 
 def _rng(seed: int, identity: Any) -> np.random.Generator:
-    """Draws for one job of that id, which are the same whatever part of a trace it is in."""
+    """Returns the random generator of a job, which depends only on the seed and its id."""
     digest = hashlib.sha256(str(identity).encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
 
@@ -140,7 +138,7 @@ def _between(limits: tuple[float, float], level: float) -> float:
 
 
 def _limits(key: str, given: Range, least: float, most: float, *, whole: bool = False) -> tuple[float, float]:
-    """The two ends of what is drawn."""
+    """Returns the lower and the upper limit of a setting."""
     numbers: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     if len(numbers) == 1:
         numbers *= 2
@@ -159,7 +157,7 @@ def _limits(key: str, given: Range, least: float, most: float, *, whole: bool = 
 
 
 def _patterns(given: str | Sequence[str] | Mapping[str, float]) -> tuple[list[str], NDArray[np.float64]]:
-    """Names, and the cumulated probabilities of all of them but the last."""
+    """Returns the names and the cumulative probabilities of all but the last."""
     if isinstance(given, str):
         given = [given]
     weights = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, 1.0)
@@ -177,11 +175,11 @@ def _patterns(given: str | Sequence[str] | Mapping[str, float]) -> tuple[list[st
 
 
 def _bandwidth(platform: Platform, given: float | None) -> float:
-    """GB/s."""
+    """Returns the bandwidth for g in GB/s."""
     slowest = float(platform.local_bandwidth.min()) / _GIGA
     if given is None and slowest == math.inf:
         raise ConfigError(
-            f"expected GB/s, as {platform.name} says nothing about the bandwidth of its links",
+            f"expected GB/s, as the links of {platform.name} have unlimited bandwidth",
             where="workload.bsp.bandwidth",
         )
     bandwidth = slowest if given is None else given

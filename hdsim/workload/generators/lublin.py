@@ -20,14 +20,14 @@ from hdsim.workload.model import Workload
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Natural logarithms of seconds: longer run times and inter-arrival times are drawn again.
+#: Maximum of the natural logarithm of run times and inter-arrival times in seconds; larger draws are repeated.
 LONGEST_RUNTIME = 12.0
 LONGEST_GAP = 13.0
-#: Buckets of the daily cycle, their length in s, and the one at which the gamma distribution of the cycle begins.
+#: Buckets of the daily cycle, their length in seconds, and the first bucket of its gamma distribution.
 BUCKETS = 48
 BUCKET_SECONDS = 1800.0
 CYCLE_START = 11
-#: Machine size that the parameters below are for.
+#: Machine size of the parameters below.
 FITTED_CORES = 128
 
 
@@ -62,7 +62,7 @@ class JobClass:
     cycle: tuple[float, float]
 
     def fitted(self, cores: int) -> JobClass:
-        """The class on a machine of another size: `high` and `medium` move with the logarithm of the size."""
+        """Returns the class for another machine size: `high` and `medium` shift by the logarithm of the ratio."""
         shift = math.log2(cores / FITTED_CORES)
         high, medium = max(self.high + shift, 0.0), max(self.medium + shift, 0.0)
         return replace(self, low=min(self.low, medium), medium=medium, high=high)
@@ -110,7 +110,7 @@ ALL = JobClass(
     gap_factor=1.0225,
     cycle=(8.1737, 3.9631),
 )
-#: Of two simultaneous arrivals the class named first comes first.
+#: Classes in order of precedence for simultaneous arrivals.
 TYPED = (INTERACTIVE, BATCH)
 TYPELESS = (ALL,)
 
@@ -127,18 +127,18 @@ def generate(
     memory: Sequence[float] | None = None,
     classes: Sequence[JobClass] | None = None,
 ) -> Workload:
-    """Makes a workload; the same arguments make the same one.
+    """Generates a workload; equal arguments give equal workloads.
 
     Args:
         jobs: Number of jobs.
-        seed: Of all draws.
-        cores: Size of the machine; the size distributions are fitted to it.
+        seed: Seed of all draws.
+        cores: Size of the machine, to which the size distributions are fitted.
         typed: Interactive (queue 0) and batch jobs (queue 1), or one class of jobs.
         estimates: "tsafrir": requested times by :mod:`hdsim.workload.generators.tsafrir`; None: the run times.
-        max_estimate: s, longest requested time under "tsafrir", by default that of the longest job.
-        arrival_factor: Multiplies all inter-arrival times: below 1 the load rises.
-        memory: MB a core; each job gets one of these amounts with equal probability. None: no memory.
-        classes: Other job classes, already fitted to the machine; `typed` and the fit are then not used.
+        max_estimate: Longest requested time under "tsafrir" in seconds, by default that of the longest job.
+        arrival_factor: Factor of inter-arrival times.
+        memory: MB per core, drawn for each job with equal probability. None: no memory.
+        classes: Job classes for this machine, in place of those of `typed`.
 
     Raises:
         WorkloadError: An argument is out of range.
@@ -204,7 +204,7 @@ def sizes(job_class: JobClass, jobs: int, cores: int, rng: np.random.Generator) 
 
 
 def runtimes(job_class: JobClass, size: Ints, rng: np.random.Generator) -> Floats:
-    """Whole seconds, same shape as `size`; a draw longer than e^12 s is made again, the choice of mixture included."""
+    """Draws run times in integer seconds, in the shape of `size`; draws above e^12 s are repeated."""
     share, offset = job_class.mixture
     first_share = np.clip(share * size + offset, 0.0, 1.0)
     (a1, b1), (a2, b2) = job_class.runtime
@@ -218,7 +218,7 @@ def runtimes(job_class: JobClass, size: Ints, rng: np.random.Generator) -> Float
 
 
 def daily_weights(job_class: JobClass) -> Floats:
-    """(48,) relative arrival rate in each half hour of the day, from midnight, of mean 1."""
+    """Returns (48,) relative arrival rates of the half hours of a day from midnight, with mean 1."""
     from scipy.special import gammainc
 
     a, b = job_class.cycle
@@ -230,7 +230,7 @@ def daily_weights(job_class: JobClass) -> Floats:
 
 
 def gap_points(job_class: JobClass, jobs: int, rng: np.random.Generator) -> Floats:
-    """(jobs,) gaps between arrivals in buckets of mean weight; a gap longer than e^13 s is drawn again."""
+    """Draws (jobs,) inter-arrival times in buckets of mean weight; draws above e^13 s are repeated."""
     a, b = job_class.gap
     logarithm = rng.standard_gamma(a * job_class.gap_factor, jobs) * b
     left = np.flatnonzero(logarithm > LONGEST_GAP)
@@ -241,10 +241,10 @@ def gap_points(job_class: JobClass, jobs: int, rng: np.random.Generator) -> Floa
 
 
 def arrival_times(points: Floats, weights: Floats) -> Floats:
-    """Arrival times in s from midnight.
+    """Returns arrival times in seconds from midnight.
 
-    A bucket of weight w uses up w points, so the time at which a job arrives is the inverse of the cumulative weight at
-    the sum of the gaps so far.
+    A bucket of weight w has w points, so the arrival time of a job is the inverse of the cumulative weight at the
+    cumulative gap.
 
     Args:
         points: (J,) gaps, see :func:`gap_points`.
@@ -257,7 +257,7 @@ def arrival_times(points: Floats, weights: Floats) -> Floats:
 
 
 def _merged(jobs: int, classes: Sequence[JobClass], seed: np.random.SeedSequence) -> tuple[Floats, Ints]:
-    """(jobs,) arrival times of all classes together, and the index of each job's class."""
+    """Returns (jobs,) arrival times of all classes together and the class of each job."""
     streams = [
         arrival_times(gap_points(job_class, jobs, np.random.default_rng(child)), daily_weights(job_class))
         for job_class, child in zip(classes, seed.spawn(len(classes)), strict=True)

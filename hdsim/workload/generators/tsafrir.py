@@ -1,4 +1,4 @@
-"""Tsafrir-Etsion-Feitelson model of user estimates: a few round numbers, of which most jobs use twenty.
+"""Tsafrir-Etsion-Feitelson model of user estimates: few round numbers, twenty of which most jobs use.
 
 D. Tsafrir, Y. Etsion, D. G. Feitelson, "Modeling user runtime estimates", JSSPP 2005. The author's program draws from
 library generators that no longer exist, so only its distributions can be reproduced.
@@ -19,19 +19,19 @@ Ints = NDArray[np.int64]
 
 _MINUTE = 60
 _HOUR = 3600
-#: Fewer jobs cannot fill the histogram.
+#: Minimum number of jobs for the histogram.
 FEWEST_JOBS = 200
-#: Number of distinct estimates of so many jobs, linear in between.
+#: Number of distinct estimates by number of jobs, linearly interpolated.
 _BINS_OF_JOBS = ((0, 0), (20, 10), (200, 20), (1000, 35), (10_000, 90), (70_000, 340), (250_000, 565))
-#: The head: this many estimates, used by this share of all jobs in %.
+#: The head of the histogram: number of estimates, and share of the jobs that use them in %.
 _HEAD = 20
 _HEAD_PERCENT = 89.0
-#: s, estimates that are popular everywhere, then the round numbers that complete the head.
+#: Estimates of the head in seconds: those popular in all logs, then round numbers to complete it.
 _POPULAR = [minutes * _MINUTE for minutes in (5, 10, 15, 20, 30)] + [
     hours * _HOUR for hours in (1, 2, 3, 4, 5, 6, 8, 10, 12, 18)
 ]
 _ROUND = [hours * _HOUR for hours in (200, 100, 50, 10, 5, 2, 1)] + [minutes * _MINUTE for minutes in (20, 10, 5)]
-#: Popularity ranks that the head's estimates (the longest first, then ascending) have in four real logs.
+#: Popularity ranks of the estimates of the head (the longest first, then ascending) in four real logs.
 _RANKS = np.array(
     [
         [3, 1, 1, 1], [1, 3, 4, 6], [4, 4, 10, 5], [17, 2, 14, 3], [13, 12, 20, 7],
@@ -40,22 +40,22 @@ _RANKS = np.array(
         [19, 13, 17, 16], [11, 10, 15, 15], [12, 15, 13, 17], [9, 17, 8, 8], [20, 19, 11, 12],
     ]
 )  # fmt: skip
-#: s, tried in turn where two estimates of the tail collide.
+#: Offsets in seconds that are tried in order if two estimates of the tail collide.
 _OFFSETS = (0, 30, -30, 20, -20, 10, -10)
 
 
 def with_estimates(
     workload: Workload, seed: int | np.random.SeedSequence = 0, max_estimate: float | None = None
 ) -> Workload:
-    """Exchanges the requested times of a workload for drawn ones, none below its job's run time.
+    """Replaces the requested times of a workload by drawn ones, none below the run time of its job.
 
     Args:
-        workload: At least 200 jobs. Run times above the longest estimate are cut to it.
-        seed: Of all draws.
-        max_estimate: s, the longest estimate, at least 3600; by default that of the longest job.
+        workload: At least 200 jobs. Run times above the longest estimate are reduced to it.
+        seed: Seed of all draws.
+        max_estimate: Longest estimate in seconds, at least 3600; by default that of the longest job.
 
     Raises:
-        WorkloadError: Too few jobs, too short a longest estimate, or more long jobs than there are long estimates.
+        WorkloadError: There are too few jobs or long estimates, or the longest estimate is too short.
     """
     rng = np.random.default_rng(seed)
     longest = max(float(workload.runtime.max()), _HOUR) if max_estimate is None else max_estimate
@@ -65,18 +65,18 @@ def with_estimates(
 
 
 def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draws how many jobs use which estimate.
+    """Draws the histogram of estimates.
 
     Args:
         jobs: Number of jobs, at least 200.
-        max_estimate: s, at least 3600; rounded up to whole seconds.
-        rng: For the draws.
+        max_estimate: Longest estimate in seconds, at least 3600; rounded up to an integer.
+        rng: Source of the draws.
 
     Returns:
         (B,) estimates in s, ascending, and (B,) numbers of jobs, which sum to `jobs`.
 
     Raises:
-        WorkloadError: Too few jobs, or too short a longest estimate.
+        WorkloadError: There are too few jobs, or the longest estimate is too short.
     """
     where = "workload.estimates"
     if jobs < FEWEST_JOBS:
@@ -97,13 +97,13 @@ def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple
 
 
 def number_of_bins(jobs: int) -> int:
-    """Distinct estimates that so many jobs use."""
+    """Returns the number of distinct estimates of a number of jobs."""
     points = np.array(_BINS_OF_JOBS, np.float64)
     return int(_rounded(np.interp(jobs, points[:, 0], points[:, 1])))
 
 
 def head_times(longest: int) -> Ints:
-    """The (at most 20) popular estimates in s, the longest first, then ascending."""
+    """Returns the (at most 20) popular estimates in seconds, the longest first, then ascending."""
     head = [longest, *(time for time in _POPULAR if time < longest)]
     rest = (time for unit in _ROUND for time in range(longest // unit * unit, 0, -unit))
     for time in rest:
@@ -115,7 +115,7 @@ def head_times(longest: int) -> Ints:
 
 
 def head_sizes(bins: int = _HEAD) -> Floats:
-    """(bins,) share of the jobs in %, by popularity rank; together 89."""
+    """Returns (bins,) shares of the jobs in % by popularity rank, with sum 89."""
     rank = np.arange(2, bins + 1)
     others = 14.0491 * np.exp(-0.177531 * rank) + 0.462513
     return np.sort(np.append(others, _HEAD_PERCENT - others.sum()))[::-1]
@@ -144,7 +144,7 @@ def _popularity(bins: int, rng: np.random.Generator) -> Ints:
 
 
 def tail_times(bins: int, longest: int, head: Ints) -> Ints:
-    """Rare estimates in s, at most `bins` less the head; one that collides with all its neighbours is left out."""
+    """Returns rare estimates in seconds, at most `bins` minus the head, without collisions."""
     wanted = bins - len(head)
     a = 1.0 + 12.1039 * bins**-0.6026
     taken = set(head.tolist())
@@ -160,13 +160,13 @@ def tail_times(bins: int, longest: int, head: Ints) -> Ints:
 
 
 def tail_sizes(bins: int) -> Floats:
-    """(bins,) share of the jobs in %, by popularity rank from 21 on; together 11, if there are any."""
+    """Returns (bins,) shares of the jobs in % by popularity rank from 21 on, with sum 11 if not empty."""
     share = 795.6 * np.arange(_HEAD + 1, _HEAD + 1 + bins, dtype=np.float64) ** -2.267
     return share if not bins else share / share.sum() * (100.0 - _HEAD_PERCENT)
 
 
 def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
-    """Adds or takes jobs, from the largest bin on, until there are `jobs`.
+    """Adds or removes jobs, from the largest bin on, until the sum is `jobs`.
 
     First in proportion, then one a bin, then down to one, then down to none.
     """
@@ -195,16 +195,16 @@ def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
 
 
 def assigned(runtime: Floats, times: Ints, counts: Ints, rng: np.random.Generator) -> Floats:
-    """(J,) estimates, a random one of those left that are long enough for each job, the longest jobs choosing first.
+    """Assigns estimates to jobs, longest jobs first: a random remaining estimate that is long enough.
 
     Args:
-        runtime: (J,) s.
-        times: (B,) estimates in s.
-        counts: (B,) jobs that use each; they sum to J.
-        rng: For the draws.
+        runtime: (J,) run times in seconds.
+        times: (B,) estimates in seconds.
+        counts: (B,) number of jobs of each estimate, with sum J.
+        rng: Source of the draws.
 
     Raises:
-        WorkloadError: More long jobs than long estimates.
+        WorkloadError: There are more long jobs than long estimates.
     """
     order = np.argsort(-runtime, kind="stable")
     estimates = np.sort(np.repeat(times, counts))[::-1]
@@ -229,5 +229,5 @@ def assigned(runtime: Floats, times: Ints, counts: Ints, rng: np.random.Generato
 
 
 def _rounded(value: Floats | float) -> Ints:
-    """Rounded half up, as C does for positive numbers."""
+    """Rounds half up, as C does for positive numbers."""
     return np.floor(np.asarray(value) + 0.5).astype(np.int64)
