@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -923,3 +924,83 @@ def batsim_run(data: Path, run: str) -> tuple[Platform, list[Job], Outcome]:
     platform = read_platform(data / "hdeeprm" / "platforms" / f"{name}.json", data / "hdeeprm" / "types")
     jobs = read_batsim(data / "batsim_runs" / run / "workload.json.gz", platform.reference_gflops)
     return platform, jobs, replay(platform, jobs, *pair.split("-"), threshold=True)
+
+
+# What jobs held, where that changes while they run
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A job holds cores, GPUs among them, from `begin` to `end`, in s."""
+
+    job: int
+    attempt: int
+    begin: float
+    end: float
+    cores: frozenset[int]
+
+
+class Holdings:
+    """Figures of a schedule given as holdings, each computed from one moment to the next and core by core."""
+
+    def __init__(self, platform: Platform, holdings: Sequence[Holding], end: float) -> None:
+        self.platform = platform
+        self.holdings = holdings
+        moments = sorted({0.0, end} | {time for held in holdings for time in (held.begin, held.end)})
+        self.spans = list(pairwise(moments))
+        self.owner = [index for index, processor in enumerate(platform.processors) for _ in range(processor.cores)]
+
+    def busy(self, time: float) -> set[int]:
+        """Cores and GPUs that are held at a moment."""
+        return {core for held in self.holdings if held.begin <= time < held.end for core in held.cores}
+
+    def energy(self) -> float:
+        """Energy of all cores and GPUs, J."""
+        total = 0.0
+        for begin, end in self.spans:
+            busy = self.busy(begin)
+            working = {self.owner[core] for core in busy}
+            for core, owner in enumerate(self.owner):
+                state = "P0" if core in busy else "P2" if owner in working else "P3"
+                total += POWER[state] * self.platform.processors[owner].power * (end - begin)
+        return total
+
+    def energy_of(self, job: int) -> float:
+        """Energy of what a job held, J."""
+        return sum(
+            (held.end - held.begin) * sum(self.platform.processors[self.owner[core]].power for core in held.cores)
+            for held in self.holdings
+            if held.job == job
+        )
+
+    def core_seconds(self, *, gpus: bool = False) -> float:
+        """Core-seconds, or GPU-seconds, that were held."""
+        return sum(
+            end - begin
+            for begin, end in self.spans
+            for core in self.busy(begin)
+            if self.platform.processors[self.owner[core]].gpu == gpus
+        )
+
+    def states(self) -> list[tuple[float, int, int]]:
+        """(time, idle, computing) cores and GPUs whenever their numbers change."""
+        rows: list[tuple[float, int, int]] = []
+        for begin in [begin for begin, _ in self.spans] + [end for _, end in self.spans[-1:]]:
+            computing = len(self.busy(begin))
+            if not rows or rows[-1][2] != computing:
+                rows.append((begin, len(self.owner) - computing, computing))
+        return rows
+
+    def last(self, job: int) -> list[Holding]:
+        """What a job held in its last attempt."""
+        own = [held for held in self.holdings if held.job == job]
+        return [held for held in own if held.attempt == max(other.attempt for other in own)]
+
+    def work(self, job: int) -> float:
+        """Core-seconds at the reference speed that a job did in its last attempt, all cores as fast as its slowest."""
+        total = 0.0
+        for held in self.last(job):
+            speeds = [self.platform.processors[self.owner[core]] for core in held.cores]
+            speeds = [processor.gflops / self.platform.reference_gflops for processor in speeds if not processor.gpu]
+            total += len(speeds) * min(speeds) * (held.end - held.begin)
+        return total

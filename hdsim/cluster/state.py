@@ -319,7 +319,7 @@ class Cluster:
     def _placement_of(self, job: int, cores: Sequence[int]) -> Any:
         """Turns core ids that an agent chose into a placement."""
         last = self.platform.n_cores - 1
-        if not all(0 <= core <= last for core in cores):
+        if not cores or not all(0 <= core <= last for core in cores):
             raise DecisionError(f"job {self._name(job)}: expected core ids 0 to {last}, got {list(cores)}")
         try:
             self.requests.check_gpus(job, np.array(cores, np.int64), self.platform)
