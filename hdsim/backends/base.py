@@ -44,6 +44,7 @@ class Capabilities:
         gpus: Jobs may ask for GPUs.
         supersteps: Jobs may consist of supersteps.
         kills: ``cluster.kill`` is carried out.
+        resizes: ``cluster.resize`` is carried out.
         confirms_starts: A start is a request that the backend confirms or refuses; otherwise started jobs run at once.
         core_ids: Jobs get cores that have ids; otherwise quantities of nodes.
         known_jobs: All jobs are in the workload before time 0.
@@ -56,6 +57,7 @@ class Capabilities:
     gpus: bool = False
     supersteps: bool = False
     kills: bool = True
+    resizes: bool = False
     confirms_starts: bool = False
     core_ids: bool = True
     known_jobs: bool = True
@@ -167,6 +169,7 @@ class Backend:
         can = self.capabilities
         stage = set_stage(platform, workload, agent, **models, seed=seed, confirms_starts=can.confirms_starts)
         stage.cluster.open_ended = not can.known_jobs
+        stage.cluster.can_resize = can.resizes
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:

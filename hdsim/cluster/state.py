@@ -96,6 +96,7 @@ class Cluster:
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
             a failure, or their start has failed.
         rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
+        can_resize: Whether the backend carries `resize` out.
         started: Jobs the scheduler has started in its present pass.
         resized: Running jobs the scheduler has resized in its present pass.
         killed: Running jobs the scheduler wants killed.
@@ -172,6 +173,7 @@ class Cluster:
         self.rejected: list[int] = []
         self.started: list[int] = []
         self.resized: list[int] = []
+        self.can_resize = True
         self.killed: list[int] = []
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
@@ -277,19 +279,24 @@ class Cluster:
             placement: What it is to hold, of the kind that `pick` returns.
 
         Raises:
-            DecisionError: The job does not run, starts at this very instant or has a program; or there is no core, a
+            DecisionError: The backend cannot resize jobs; the job does not run, starts at this instant or has a
+                program; or there is no core, a
                 core is named twice or busy, GPUs are not in proportion, or a node lacks memory.
         """
         if self.state[job] != _RUNNING:
             raise self._misplaced(job, "resized", "running")
         held, ids = self.running[job], self.cores.ids_of(placement)
         try:
+            if not self.can_resize:
+                raise DecisionError("the backend has no means to do so")
             if job in self.started:
                 raise DecisionError("it starts at this very instant")
             if self.workload.has_programs and self.workload.program[job] is not None:
                 raise DecisionError("its program has one task on each of its cores")
             if not ids or len(set(ids)) < len(ids):
                 raise DecisionError("expected distinct cores, at least one")
+            if ids == self.cores.ids_of(held):
+                return
             self.requests.check_gpus(job, np.array(ids), self.platform)
             self._exchange(job, held, placement)
         except DecisionError as error:

@@ -163,6 +163,10 @@ class Engine(simpy.Environment):
             for job in cluster.started:
                 executor.start(job, running[job], now)
             cluster.started.clear()
+        if cluster.resized:
+            for job in cluster.resized:
+                executor.resize(job, cluster.running[job], now)
+            cluster.resized.clear()
         self._settle()
         if cluster.killed:
             for job in cluster.killed:

@@ -285,5 +285,5 @@ class Uncontended(Executor):
     def _rate(self, placement: Any) -> float:
         """Relative speed of the slowest core of a placement."""
         if self._job_of_core is None:
-            return float(self._cluster.cores.slowest(placement))
+            return 1.0 if self._homogeneous else float(self._cluster.cores.slowest(placement))
         return float(self._speed[self._ids(placement)].min())
