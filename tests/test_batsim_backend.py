@@ -121,7 +121,9 @@ class Probe(hdsim.Agent):
         request("REGISTER_JOB", {"job_id": "dyn!d", "job": job})
         request("SET_JOB_METADATA", {"job_id": "dyn!d", "metadata": "hello"})
         request("NOTIFY", {"type": "registration_finished"})
-        self.batsim.add_job("dyn!d", 6)
+        # No row of a workload stands for a registered job.
+        self.batsim.rows["dyn!d"] = 6
+        self.batsim._quoted[6] = '"dyn!d"'
 
     # As keeper of the P-states
 
@@ -146,7 +148,7 @@ def test_recorded_probe(shared_data: Path) -> None:
     workload = hdsim.Workload.from_columns(**{key: [*columns[key], dynamic[key]] for key in columns})
     cluster = Cluster(platform, workload)
     probe = Probe()
-    probe.batsim = BatsimSession(cluster, pstates=probe)
+    probe.batsim = BatsimSession(cluster, pstates=probe, registers_jobs=True)
     answer(probe.batsim, probe, list(exchanges(folder / "transcript.jsonl")))
     assert [FinalState(state).name for state in cluster.state] == [
         "COMPLETED_SUCCESSFULLY",
@@ -483,6 +485,10 @@ def test_malformed_messages(text: str, told: str) -> None:
         ({"workloads": {}}, "expected one workload, got none"),
         ({"workloads": {"w0": "a", "w1": "b"}}, "expected one workload, got w0, w1"),
         ({"config": None}, "data.config: expected an object"),
+        (
+            {"compute_resources": [{"id": 0, "name": "cor_1"}, {"id": 1, "name": "master_host"}]},
+            "got 'master_host' among them; hdsim's platform needs Batsim's default -m master_host",
+        ),
     ],
 )
 def test_malformed_beginnings(changed: dict[str, Any], told: str) -> None:
@@ -961,6 +967,24 @@ def test_messages_of_jobs_need_a_network(platform: hdsim.Platform, tmp_path: Pat
     with pytest.raises(ConfigError, match=told):
         Batsim(socket="tcp://*:1").check(platform, workload)
     Batsim(socket="tcp://*:1").check(platform, workload, network="fluid")
+
+
+def test_the_command_for_a_batsim_started_by_hand(
+    platform: hdsim.Platform, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names an endpoint that can be connected to, whatever the bound one is."""
+    with pytest.raises(BackendError, match=r"no Batsim has connected to tcp://0\.0\.0\.0:\d+ within"):
+        Batsim(socket="tcp://*:*", timeout=0.1).run(platform, made_up(1), "fcfs", tmp_path)
+    assert re.search(r"to start it: batsim -s tcp://localhost:\d+ -p ", caplog.text)
+
+
+def test_dynamic_jobs_end_at_once(
+    batsim_program: Callable[..., Path], platform: hdsim.Platform, tmp_path: Path
+) -> None:
+    """Agents register no jobs, so that Batsim need not wait for them."""
+    batsim = Batsim(executable=str(batsim_program()), arguments=["--enable-dynamic-jobs"])
+    result, _ = batsim.run(platform, made_up(20), "fcfs", tmp_path)
+    assert result.metrics["jobs_completed"] == 20
 
 
 @pytest.mark.parametrize("network", ["none", "fluid"])

@@ -268,9 +268,76 @@ def test_decisions_of_later_dates_are_carried_out_then(tmp_path: Path) -> None:
     assert [(m["now"], [(e["type"], e["timestamp"]) for e in m["events"]]) for m in messages[1:4]] == [
         (0.0, [("JOB_SUBMITTED", 0.0)]),
         (3.0, [("JOB_SUBMITTED", 2.0)]),
-        (6.0, [("JOB_SUBMITTED", 4.0)]),
+        (6.0, [("JOB_SUBMITTED", 4.0), ("NOTIFY", 4.0)]),
     ]
     assert [row["starting_time"] for row in times(server, tmp_path).values()] == ["3.000000", "6.000000", "9.000000"]
+
+
+def test_the_note_of_the_last_submission_while_the_scheduler_thinks() -> None:
+    """It stands behind the submission, in the message that has it, as in Batsim."""
+
+    def slow(message: dict[str, Any]) -> list[Event]:
+        submitted = [one["data"]["job_id"] for one in message["events"] if one["type"] == "JOB_SUBMITTED"]
+        return [event(message, "EXECUTE_JOB", message["now"] + 5, job_id=job, alloc=job[-1]) for job in submitted]
+
+    messages = talk(Server(hosts_of(FOUR), [delays((0, 4, 1), (2, 9, 1), (3, 9, 1), (30, 1, 1))]), slow)
+    last = next(message for message in messages if any(one["timestamp"] == 30 for one in message["events"]))
+    assert [one["type"] for one in last["events"]] == ["JOB_SUBMITTED"]
+    messages = talk(Server(hosts_of(FOUR), [delays((0, 4, 1), (2, 9, 1), (3, 9, 1))]), slow)
+    assert messages[2]["now"] == 5
+    assert [(one["type"], one["timestamp"]) for one in messages[2]["events"]] == [
+        ("JOB_SUBMITTED", 2),
+        ("JOB_SUBMITTED", 3),
+        ("NOTIFY", 3),
+    ]
+
+
+def test_makespan_and_energy_of_the_schedule(tmp_path: Path) -> None:
+    """As in Batsim: the makespan from 0, the joules from the first submission to the last completion."""
+    hosts = read_xml(TWO_STATES.encode(), "p.xml")
+    jobs = [{"id": n, "subtime": 5 + n, "res": 1, "profile": "work"} for n in range(2)]
+    file = job_file(jobs, NESTED, hosts.platform.reference_gflops)
+    server = Server(hosts, [file], Options(energy=True))
+
+    def ask(message: dict[str, Any]) -> list[Event]:
+        return [event(message, "CALL_ME_LATER", timestamp=50)]
+
+    talk(server, scripted(ask, execute("w0!0", "0"), execute("w0!1", "1")))
+    server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
+    [row] = rows(tmp_path / "out_schedule.csv")
+    # Two jobs of 1 s, one at a time, on three hosts: 60 W with a job, 10 W without.
+    assert (row["makespan"], row["consumed_joules"]) == ("7.000000", f"{2 * (60 + 2 * 10):.6f}")
+
+
+def test_the_makespan_without_jobs_is_0(tmp_path: Path) -> None:
+    server = Server(hosts_of(FOUR), [delays((5094, 5, 1))])
+    talk(server, scripted(None, lambda m: [event(m, "REJECT_JOB", job_id="w0!0")]))
+    server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
+    assert rows(tmp_path / "out_schedule.csv")[0]["makespan"] == "0.000000"
+
+
+@pytest.mark.parametrize("key", ["now", "timestamp", "call"])
+def test_times_of_a_scheduler_that_rounds_large_numbers(key: str) -> None:
+    """At 1e12 s two neighbouring numbers are 0.0001 s apart."""
+    begin = 1e12 + 1 / 3
+
+    def rounded(message: dict[str, Any]) -> list[Event]:
+        now = message["now"]
+        past = now - math.ulp(now) if now else now
+        if any(one["type"] == "JOB_SUBMITTED" for one in message["events"]):
+            start = event(message, "EXECUTE_JOB", past if key == "timestamp" else now, job_id="w0!0", alloc="0")
+            call = event(message, "CALL_ME_LATER", timestamp=past if key == "call" else now)
+            return [start, call]
+        return []
+
+    server = Server(hosts_of(FOUR), [delays((begin, 5, 1))])
+    talk(server, rounded)
+    assert server.cluster.starting_time == pytest.approx([begin], rel=1e-15)
+    with pytest.raises(BackendError, match="time goes back"):
+        server = Server(hosts_of(FOUR), [delays((begin, 5, 1))])
+        server.begin()
+        message = json.loads(server.answer('{"now": 0, "events": []}') or "")
+        server.answer(json.dumps({"now": message["now"] - 0.01, "events": []}))
 
 
 def test_rounded_times_of_a_scheduler_do_not_delay_jobs(tmp_path: Path) -> None:
@@ -474,6 +541,14 @@ CLUSTER = """<platform version="4.1"><zone id="z" routing="Full"><prop id="site"
 <cluster id="c" prefix="n-" suffix=".x" radical="0-2,10" speed="5Gf,500Mf" pstate="1" bw="1Gbps" lat="1us">
   <prop id="wattage_per_state" value="10:12:20, 5:6:8"/></cluster>
 </zone></platform>"""
+
+
+def test_blank_lines_before_the_declaration() -> None:
+    """SimGrid reads them, and Batsim's own cluster_energy_128.xml has one; lines in errors keep their numbers."""
+    declared = "\n \n<?xml version='1.0'?>\n" + CLUSTER
+    assert read_xml(declared.encode(), "c.xml").names == read_xml(CLUSTER.encode(), "c.xml").names
+    with pytest.raises(PlatformError, match=r"c\.xml:5: speed: expected flop/s"):
+        read_xml(declared.replace('speed="1Gf"', 'speed="fast"').encode(), "c.xml")
 
 
 def test_clusters_and_zones() -> None:
@@ -798,10 +873,20 @@ IMPOSSIBLE: dict[str, tuple[str, dict[str, Any], str]] = {
     "out of range": ("EXECUTE_JOB", {"job_id": "w0!1", "alloc": "3-4"}, 'expected hosts from 0 to 3, got "3-4"'),
     "a host twice": ("EXECUTE_JOB", {"job_id": "w0!1", "alloc": "2 2"}, 'expected each host once, got "2 2"'),
     "no hosts": ("EXECUTE_JOB", {"job_id": "w0!1", "alloc": ""}, "expected 2 distinct cores, got []"),
-    "mapping": (
+    "mapping of some": (
         "EXECUTE_JOB",
         {"job_id": "w0!1", "alloc": "2-3", "mapping": {"0": "0"}},
-        "data.mapping is not supported",
+        "data.mapping: expected each of 0 to 1 once",
+    ),
+    "mapping to one host": (
+        "EXECUTE_JOB",
+        {"job_id": "w0!1", "alloc": "2-3", "mapping": {"0": "0", "1": "0"}},
+        "data.mapping: expected each of 0 to 1 once",
+    ),
+    "storage mapping": (
+        "EXECUTE_JOB",
+        {"job_id": "w0!1", "alloc": "2-3", "storage_mapping": {"s": 3}},
+        "data.storage_mapping is not supported",
     ),
     "reject a running job": ("REJECT_JOB", {"job_id": "w0!0"}, "expected a queued job, it is RUNNING"),
     "kill a queued job": ("KILL_JOB", {"job_ids": ["w0!1"]}, "expected a running job, it is QUEUED"),
@@ -876,6 +961,27 @@ def test_impossible_decisions(kind: str, data: dict[str, Any], complaint: str, o
     assert str(caught.value).startswith(f"the scheduler at 0.000000: events[1] {kind}: ")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(("profile", "end"), [("work", 1.0), ("two", 2.0)])
+def test_mappings(profile: str, end: float, swapped: bool) -> None:
+    """The identity, which batsched always sends, and others where the tasks of a job are all the same."""
+    profiles = {**NESTED, "two": {"type": "parallel", "cpu": [4e9, 8e9], "com": [0] * 4}}
+    job = {"id": 0, "subtime": 0, "res": 2, "profile": profile}
+    hosts = read_xml(TWO_STATES.encode(), "p.xml")
+    mapping = {"0": "1", "1": "0"} if swapped else {"0": "0", "1": "1"}
+    server = Server(hosts, [job_file([job], profiles, hosts.platform.reference_gflops)])
+
+    def start(message: dict[str, Any]) -> list[Event]:
+        return [event(message, "EXECUTE_JOB", job_id="w0!0", alloc="0-1", mapping=mapping)]
+
+    if swapped and profile == "two":
+        with pytest.raises(BackendError, match=r"data\.mapping: expected executor n on host n of alloc"):
+            talk(server, scripted(None, start))
+    else:
+        ends = told(talk(server, scripted(None, start)), "JOB_COMPLETED")
+        assert [one["timestamp"] for one in ends] == [end]
 
 
 def test_a_host_that_is_away_takes_no_job() -> None:

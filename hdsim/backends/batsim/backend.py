@@ -127,8 +127,11 @@ class Batsim(Backend):
         cluster, contention = stage.cluster, stage.contention
         energy = contention is not None if self._energy is None else self._energy
         pstates = PStates(cluster.platform, cluster.workload, contention) if energy else None  # type: ignore[arg-type]
-        self.session = BatsimSession(cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
-        if hasattr(stage.agent, "batsim"):
+        asks = hasattr(stage.agent, "batsim")
+        self.session = BatsimSession(
+            cluster, infeasible=stage.infeasible.tolist(), pstates=pstates, registers_jobs=asks
+        )
+        if asks:
             stage.agent.batsim = self.session
         self._files = Files(
             directory,

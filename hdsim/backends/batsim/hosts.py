@@ -127,7 +127,8 @@ def read_xml(data: bytes, where: str, *, master: str | None = None) -> Hosts:
 
     parser = etree.XMLParser(load_dtd=False, no_network=True, resolve_entities=False, huge_tree=True)
     try:
-        root = etree.fromstring(data, parser)
+        # SimGrid takes blank lines before the declaration, XML does not; lines keep their numbers.
+        root = etree.fromstring(re.sub(rb"\A(\s+)(<\?xml.*?\?>)", rb"\2\1", data), parser)
     except etree.XMLSyntaxError as error:
         raise PlatformError(f"expected XML: {error.msg}", where=where) from None
     if root.tag != "platform":

@@ -72,6 +72,7 @@ class OutputWriter:
         submitted: Number of jobs that the scheduler was told of.
         metadata: What the scheduler noted on jobs.
         jobs: Jobs that have ended or were rejected, in this order.
+        joules_at_first_submission: The energy counted by then.
 
     Args:
         hosts: Number of hosts.
@@ -92,6 +93,7 @@ class OutputWriter:
         self._joules: list[tuple[float, float, str, float, float]] = []
         self._switches = self._grouped_switches = 0
         self._last_reading = (0.0, 0.0)
+        self.joules_at_first_submission = self._joules_at_last_end = 0.0
 
     def start(self, now: float, hosts: Sequence[int]) -> None:
         """A job starts on hosts."""
@@ -125,6 +127,8 @@ class OutputWriter:
 
     def energy(self, now: float, joules: float, kind: str, least_watts: float) -> None:
         """The energy counted until an event: start (s) or end (e) of a job, change of a P-state (p)."""
+        if kind == "e":
+            self._joules_at_last_end = joules
         then, before = self._last_reading
         watts = (joules - before) / (now - then) if now > then else math.nan
         self._last_reading = now, joules
@@ -235,9 +239,9 @@ class OutputWriter:
         submitted = max(self.submitted, 1)
         values: dict[str, object] = {
             "batsim_version": f"hdsim-{__version__}",
-            "consumed_joules": self._last_reading[1],
-            "makespan": max((outcome.finish for _, outcome in ended), default=0.0)
-            - min((row.submission for row, _ in jobs), default=0.0),
+            # As in Batsim, energy counts from the first submission to the last completion, the makespan from 0.
+            "consumed_joules": self._joules_at_last_end - self.joules_at_first_submission,
+            "makespan": max((outcome.finish for _, outcome in ended), default=0.0),
             "max_slowdown": max(stretches, default=0.0),
             "max_turnaround_time": max(turnarounds, default=0.0),
             "max_waiting_time": max(waits, default=0.0),

@@ -190,10 +190,10 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     now = content.get("now")
     if not _is_time(now):
         raise _fault(sender, f"now: expected a number of seconds, got {shown(now)}")
-    if now < clock:
+    if now < earliest(clock):
         raise _fault(sender, f"now: expected at least {clock:.6f}, the time it was told, got {now:.6f}: time goes back")
     events = []
-    clock = max(clock, -LATEST)
+    clock = earliest(max(clock, -LATEST))
     for index, event in enumerate(content["events"]):
         # Most events are in order, which is seen here without a call; what is wrong with the others is found out there.
         try:
@@ -247,6 +247,11 @@ def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) ->
     if timestamp < clock:
         raise _fault(where, f"timestamp: expected at least {clock:.6f}, got {timestamp:.6f}: time goes back")
     return Event(timestamp, kind, data)
+
+
+def earliest(clock: float) -> float:
+    """The least number that a peer may write for a time, given that its text was read and rounded a few times."""
+    return clock - 4 * math.ulp(clock) if math.isfinite(clock) else clock
 
 
 def _is_time(value: Any) -> TypeGuard[float]:

@@ -21,6 +21,7 @@ from hdsim.backends.batsim.protocol import (
     LATEST,
     SEPARATOR,
     Event,
+    earliest,
     encode,
     format_event,
     format_hosts,
@@ -37,6 +38,7 @@ from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.replay import make_executor
+from hdsim.util.text import shown
 from hdsim.workload.batsim_json import jobs_of
 from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.programs import parts_of, progress_of
@@ -54,6 +56,8 @@ _ENDS = {
     int(FinalState.COMPLETED_WALLTIME_REACHED): ("COMPLETED_WALLTIME_REACHED", -1),
     int(FinalState.COMPLETED_KILLED): ("COMPLETED_KILLED", -2),
 }
+#: Profile types whose tasks are all the same, so that it does not matter which host serves which.
+_EQUAL_TASKS = ("delay", "parallel_homogeneous", "parallel_homogeneous_total")
 #: Submissions that are put into words at once.
 _PORTION = 256
 #: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
@@ -298,6 +302,9 @@ class Server:
         while cluster.now < until:
             self._go_on()
             self._engine.apply()
+            # Nothing has been sent meanwhile, so that the note of the last submission needs no message of its own.
+            self._pending += self._later
+            self._later.clear()
 
     def _is_over(self) -> bool:
         return not (self._open or self._unsubmitted or self._registering or self._external or self._calls)
@@ -344,6 +351,8 @@ class Server:
     def _submitted(self, job: int) -> str:
         self._open += 1
         self.record.submitted += 1
+        if self._meter is not None and job == 0:
+            self.record.joules_at_first_submission = self._meter.read(self.cluster.now)
         data = self._announcements.pop(job, None)
         if data is None:
             # What is done between two messages finds nothing in the processor's caches; in a row it costs half as much.
@@ -406,12 +415,13 @@ class Server:
         return job
 
     def _execute(self, data: Mapping[str, Any]) -> None:
-        if len(data) > 2:  # more than job_id and alloc
-            for key in ("mapping", "storage_mapping", "additional_io_job"):
-                if data.get(key):
-                    raise BackendError(f"data.{key} is not supported; allowed: job_id and alloc")
         job = self._known(data["job_id"])
         hosts = parse_hosts(data["alloc"], len(self._hosts))
+        if len(data) > 2:  # more than job_id and alloc
+            for key in ("storage_mapping", "additional_io_job"):
+                if data.get(key):
+                    raise BackendError(f"data.{key} is not supported; allowed: job_id, alloc and mapping")
+            self._check_mapping(job, data.get("mapping"), len(hosts))
         if self._unavailable and not self._unavailable.isdisjoint(hosts):
             away = format_hosts(sorted(self._unavailable.intersection(hosts)))
             raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
@@ -429,6 +439,27 @@ class Server:
             self.record.energy(now, total, "s", meter.least_watts)
             self._engine.apply()
         self.record.start(now, hosts)
+
+    def _check_mapping(self, job: int, mapping: Any, size: int) -> None:
+        """Refuses a mapping of executors to hosts that would change what a job does.
+
+        Raises:
+            BackendError: It does, or is not a mapping.
+        """
+        if not mapping:
+            return
+        try:
+            places = [int(mapping[str(executor)]) for executor in range(size)]
+        except (KeyError, TypeError, ValueError):
+            places = []
+        if len(mapping) != size or sorted(places) != list(range(size)):
+            raise BackendError(f"data.mapping: expected each of 0 to {size - 1} once, got {shown(mapping)}")
+        workload, name = split_job_id(self._ids[job])[0], self._documents[job]["profile"]
+        if places != list(range(size)) and self._profiles[workload][name]["type"] not in _EQUAL_TASKS:
+            raise BackendError(
+                f"data.mapping: expected executor n on host n of alloc, got {shown(mapping)}; other mappings are "
+                f"supported for profiles of type {', '.join(_EQUAL_TASKS)}"
+            )
 
     def _measure(self) -> None:
         """Tells the meter what running jobs use of their hosts from now on."""
@@ -468,7 +499,7 @@ class Server:
 
     def _call_later(self, data: Mapping[str, Any]) -> None:
         date = data["timestamp"]
-        if not self._told <= date < LATEST:
+        if not earliest(self._told) <= date < LATEST:
             reason = ": time goes back" if date < self._told else ""
             raise BackendError(f"data.timestamp: expected at least {self._told:.6f}, got {str(date)[:80]}{reason}")
         if date <= self.cluster.now:

@@ -83,9 +83,17 @@ class BatsimSession:
         cluster: State before the first event.
         infeasible: Jobs to turn away at their submission.
         pstates: Decides on P-states; None leaves them alone.
+        registers_jobs: The agent ends the registration of dynamic jobs itself, if Batsim allows them.
     """
 
-    def __init__(self, cluster: Cluster, *, infeasible: Iterable[int] = (), pstates: StateKeeper | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        infeasible: Iterable[int] = (),
+        pstates: StateKeeper | None = None,
+        registers_jobs: bool = False,
+    ) -> None:
         self.cluster = cluster
         self.rows: dict[str, int] = {}
         self.allocations: dict[int, str] = {}
@@ -103,6 +111,7 @@ class BatsimSession:
         self._called = False
         self._pending_calls = 0
         self._no_more_jobs = False
+        self._registers_jobs = registers_jobs
         self._dynamic = False
         self._host_of_core: list[int] | None = None
         self._unavailable: set[int] = set()
@@ -224,13 +233,23 @@ class BatsimSession:
         return BackendError("the simulation began before" if self._begun else "expected SIMULATION_BEGINS first")
 
     def _on_begin(self, data: Mapping[str, Any]) -> None:
+        from hdsim.platform.simgrid import MASTER_HOST
+
         self._begun = True
-        self._dynamic = bool(data["config"].get("dynamic-jobs-enabled"))
+        if data["config"].get("dynamic-jobs-enabled"):
+            self._dynamic = self._registers_jobs
+            if not self._registers_jobs:
+                self.request("NOTIFY", {"type": "registration_finished"})
         workloads = list(data["workloads"])
         if len(workloads) != 1:
             raise BackendError(f"data.workloads: expected one workload, got {', '.join(workloads) or 'none'}")
         cores = self.cluster.platform.n_cores
         names = _host_names(data["compute_resources"])
+        if MASTER_HOST in names:
+            raise BackendError(
+                f"data.compute_resources: expected hosts that run jobs, got '{MASTER_HOST}' among them; hdsim's "
+                f"platform needs Batsim's default -m {MASTER_HOST}"
+            )
         if len(names) != cores or data["nb_compute_resources"] != cores:
             raise BackendError(
                 f"data.compute_resources: expected a host for each of the {cores} cores of platform "
@@ -243,11 +262,6 @@ class BatsimSession:
         for row, own in enumerate(self.cluster.workload.job_id.tolist()):
             self.rows[f"{workloads[0]}{SEPARATOR}{own}"] = row
         self._quoted = {row: quote(name) for name, row in self.rows.items()}
-
-    def add_job(self, job_id: str, row: int) -> None:
-        """Tells which row of the workload a job is that was registered while the simulation runs."""
-        self.rows[job_id] = row
-        self._quoted[row] = quote(job_id)
 
     def _on_submission(self, data: Mapping[str, Any]) -> None:
         job = self._row(data["job_id"])
