@@ -127,12 +127,13 @@ class Batsim(Backend):
         cluster, contention = stage.cluster, stage.contention
         energy = contention is not None if self._energy is None else self._energy
         pstates = PStates(cluster.platform, cluster.workload, contention) if energy else None  # type: ignore[arg-type]
-        asks = hasattr(stage.agent, "batsim")
+        agent: Any = stage.agent
+        asks = hasattr(agent, "batsim")
         self.session = BatsimSession(
             cluster, infeasible=stage.infeasible.tolist(), pstates=pstates, registers_jobs=asks
         )
         if asks:
-            stage.agent.batsim = self.session
+            agent.batsim = self.session
         self._files = Files(
             directory,
             energy=energy,
