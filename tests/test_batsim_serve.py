@@ -406,6 +406,31 @@ def test_registered_jobs_without_acknowledgement(tmp_path: Path) -> None:
     assert (row["finish_time"], row["metadata"], row["workload_name"]) == ("3.000000", 'a "text", quoted', "w0")
 
 
+def test_acknowledged_jobs_come_with_those_of_the_workload() -> None:
+    """In one message, after them, as in Batsim."""
+
+    def register(message: dict[str, Any]) -> list[Event]:
+        job = {"id": "dyn!0", "res": 1, "profile": "p", "walltime": -1, "subtime": 0}
+        profile = {"type": "delay", "delay": 3}
+        return [
+            event(message, "REGISTER_PROFILE", workload_name="dyn", profile_name="p", profile=profile),
+            event(message, "REGISTER_JOB", job_id="dyn!0", job=job),
+            event(message, "NOTIFY", type="registration_finished"),
+        ]
+
+    server = Server(
+        hosts_of(FOUR), [delays((0, 5, 1), (8, 5, 1))], Options(dynamic_jobs=True, acknowledge_dynamic_jobs=True)
+    )
+    greedy, replies = Greedy(), iter([register])
+
+    def scheduler(message: dict[str, Any]) -> list[Event]:
+        return next(replies, greedy)(message)
+
+    messages = talk(server, scheduler)
+    assert [one["data"]["job_id"] for one in messages[1]["events"]] == ["w0!0", "dyn!0"]
+    assert [one["data"]["job_id"] for one in told(messages, "JOB_SUBMITTED")] == ["w0!0", "dyn!0", "w0!1"]
+
+
 def test_external_events_of_unknown_types() -> None:
     events = [{"type": "ice_age", "timestamp": 2, "degrees": -10}]
     with pytest.raises(ConfigError, match="unknown event 'ice_age'; allowed: machine_available, machine_unavailable"):

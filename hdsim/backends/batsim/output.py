@@ -234,7 +234,7 @@ class OutputWriter:
         waits = [outcome.start - row.submission for row, outcome in ended]
         turnarounds = [outcome.finish - row.submission for row, outcome in ended]
         stretches = [_stretch(outcome.start - row.submission, outcome.finish - outcome.start) for row, outcome in ended]
-        computing = sum((outcome.finish - outcome.start) * row.size for row, outcome in ended)
+        computing = sum(((outcome.finish - outcome.start) * row.size for row, outcome in ended), 0.0)
         # Batsim divides by all submitted jobs, and counts a host as idle until its last change of state.
         submitted = max(self.submitted, 1)
         values: dict[str, object] = {

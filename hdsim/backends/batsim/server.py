@@ -142,6 +142,7 @@ class Server:
         # Events to tell, as texts.
         self._pending: list[str] = []
         self._later: list[str] = []
+        self._acknowledged: list[str] = []
         self._told = 0.0
         # The time of the simulation as it is told.
         self._now = f"{0:.6f}"
@@ -271,6 +272,13 @@ class Server:
         self._engine.apply()
         if self._kills:
             self._go_on()
+        if self._acknowledged:
+            # Jobs of the workload that are submitted at the same time come first, in the same message.
+            following = self._static - self._unsubmitted
+            if self._unsubmitted and self._submission[following] <= self.cluster.now:
+                self._go_on()
+            self._pending += self._acknowledged
+            self._acknowledged.clear()
         while not self._pending:
             if self._is_over():
                 self._pending.append(self._event("SIMULATION_ENDS"))
@@ -576,7 +584,7 @@ class Server:
         self.cluster.submit(job)
         event = self._submitted(job)
         if self._options.acknowledge_dynamic_jobs:
-            self._pending.append(event)
+            self._acknowledged.append(event)
 
     def _set_metadata(self, data: Mapping[str, Any]) -> None:
         self.record.metadata[self._known(data["job_id"])] = data["metadata"]
