@@ -19,9 +19,9 @@ from test_decisions import PLATFORM, Player, environment, workload
 import hdsim
 import hdsim.envs
 from hdsim.cluster import invariants
+from hdsim.decisions.episode_settings import OBJECTIVES
 from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
-from hdsim.envs.objectives import OBJECTIVES
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError
 
@@ -433,7 +433,7 @@ def test_gymnasium_makes_vectors(mode: str) -> None:
         ({"render_mode": "human"}, "env.render_mode"),
         ({"wokload": 3}, "unknown setting"),
         ({"workload": []}, "at least one trace"),
-        ({"workload": {"model": "poisson"}}, "workload.model"),
+        ({"workload": {"model": "poisson"}}, "workload.generate.model"),
         ({"workload": {"model": "lublin", "jops": 3}}, "jops"),
         ({"workload": "lublin_400"}, "did you mean 'lublin_4000'"),
         ({"platform": "gaja"}, "did you mean 'gaia'"),
@@ -445,8 +445,9 @@ def test_settings_that_cannot_be(settings: dict, message: str) -> None:
 
 
 def test_every_objective_runs_with_every_action_it_is_for() -> None:
-    for action, (name, kind), reward in itertools.product(ACTIONS, OBJECTIVES.items(), ["sampled", "integrated"]):
-        if kind.only_action in (None, action):
+    cases = itertools.product(ACTIONS, OBJECTIVES.items(), ["sampled", "integrated"])
+    for action, (name, only_action), reward in cases:
+        if only_action in (None, action):
             player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))
             while not player.over:
                 assert np.isfinite(player.step())

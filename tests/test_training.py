@@ -480,7 +480,7 @@ def test_a_replay_finds_mistakes_in_env() -> None:
         ("env.curriculum_start=all", r"env\.curriculum_start: expected a share above 0 and at most 1, got 'all'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            run.prepare(composer.compose(composer.overrides([override])))
+            run.build(composer.compose(composer.overrides([override])))
     parameters = inspect.signature(SchedulingEnv).parameters
     defaults = inspect.signature(check_episode_settings).parameters
     assert {key: parameters[key].default for key in KEYS} == {key: defaults[key].default for key in KEYS}

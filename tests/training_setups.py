@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def make_setup(*overrides: str) -> TrainingSetup:
     """What `hdsim train` makes of overrides."""
     from hdsim.cli.config import Composer
-    from hdsim.cli.train import prepare
+    from hdsim.cli.train import build
 
     composer = Composer(config_name="train")
-    return prepare(composer.compose(composer.overrides(overrides)))
+    return build(composer.compose(composer.overrides(overrides)))
 
 
 def run(setup: TrainingSetup, directory: Path, *, resume: bool = False) -> dict[str, Any]:

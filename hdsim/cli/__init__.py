@@ -5,6 +5,7 @@ Exit status: 0 done, 2 the user's mistake, 1 anything else.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -26,6 +27,13 @@ SUBCOMMANDS = {
     "workload": "Show, validate, convert or generate a workload.",
     "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",
 }
+
+
+#: Faults of files that are the user's to mend; a full disk, for example, is not.
+_MISTAKES = (
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 class LazyGroup(click.Group):
@@ -72,6 +80,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     """
     try:
         status = cli.main(args, prog_name="hdsim", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx:
@@ -88,10 +97,15 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if not error.filename or os.environ.get("HDSIM_DEBUG"):
+        if os.environ.get("HDSIM_DEBUG"):
             raise
-        click.echo(f"hdsim: error: {error.filename}: cannot be used: {error.strerror}", err=True)
-        sys.exit(2)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        place = f"{error.filename}: cannot be used: " if error.filename else ""
+        click.echo(f"hdsim: error: {place}{error.strerror or error}", err=True)
+        sys.exit(2 if error.errno in _MISTAKES else 1)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)
         sys.exit(1)

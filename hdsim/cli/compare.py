@@ -41,6 +41,7 @@ def compare(
     from hdsim.errors import ConfigError
     from hdsim.report import compare as comparing
     from hdsim.report import compare_output
+    from hdsim.results.run_directory.replications import seed_warning
 
     comparison = comparing.compare(runs, metrics, baseline)
     if schedules and len(comparison.runs) > _MOST_SCHEDULES:
@@ -62,7 +63,12 @@ def compare(
             write_schedules({name: read(path) for path, name in comparison.runs.items()}, output / "schedules.png")
     except OSError as error:
         raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
+    for path, told in comparison.dead.items():
+        click.echo(f"hdsim: left out: {path}: {told}", err=True)
     click.echo(compare_output.table(comparison))
+    warning = seed_warning(comparison.runs)
+    if warning:
+        click.echo(f"hdsim: warning: {warning}", err=True)
     click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")
     if comparison.windows:
         click.echo(f"runs    {output / 'compare_windows.csv'}")

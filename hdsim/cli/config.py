@@ -20,6 +20,7 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -27,30 +28,37 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
+from hdsim.cli.paths import quoted_path, with_absolute_paths
 from hdsim.errors import ConfigError, nearest
 from hdsim.scheduling.agent import parse_name
 from hdsim.util.plugins import installed
 from hdsim.util.resources import folder
 from hdsim.util.rules import ANYTHING, FLAG, INTEGERS, NOT_NEGATIVE, NULL, POSITIVE, TEXT, TEXTS, Rule, integers_from
 
-Task = Callable[[DictConfig], object]
+#: Called for a run with its directory and its number in a sweep.
+RunFunction = Callable[[Path, int], object]
 
 
 def run_name(overrides: str) -> str:
-    """Returns a folder name for a run of a sweep: its overrides without slashes, cut and numbered by hash if long."""
-    name = re.sub(r"[/\\\s]+", "_", overrides) or "default"
+    """Returns a folder name for a run of a sweep.
+
+    The name is the overrides without quotes, slashes and blanks, cut and completed by a hash if long.
+    """
+    name = re.sub(r"[/\\\s]+", "_", re.sub("['\"]", "", overrides)) or "default"
     return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
 
 
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
+_GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
+
 # The keys hdsim itself reads. The open groups are not among them: their further keys belong to the class they name.
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
     "platform": {"path": TEXT, "types": TEXT | NULL},
     "workload": {
-        "path": TEXT,
+        "path": TEXT | NULL,
         "jobs": integers_from(1) | NULL,
         "start": integers_from(0),
         "arrival_factor": POSITIVE,
@@ -69,6 +77,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
             "latency": NOT_NEGATIVE,
             "bandwidth": POSITIVE | NULL,
         },
+        "generate": _GENERATOR | NULL,
     },
 }
 OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures")
@@ -177,6 +186,7 @@ class Composer:
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
         an agent that is not hdsim's own need no ``+``, nor do those of a task; the same goes for the other open groups.
         """
+        given = [quoted_path(text) for text in given]
         # Which settings there are depends on the kinds of action and observation; the task knows them.
         given = [f"++{text}" if text.startswith("env.") else text for text in given]
         for group in OPEN_GROUPS:
@@ -192,25 +202,28 @@ class Composer:
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.
 
+        Where runs work in their own directories (``hydra.job.chdir``), paths in it are absolute.
+
         Raises:
             ConfigError: An override or a value is wrong.
         """
+        return self.compose_run(overrides)[0]
+
+    def compose_run(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Path]:
+        """Returns the configuration of one run, as `compose` does, and its directory."""
         composed = self._compose(overrides, RunMode.RUN)
         with _explained("hydra.run.dir"):
-            Path(composed.hydra.run.dir)
-        return plain(composed)
-
-    def run_directory(self, overrides: Sequence[str]) -> Path:
-        """Returns the directory of a run."""
-        return Path(self._compose(overrides, RunMode.RUN).hydra.run.dir)
+            directory = Path(composed.hydra.run.dir)
+        config = plain(composed)
+        return with_absolute_paths(config) if composed.hydra.job.chdir else config, directory
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration asks for a sweep by itself (``hydra.mode``), as an experiment may."""
         mode = self._compose(overrides, RunMode.MULTIRUN).hydra.mode
         return mode is RunMode.MULTIRUN
 
-    def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[list[str]]]:
-        """Returns the folder of a sweep and the overrides of its runs.
+    def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[dict[str, Any]]]:
+        """Returns the folder of a sweep and the configurations of its runs, each as `compose` does.
 
         Raises:
             ConfigError: An override is wrong, or a plugin other than Hydra's basic sweeper is asked for.
@@ -229,15 +242,17 @@ class Composer:
             arguments = [f"{key}={value}" for key, value in sweeper.params.items()]
             arguments += composed.hydra.overrides.task
             parsed = OverridesParser.create(config_loader=loader).parse_overrides(arguments)
-            return directory, [run for batch in sweeper.split_arguments(parsed, None) for run in batch]
+            runs = [run for batch in sweeper.split_arguments(parsed, None) for run in batch]
+        configs = [self.compose(run) for run in runs]
+        return directory, list(map(with_absolute_paths, configs)) if composed.hydra.job.chdir else configs
 
-    def run(self, overrides: Sequence[str], task: Task) -> Any:
-        """Makes the run directory, calls the task and returns what it returns."""
-        return self._hydra.run(self._config_name, task, list(overrides)).return_value
+    def run(self, overrides: Sequence[str], function: RunFunction) -> Any:
+        """Makes the run directory, calls the function and returns its result."""
+        return self._hydra.run(self._config_name, _of_hydra(function), list(overrides)).return_value
 
-    def multirun(self, overrides: Sequence[str], task: Task) -> list[Any]:
-        """Calls the task for every run of a sweep, each in its directory, and returns what the calls return."""
-        batches = self._hydra.multirun(self._config_name, task, list(overrides))
+    def multirun(self, overrides: Sequence[str], function: RunFunction) -> list[Any]:
+        """Calls the function for every run of a sweep and returns the results."""
+        batches = self._hydra.multirun(self._config_name, _of_hydra(function), list(overrides))
         return [job.return_value for batch in batches for job in batch]
 
     def show(self, overrides: Sequence[str], part: str, package: str | None, resolve: bool) -> None:
@@ -346,6 +361,17 @@ class Composer:
         parent = key.rpartition(".")[0]
         node = OmegaConf.select(composed, parent) if parent else composed
         return [str(name) for name in node] if isinstance(node, DictConfig) else []
+
+
+def _of_hydra(function: RunFunction) -> Callable[[DictConfig], object]:
+    """What Hydra calls for a run."""
+
+    def task(_: DictConfig) -> object:
+        hydra: Any = HydraConfig.get()
+        number = 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num
+        return function(Path(hydra.runtime.output_dir), number)
+
+    return task
 
 
 @contextlib.contextmanager

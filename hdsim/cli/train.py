@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.run import Outcome, Work, configured, launch, read_platform, read_workload, shown
+from hdsim.cli.inputs import read_platform, read_workload
+from hdsim.cli.launch import Command, Outcome, configured, launch, shown
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
         )
     given = [text for text in overrides if not text.startswith("resume=")]
     resume = _flag([text for text in overrides if text.startswith("resume=")])
-    work = _TRAINING
+    command = _TRAINING
     if resume:
-        work = dataclasses.replace(_TRAINING, perform=partial(_perform, resume=True), resumes=True)
+        command = dataclasses.replace(_TRAINING, run=partial(_run, resume=True), resumes=True)
         given = _with_directory(given, config_name or "train", options)
-    launch(work, given, config_name=config_name or "train", **options)
+    launch(command, given, config_name=config_name or "train", **options)
 
 
 def _flag(given: Sequence[str]) -> bool:
@@ -64,11 +65,11 @@ def _flag(given: Sequence[str]) -> bool:
 def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str, Any]) -> list[str]:
     """Completes the overrides of a training to go on with: by its own overrides, or by its directory.
 
-    Raises:
-        ConfigError: There is no such training, or the one in the directory has another configuration.
-    """
-    import yaml
+    Nothing that the configuration names is imported before the manifest has been found to name the same.
 
+    Raises:
+        ConfigError: There is no such training, or the one in the directory has another configuration or other inputs.
+    """
     from hdsim.cli.config import Composer
 
     given = list(given)
@@ -76,50 +77,93 @@ def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str
     if options["multirun"]:
         return given
     if named and len(given) == 1 and (named[0] / _OVERRIDES).is_file():
-        return [*yaml.safe_load((named[0] / _OVERRIDES).read_text(encoding="utf-8")), *given]
+        given = [*_recorded_overrides(named[0] / _OVERRIDES), *given]
     composer = Composer(options["config_dir"], config_name)
-    prepared = composer.overrides(given)
-    config = composer.compose(prepared)
-    if named:
-        begun = _begun(named[0])
-        if begun is None:
+    config, directory = composer.compose_run(composer.overrides(given))
+    if not named:
+        same = [path for path in sorted(directory.parent.glob("*")) if _is_unfinished(path, config)]
+        if not same:
             raise ConfigError(
-                f"expected the run directory of a training that has begun, found none in '{named[0]}'; without "
-                "resume=true one begins there",
+                f"expected an interrupted training of this configuration in {directory.parent}, found none; name it by "
+                "hydra.run.dir",
                 where="resume",
             )
-        different = [key for key in config if begun.get(key) != config[key]]
-        if different:
-            raise ConfigError(
-                f"expected the configuration of the training in {named[0]}, {', '.join(different)} differs; "
-                f"'hdsim train resume=true hydra.run.dir={named[0]}' takes it from there",
-                where="resume",
-            )
-        return given
-    folder = composer.run_directory(prepared).parent
-    same = [path for path in sorted(folder.glob("*")) if _begun(path, unfinished=True) == config]
-    if not same:
+        directory = same[-1]
+        given.append(f"hydra.run.dir={directory}")
+    _check_begun(directory, config)
+    return given
+
+
+def _recorded_overrides(path: Path) -> list[str]:
+    """Overrides that a training began with.
+
+    Raises:
+        ConfigError: The file holds something else, or settings of Hydra, which could name code to run.
+    """
+    import yaml
+
+    try:
+        recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected YAML: {str(error).partition(chr(10))[0]}", where=str(path)) from None
+    texts = recorded if isinstance(recorded, list) else [recorded]
+    for text in texts:
+        if not isinstance(text, str) or text.lstrip("+~").startswith("hydra"):
+            raise ConfigError(f"expected a list of overrides KEY=VALUE without Hydra's, got {text!r}", where=str(path))
+    return texts
+
+
+def _check_begun(directory: Path, config: Mapping[str, Any]) -> None:
+    """Checks that the training in a directory has a configuration, and the inputs that its manifest names.
+
+    Raises:
+        ConfigError: It has not, or there is none.
+    """
+    from hdsim.cli.paths import with_absolute_paths
+    from hdsim.results.run_directory.inputs import changed_inputs
+    from hdsim.results.run_directory.manifest import other_software, read_manifest
+
+    try:
+        manifest = read_manifest(directory)
+    except ConfigError as error:
         raise ConfigError(
-            f"expected an interrupted training of this configuration in {folder}, found none; name it by hydra.run.dir",
+            f"expected the run directory of a training that has begun, found none in '{directory}' ({error.message}); "
+            "without resume=true one begins there",
+            where="resume",
+        ) from None
+    begun, now = with_absolute_paths(manifest["config"]), with_absolute_paths(config)
+    different = [key for key in now if begun.get(key) != now[key]]
+    if different:
+        raise ConfigError(
+            f"expected the configuration in the manifest of {directory}, {', '.join(different)} differs; "
+            f"'hdsim train resume=true hydra.run.dir={directory}' takes it from there",
             where="resume",
         )
-    return [*given, f"hydra.run.dir={same[-1]}"]
+    changed = changed_inputs(manifest.get("inputs") or [], config)
+    if changed:
+        raise ConfigError(
+            f"expected the files that the manifest of {directory} names, with the same content; not so: "
+            f"{', '.join(changed)}",
+            where="resume",
+        )
+    other = other_software(manifest)
+    if other:
+        click.echo(f"hdsim: {directory}: the training began with {other}", err=True)
 
 
-def _begun(directory: Path, *, unfinished: bool = False) -> Mapping[str, Any] | None:
-    """Configuration of the run in a directory, if there is one."""
+def _is_unfinished(directory: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a directory holds a training of a configuration that has not finished."""
     from hdsim.results.run_directory.manifest import read_manifest
 
     try:
         manifest = read_manifest(directory)
     except ConfigError:
-        return None
-    config: Mapping[str, Any] = manifest["config"]
-    return None if unfinished and manifest["status"] == "finished" else config
+        return False
+    return manifest["config"] == config and manifest["status"] != "finished"
 
 
-def prepare(config: Mapping[str, Any]) -> TrainingSetup:
-    """Reads and makes everything a configuration names, so that a mistake in it is found before anything is written.
+def build(config: Mapping[str, Any]) -> TrainingSetup:
+    """Reads and constructs everything that a configuration names.
 
     Raises:
         HdsimError: A file or a setting cannot be used.
@@ -127,12 +171,12 @@ def prepare(config: Mapping[str, Any]) -> TrainingSetup:
     from hdsim.learning.training.setup import TrainingSetup
 
     platform = read_platform(config)
-    workload = read_workload(config, config["workload"]["path"])
+    workload = read_workload(config)
     traces = [read_workload(config, path, "train.traces") for path in config["train"]["traces"] or ()]
     return TrainingSetup.of(config, platform, workload, traces)
 
 
-def _perform(
+def _run(
     config: Mapping[str, Any], setup: TrainingSetup, directory: Path, *, resume: bool = False
 ) -> tuple[Result, dict[str, Any]]:
     from hdsim.learning.training.run import run_training
@@ -145,7 +189,7 @@ def _perform(
         ) from None
 
 
-def _conclude(setup: TrainingSetup, outcome: Outcome) -> None:
+def _report(setup: TrainingSetup, outcome: Outcome) -> None:
     """Prints the scores on the test windows, best first."""
     from hdsim.learning.training import model_card
     from hdsim.results.run_directory.manifest import read_manifest
@@ -162,4 +206,4 @@ def _conclude(setup: TrainingSetup, outcome: Outcome) -> None:
     click.echo(f"replay         hdsim run {name} agent.checkpoint={shown(best)}")
 
 
-_TRAINING = Work(prepare, _perform, _conclude)
+_TRAINING = Command(build, _run, _report)

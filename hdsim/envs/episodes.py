@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.base import one_of
 from hdsim.errors import ConfigError
 from hdsim.util.resources import resolve
-from hdsim.workload.load import load_workload
+from hdsim.workload.load import GENERATORS, load_workload
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
@@ -27,8 +26,9 @@ def make_traces(traces: Trace | Sequence[Trace], platform: Platform) -> list[Wor
     """Loads or generates traces.
 
     Args:
-        traces: One or several. A mapping is ``{"model": "lublin", "jobs": 10000, "seed": 7, ...}`` with arguments of
-            :func:`hdsim.workload.generators.lublin.generate`; `cores` is by default the platform's.
+        traces: One or several: workloads, files, names of bundled ones or of generators, and settings of a generator
+            with its `seed`, ``{"model": "lublin", "jobs": 10000, "seed": 7, ...}`` (see
+            :func:`hdsim.workload.load.load_workload`).
         platform: The platform they are for.
 
     Raises:
@@ -44,14 +44,10 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
     if isinstance(trace, Workload):
         return trace
     if isinstance(trace, Mapping):
-        from hdsim.workload.generators.lublin import generate
-
-        settings = {"cores": platform.n_cpu_cores, **trace}
-        one_of("workload.model", str(settings.pop("model", None)), ("lublin",))
-        try:
-            return generate(**settings)
-        except TypeError as error:
-            raise ConfigError(f"settings of lublin: {error}", where="env.workload") from None
+        settings = dict(trace)
+        return load_workload(settings, platform, seed=settings.pop("seed", 0), memory_bandwidth="none")
+    if trace in GENERATORS:
+        return _make_trace({"model": trace}, platform)
     return load_workload(resolve("workloads", trace, where="env.workload"), platform)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from hdsim.report.pairing import (
     key_text,
     run_directories,
     run_entries,
+    without_dead,
 )
 from hdsim.report.statistics import NO_INTERVAL, Floats, Interval, bootstrap, interquartile_mean
 from hdsim.results.metrics import Direction, bounded_slowdown, direction, slowdown, unit
@@ -117,6 +118,7 @@ class Comparison:
         sample: What the intervals are over: runs; windows, for trainings; jobs, where there are no replications.
         runs: What each run directory goes by.
         windows: Every metric of every run, where there are replications.
+        dead: Runs left out, whose process was killed, with the words for since when.
     """
 
     rows: tuple[Row, ...]
@@ -124,20 +126,26 @@ class Comparison:
     sample: str
     runs: Mapping[Path, str]
     windows: tuple[Window, ...] = ()
+    dead: Mapping[Path, str] = field(default_factory=dict)
 
 
 def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: str | Path | None = None) -> Comparison:
     """Compares runs.
 
     Args:
-        paths: Run directories, or sweeps: directories with run directories in them.
+        paths: Run directories, or sweeps: directories with run directories in them. Runs whose process was killed are
+            left out.
         metrics: Names of metrics; by default :data:`DEFAULT_METRICS`.
         baseline: Run whose configuration the others are compared with; by default the first run's.
 
     Raises:
         ConfigError: A directory holds no finished run, there is nothing to compare, or a metric is unknown.
     """
-    directories = list(dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given))))
+    directories, dead = without_dead(
+        dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given)))
+    )
+    if not directories:
+        raise ConfigError(f"expected finished runs, got one that is {next(iter(dead.values()))}")
     first = directories[0]
     if baseline is not None:
         first = run_directories(Path(baseline))[0].resolve()
@@ -165,7 +173,7 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
         entry.path: joined(*map(key_text, (entry.scenario, entry.configuration, entry.replication)))
         for entry in entries
     }
-    return Comparison(tuple(_with_best(rows)), names, samples.of, runs, tuple(windows))
+    return Comparison(tuple(_with_best(rows)), names, samples.of, runs, tuple(windows), dead)
 
 
 def _windows(row: Row, group: list[Entry], others: list[Entry]) -> Iterator[Window]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.directory import RunDirectory
-from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.util.plugins import short_name
 
 Key = tuple[tuple[str, str], ...]
@@ -42,6 +42,18 @@ class Entry:
     scenario: Key
     configuration: Key
     replication: Key
+
+
+def without_dead(directories: Iterable[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """Separates runs whose process was killed, with the words for since when, from the others."""
+    found, dead = [], {}
+    for path in directories:
+        manifest = read_manifest(path)
+        if manifest["status"] == "dead":
+            dead[path] = told_status(manifest)
+        else:
+            found.append(path)
+    return found, dead
 
 
 def run_directories(path: Path) -> list[Path]:

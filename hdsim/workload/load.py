@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import WorkloadError, nearest
+from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_from, require
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
-from hdsim.workload.raw import raise_faults
+from hdsim.workload.raw import RawJobs, raise_faults
 from hdsim.workload.swf import read_swf
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
-    from hdsim.workload.raw import RawJobs
 
 #: Memory bandwidth demands in GB/s per core that HDeepRM draws with equal probability.
 BANDWIDTHS = (4.0, 8.0, 12.0, 16.0, 20.0, 24.0)
@@ -26,11 +28,32 @@ BANDWIDTHS = (4.0, 8.0, 12.0, 16.0, 20.0, 24.0)
 RUNTIME_SHARES = np.arange(1, 26) * 0.05
 RUNTIME_PROBABILITIES = np.repeat([0.15, 0.09, 0.07, 0.04, 0.03, 0.02, 0.06, 0.08], [1, 1, 1, 5, 5, 10, 1, 1])
 
+#: Columns of a trace; others, such as bandwidths, are drawn.
+_TRACE_COLUMNS = (
+    "job_id", "submission_time", "runtime", "requested_time", "requested_cores", "memory", "queue", "status",
+)  # fmt: skip
+#: Arguments of a generator that are no settings.
+_FIXED = ("seed", "classes")
+
+#: Models that generate workloads.
+GENERATORS = ("lublin",)
+_INTEGERS = {"jobs": integers_from(1), "processors": integers_from(1) | NULL, "cores": integers_from(1)}
+_GENERATOR_RULES = _INTEGERS | {
+    "typed": FLAG,
+    "max_estimate": POSITIVE | NULL,
+    "arrival_factor": NOT_NEGATIVE,
+    "memory": Rule(
+        "a list of MB per core such as [500, 1000]",
+        lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
+    )
+    | NULL,
+}
+
 _log = logging.getLogger(__name__)
 
 
 def load_workload(
-    path: str | Path,
+    source: str | Path | Mapping[str, Any],
     platform: Platform | None = None,
     *,
     jobs: int | None = None,
@@ -44,14 +67,16 @@ def load_workload(
     strict: bool = False,
     name: str = "w0",
 ) -> Workload:
-    """Reads a workload from a trace file.
+    """Reads a workload from a trace file, or generates it.
 
     Infeasible jobs (negative run time or submission time, no processors, larger than the platform) are dropped, jobs
     are sorted by submission, bandwidths and run times are drawn, and `start` and `jobs` select a slice. A job has the
     same drawn values in every slice.
 
     Args:
-        path: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``); both may be gzip.
+        source: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``); both may be gzip. A mapping generates the trace
+            from `seed`: ``{"model": "lublin", "jobs": 10000, "processors": 256, ...}`` with the arguments of
+            :func:`hdsim.workload.generators.lublin.generate`; processors (or cores) are by default the platform's.
         platform: The platform of the replay; without it no job is too large. Required for JSON files whose profiles
             count operations, for its reference speed.
         jobs: Number of jobs of the slice, None = all.
@@ -74,7 +99,12 @@ def load_workload(
     _choice("walltime", walltime, ("trace", "requested", "none"))
     if jobs is not None and jobs < 1:
         raise WorkloadError(f"expected at least 1 job or null for all, got {jobs}", where="workload.jobs")
-    raw, digest = _read(path, platform.reference_gflops if platform else None)
+    digest: str | None = None
+    if isinstance(source, Mapping):
+        raw, path = _generated(source, platform, seed)
+    else:
+        path = str(source)
+        raw, digest = _read(path, platform.reference_gflops if platform else None)
     raise_faults(raw.errors, path)
     faults = infeasible_rows(raw, platform)
     if faults and strict:
@@ -86,7 +116,7 @@ def load_workload(
         **columns,
         profiles=raw.profiles,
         name=name,
-        source=str(path),
+        source=path,
         sha256=digest,
         header=raw.header,
         dropped=tuple(errors[0] for errors in faults.values()),
@@ -105,6 +135,28 @@ def load_workload(
             _log.warning("%s: expected %d jobs from job %d on, got %d", path, jobs, start, len(workload) - start)
         workload = workload[start : None if jobs is None else start + jobs]
     return workload if arrival_factor == 1.0 else workload.scaled_arrivals(arrival_factor)
+
+
+def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
+    """Jobs of a generator as a trace file of them states them, and what to call them."""
+    from hdsim.workload.generators.lublin import generate
+
+    settings = {"jobs": 10_000, **spec}
+    model = settings.pop("model", None)
+    if model not in GENERATORS:
+        raise ConfigError(f"expected one of {', '.join(GENERATORS)}, got '{model}'", where="workload.generate.model")
+    allowed = ["model", "processors", *(key for key in inspect.signature(generate).parameters if key not in _FIXED)]
+    for key in settings:
+        if key not in allowed:
+            raise ConfigError(
+                f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}", where=f"workload.generate.{key}"
+            )
+    require("workload.generate", _GENERATOR_RULES, settings)
+    settings |= {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
+    cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else 256)
+    jobs = generate(**{"cores": cores, **settings}, seed=seed)
+    columns = {name: getattr(jobs, name) for name in _TRACE_COLUMNS}
+    return RawJobs(columns, lambda row, column: f"{jobs.source}: job {row + 1}: {column}", jobs.header), jobs.source
 
 
 def validate_workload(path: str | Path, platform: Platform | None = None) -> list[WorkloadError]:

@@ -123,11 +123,12 @@ def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         for child in value if isinstance(value, list | tuple) else [value]:
             if isinstance(child, Mapping):
                 yield from _files(child, f"{prefix}{key}.")
-            elif isinstance(child, str | Path) and _is_input(Path(child)):
+            elif isinstance(child, str | Path) and is_input(Path(child)):
                 yield f"{prefix}{key}".removesuffix(".path"), str(child)
 
 
-def _is_input(path: Path) -> bool:
+def is_input(path: Path) -> bool:
+    """Whether a path names a file or a run directory."""
     try:
         return path.is_file() or (path / "manifest.json").is_file()
     except OSError:  # The text is too long for a path.

@@ -42,11 +42,7 @@ class Lock:
             other = _owner(file, fcntl.LOCK_EX)
             if other is not None:
                 os.close(file)
-                raise ConfigError(
-                    f"expected a run directory that no other process uses, got one in use by {told(other)}; if that "
-                    f"process has ended, remove '{self._path}'",
-                    where=str(directory),
-                )
+                raise _in_use(directory, other)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), self._path.stat()):
                     break
@@ -72,6 +68,25 @@ def owner(directory: Path) -> dict[str, Any] | None:
         return _owner(file, fcntl.LOCK_SH)
     finally:
         os.close(file)
+
+
+def check_free(directory: Path) -> None:
+    """Checks that no process writes a run directory.
+
+    Raises:
+        ConfigError: One does.
+    """
+    other = owner(directory)
+    if other is not None:
+        raise _in_use(directory, other)
+
+
+def _in_use(directory: Path, other: dict[str, Any]) -> ConfigError:
+    return ConfigError(
+        f"expected a run directory that no other process uses, got one in use by {told(other)}; if that process has "
+        f"ended, remove '{directory / _LOCK}'",
+        where=str(directory),
+    )
 
 
 def told(owner: dict[str, Any]) -> str:

@@ -1,0 +1,48 @@
+"""Paths in a configuration: quoted for Hydra's parser, made absolute where a run changes the working directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hdsim.results.run_directory.inputs import is_input
+
+#: Last part of the keys that take a path.
+_KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
+#: Values that Hydra's parser takes as they are: plain text, quoted text, lists, sweeps over functions, references.
+_PARSED = re.compile(r"[\w./\\:@%+*?|$=-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
+
+
+def quoted_path(override: str) -> str:
+    """Returns an override of a path with quotes around each value that Hydra's parser needs them for.
+
+    A comma separates the values of a sweep unless a file is named so.
+    """
+    key, equals, value = override.partition("=")
+    if not equals or key.rpartition(".")[2] not in _KEYS or "." not in key or _PARSED.fullmatch(value):
+        return override
+    values = [value] if is_input(Path(value)) else value.split(",")
+    return f"{key}={','.join(text if _PARSED.fullmatch(text) else _quoted(text) for text in values)}"
+
+
+def _quoted(text: str) -> str:
+    # Hydra takes a backslash for an escape before a quote and at the end of a text only.
+    escaped = re.sub(r"(\\*)(?='|$)", r"\1\1", text).replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a configuration in which each text that names an existing file or run directory is an absolute path."""
+    return {key: _absolute(value, types=key == "types") for key, value in config.items()}
+
+
+def _absolute(value: Any, *, types: bool = False) -> Any:
+    if isinstance(value, Mapping):
+        return with_absolute_paths(value)
+    if isinstance(value, list):
+        return [_absolute(child) for child in value]
+    if isinstance(value, str) and (is_input(Path(value)) or (types and Path(value).is_dir())):
+        return str(Path(value).absolute())
+    return value
