@@ -310,21 +310,6 @@ def test_a_finished_run_is_one_of_the_same_inputs_and_software(
     assert re.match(expected.replace("\\", "/"), str(run.outdated(config)))
 
 
-@pytest.mark.skip(reason="next commit")
-def test_modules_outside_of_packages_are_inputs(tmp_path: Path, hdsim: Any) -> None:
-    (tmp_path / "helper.py").write_text("POLICY = 'first'\n")
-    (tmp_path / "mine.py").write_text(
-        "from hdsim.agents.classic import ClassicAgent\nfrom helper import POLICY\n\n\n"
-        "class Mine(ClassicAgent):\n    def __init__(self):\n        super().__init__(job_policy=POLICY)\n"
-    )
-    command = ("run", "-m", "agent.path=mine.py", "workload.jobs=50", "hydra.sweep.dir=sweep")
-    assert hdsim(*command).returncode == 0
-    assert "finished before" in hdsim(*command).stdout
-    (tmp_path / "helper.py").write_text("POLICY = 'shortest'\n")
-    again = hdsim(*command)
-    assert "helper.py" in again.stdout and "finished before" not in again.stdout
-
-
 HOLDER = """
 import sys, time
 from hdsim.results.run_directory.directory import RunDirectory
