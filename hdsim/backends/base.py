@@ -167,8 +167,16 @@ class Backend:
         models = {"contention": contention, "network": network, "failures": failures}
         self.check(platform, workload, **models)
         can = self.capabilities
-        stage = set_stage(platform, workload, agent, **models, seed=seed, confirms_starts=can.confirms_starts)
-        stage.cluster.open_ended = not can.known_jobs
+        stage = set_stage(
+            platform,
+            workload,
+            agent,
+            **models,
+            seed=seed,
+            confirms_starts=can.confirms_starts,
+            open_ended=not can.known_jobs,
+            has_core_ids=can.core_ids,
+        )
         stage.cluster.can_resize = can.resizes
 
         def play(stop: list[int], bar: ReplayBar) -> None:

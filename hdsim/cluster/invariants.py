@@ -28,6 +28,9 @@ def check(cluster: Cluster) -> None:
     _check_states(cluster)
     asked = cluster.workload.requested_resources
     for job, placement in cluster.running.items():
+        if not cluster.has_core_ids:
+            require(placement.node_counts.sum() == cluster.requests.size[job], "a job has not what it asked for")
+            continue
         if isinstance(placement, Placement):
             cluster.requests.check_gpus(job, placement.ids, cluster.platform)
         if job not in cluster.allocations.begin:

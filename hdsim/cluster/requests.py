@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
+#: More cores than a node has.
+_UNLIMITED = 1 << 31
+
+
 class Requests(NamedTuple):
     """Requested resources of each job; an element of a list is read four times as fast as one of an array."""
 
@@ -28,17 +32,19 @@ class Requests(NamedTuple):
     gpus: list[int] | None = None  # GPUs, None if no job requests any
     memory_matters: bool = False  # jobs may request memory, and nodes have a limited amount
     open_ended: bool = False  # jobs may be added
+    cpu: list[float] | None = None  # cores that each requested core takes, None where cores have ids
 
     @classmethod
-    def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False) -> Requests:
+    def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False, has_core_ids: bool = True) -> Requests:
         """Returns the requests of the jobs of a workload for resources that are limited on a platform."""
         limited = bool(np.isfinite(platform.memory).any())
         memory_matters = limited and (open_ended or bool(np.any(jobs.memory > 0)))
         memory = in_bytes(jobs.memory).tolist() if memory_matters else [0.0] * len(jobs)
         asks_for_gpus = jobs.asks_for_gpus or (open_ended and platform.n_gpus > 0)
         gpus = jobs.requested_gpus.tolist() if asks_for_gpus else None
+        cpu = None if has_core_ids else (millicores(jobs) / 1000).tolist()
         bandwidth = jobs.memory_bandwidth.tolist()
-        return cls(jobs.requested_cores.tolist(), memory, bandwidth, gpus, memory_matters, open_ended)
+        return cls(jobs.requested_cores.tolist(), memory, bandwidth, gpus, memory_matters, open_ended, cpu)
 
     def add(self, jobs: Workload) -> None:
         """Appends jobs."""
@@ -47,12 +53,15 @@ class Requests(NamedTuple):
         self.bandwidth.extend(jobs.memory_bandwidth.tolist())
         if self.gpus is not None:
             self.gpus.extend(jobs.requested_gpus.tolist())
+        if self.cpu is not None:
+            self.cpu.extend((millicores(jobs) / 1000).tolist())
 
     def chunk(self, job: int) -> Chunk:
         """Returns the chunks of a job: as many equal parts as the numbers of cores and GPUs permit."""
         size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
         number = math.gcd(size, gpus)
-        return Chunk(number, size // number, gpus // number, self.memory[job])
+        cpu = None if self.cpu is None else self.cpu[job]
+        return Chunk(number, size // number, gpus // number, self.memory[job], cpu)
 
     def check_gpus(self, job: int, ids: Ints, platform: Platform) -> None:
         """Checks that a job has as many GPUs to its cores on each of its nodes as it asked for.
@@ -87,13 +96,14 @@ class Chunk(NamedTuple):
     cores: int
     gpus: int
     memory: float  # byte per core
+    cpu: float | None = None  # cores of a node that each of `cores` takes, None where cores have ids
 
 
 class FreeNodes:
     """Free resources of each node.
 
     Attributes:
-        idle: (N,) idle cores.
+        idle: (N,) idle cores; where cores have no ids, a multiple of 1/1000.
         memory: (N,) free bytes.
         gpus: (N,) idle GPUs, None if no job requests any.
     """
@@ -114,6 +124,9 @@ class FreeNodes:
         idle, memory, gpus = self.idle, self.memory, self.gpus
         if nodes is not None:
             idle, memory, gpus = idle[nodes], memory[nodes], None if gpus is None else gpus[nodes]
+        if chunk.cpu is not None:
+            # Both are thousandths: a quotient this close to an integer is one.
+            idle = np.floor(idle / chunk.cpu + 1e-9) if chunk.cpu else np.full(len(idle), _UNLIMITED)
         cores = cores_by_memory(idle, memory, chunk.memory)
         if not chunk.gpus:
             return cores
@@ -122,11 +135,20 @@ class FreeNodes:
 
     def add(self, nodes: Ints, cores: Ints, chunk: Chunk) -> None:
         """Releases the resources of a job on nodes; a negative number of `cores` allocates them."""
-        self.idle[nodes] += cores
+        if chunk.cpu is None:
+            self.idle[nodes] += cores
+        else:
+            # Thousandths stay thousandths, so that sums do not depend on their order.
+            self.idle[nodes] = np.round(self.idle[nodes] + cores * chunk.cpu, 3)
         self.memory[nodes] += cores * chunk.memory
         if chunk.gpus:
             assert self.gpus is not None
             self.gpus[nodes] += cores // chunk.cores * chunk.gpus
+
+
+def millicores(jobs: Workload) -> Floats:
+    """(J,) thousandths of a core that each requested core of a job takes, rounded up as Kubernetes does."""
+    return np.ceil(np.round(jobs.cpu * 1000, 6))
 
 
 def cores_by_memory(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:

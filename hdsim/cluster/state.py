@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.allocations import Allocations
-from hdsim.cluster.requests import Requests
+from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.stores.failing import FailingCores
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
-from hdsim.errors import BackendError, ConfigError, DecisionError, nearest
+from hdsim.cluster.stores.quantities import NodeQuantities
+from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError, nearest
 from hdsim.workload.growing import GrowingWorkload
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class Cluster:
         starting_time: s of the last start, NaN until it is confirmed and after an interruption; one entry a job.
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
-        size: Requested cores of each job.
+        size: Requested cores of each job; without core ids its CPU in cores.
+        has_core_ids: Jobs get cores with ids, otherwise amounts of nodes.
         requests: What each job takes from the stores of cores.
         requested_time: s at reference speed, of each job.
         fixed_duration: Whether each job lasts as long on cores of any speed.
@@ -132,6 +134,7 @@ class Cluster:
         nodes_fail: `fail` will be called.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
+        has_core_ids: Jobs get cores with ids; otherwise amounts of nodes, which may be fractions of cores.
         open_ended: `add` may be called: memory and GPUs of the platform are watched whatever the first jobs ask for.
         rng: For random policies.
     """
@@ -148,6 +151,7 @@ class Cluster:
         nodes_fail: bool = False,
         confirms_starts: bool = False,
         open_ended: bool = False,
+        has_core_ids: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
         if core_policy not in CORE_POLICIES:
@@ -187,16 +191,20 @@ class Cluster:
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
         self.allocations = Allocations()
         self.placements = self.allocations.placements
-        self.requests = Requests.of(workload, platform, open_ended=open_ended)
-        self.only_counts = not self.requests.memory_matters and self.requests.gpus is None
+        self.has_core_ids = has_core_ids
+        self.requests = Requests.of(workload, platform, open_ended=open_ended, has_core_ids=has_core_ids)
+        self.only_counts = has_core_ids and not self.requests.memory_matters and self.requests.gpus is None
         self.uniform_speed = platform.homogeneous_speed
-        self.size = self.requests.size
+        self.size: list[Any] = self.requests.size if has_core_ids else []
+        self._note_sizes(workload)
         self.requested_time: list[float] = workload.requested_time.tolist()
         self.fixed_duration: list[bool] = workload.fixed_duration.tolist()
         self.cores: Any
         only_order = self.only_counts and self.uniform_speed and not needs_processors
         asked = list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
-        if nodes_fail:
+        if not has_core_ids:
+            self.cores = NodeQuantities(platform, self.requests, core_policy, self.rng)
+        elif nodes_fail:
             self.cores = FailingCores(platform, self.requests, core_policy, self.rng)
         elif asked and only_order and OrderedCores.suit(asked, platform, self.requests):
             self.cores = OrderedCores(platform, self.requests, asked, self.rng)
@@ -210,9 +218,9 @@ class Cluster:
         return self._jobs.jobs
 
     @property
-    def n_idle(self) -> int:
-        """Idle cores of the whole platform."""
-        return int(self.cores.n_idle)
+    def n_idle(self) -> Any:
+        """Idle cores of the whole platform, an integer; without core ids CPU in cores."""
+        return self.cores.n_idle
 
     @property
     def n_idle_gpus(self) -> int:
@@ -260,6 +268,8 @@ class Cluster:
             DecisionError: The job is not in the queue, or the cores are not idle, not distinct, out of range or not
                 as many as it asked for, or their nodes lack memory.
         """
+        if not self.has_core_ids:
+            raise DecisionError("expected a placement from pick: nodes have amounts here, and cores no ids")
         gpus = self.requests.gpus[job] if self.requests.gpus else 0
         wanted = self.size[job] + gpus
         what = f"{self.size[job]} cores and {gpus} GPUs, all distinct" if gpus else f"{wanted} distinct cores"
@@ -411,6 +421,7 @@ class Cluster:
             raise BackendError("expected a cluster made with open_ended=True, to which jobs can be added")
         self.requests.add(jobs)
         self._jobs.add(jobs)
+        self._note_sizes(jobs)
         self.requested_time += jobs.requested_time.tolist()
         self.fixed_duration += jobs.fixed_duration.tolist()
         self.starting_time += [math.nan] * len(jobs)
@@ -521,7 +532,14 @@ class Cluster:
 
     def compact(self) -> None:
         """See :meth:`hdsim.cluster.allocations.Allocations.compact`."""
-        self.allocations.compact(self.cores, self.workload.requested_resources)
+        self.allocations.compact(self.cores, self.workload.requested_resources * self.has_core_ids)
+
+    def _note_sizes(self, jobs: Workload) -> None:
+        """Appends the sizes of jobs, which without core ids may be fractions of cores."""
+        if not self.has_core_ids:
+            self.size += (jobs.requested_cores * millicores(jobs) / 1000).tolist()
+        elif (jobs.cpu != 1).any():
+            raise WorkloadError("expected jobs of whole cores (cpu=1), which alone have core ids")
 
     def _queue_in_order(self, job: int) -> None:
         """Puts a job that has arrived before into the queue, which is in order of submission."""

@@ -76,9 +76,11 @@ class Observer:
 
     Attributes:
         sees_cores: The observation depends on the location of idle cores, memory or bandwidth.
+        needs_core_ids: The observation depends on single cores, processors or links, or on counts of whole cores.
     """
 
     sees_cores: bool = False
+    needs_core_ids: bool = False
 
     def arrays(self, platform: Platform) -> Array | dict[str, Array]:
         """Shapes and types of the arrays of `observe`."""

@@ -106,7 +106,17 @@ class DecisionProblem:
         return self.observer.arrays(platform)
 
     def begin(self, cluster: Cluster) -> None:
-        """Prepares a replay; called before its first event."""
+        """Prepares a replay; called before its first event.
+
+        Raises:
+            ConfigError: The backend's cores have no ids, which the observation needs.
+        """
+        if self.observer.needs_core_ids and not cluster.has_core_ids:
+            usable = ", ".join(name for name, each in OBSERVATIONS.items() if not each.needs_core_ids)
+            raise ConfigError(
+                f"expected one of {usable} on a backend without core ids, got {self.settings['observation']}",
+                where="env.observation",
+            )
         self.wait_queue = WaitQueue(cluster)
         self._at_instant = False
         self.action.begin(cluster, self.wait_queue)

@@ -68,7 +68,8 @@ class WaitQueue(FixedQueue):
     def any_fits(self, most: int) -> bool:
         """Whether any of the first `most` queued jobs fits now."""
         cluster, head = self._cluster, self._smallest.head()
-        if head is None or cluster.size[head] > cluster.n_idle:
+        # Without core ids a job of fewer parts may be the larger one.
+        if head is None or (cluster.has_core_ids and cluster.size[head] > cluster.n_idle):
             return False
         if cluster.only_counts and len(self.queued) <= most:
             return True
@@ -89,7 +90,8 @@ class WaitQueue(FixedQueue):
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
         cluster = self._cluster
-        fits: NDArray[np.bool_] = cluster.workload.requested_cores[jobs] <= cluster.n_idle
+        needed = cluster.workload.requested_cores[jobs] if cluster.has_core_ids else np.zeros(len(jobs))
+        fits: NDArray[np.bool_] = needed <= cluster.n_idle
         if not cluster.only_counts:
             fits[fits] = [cluster.fits(job) for job in jobs[fits].tolist()]
         return fits

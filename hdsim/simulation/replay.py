@@ -185,6 +185,8 @@ def set_stage(
     failures: str | Mapping[str, Any] = "none",
     seed: int,
     confirms_starts: bool = False,
+    open_ended: bool = False,
+    has_core_ids: bool = True,
 ) -> Stage:
     """Makes agent, models and cluster; see :func:`simulate` and `Cluster` for the arguments and the errors."""
     if len(workload) == 0:
@@ -210,6 +212,8 @@ def set_stage(
         needs_processors=model is not None or workload.has_programs,
         nodes_fail=breakdowns is not None,
         confirms_starts=confirms_starts,
+        open_ended=open_ended,
+        has_core_ids=has_core_ids,
         rng=np.random.default_rng(seed),
     )
     infeasible = infeasible_jobs(platform, workload)

@@ -27,6 +27,7 @@ _FLOATS: dict[str, float | None] = {
     "walltime": np.inf,
     "memory": 0.0,
     "memory_bandwidth": 0.0,
+    "cpu": 1.0,
 }
 _INTS: dict[str, int | None] = {
     "requested_cores": None,
@@ -60,6 +61,7 @@ class Workload:
         requested_gpus: int64, >= 0, GPUs of the whole job, in proportion to its cores on each node.
         memory: MB per core, 0 = none or unknown.
         memory_bandwidth: GB/s per core, 0 = none.
+        cpu: Cores that each requested core takes, such as 0.5; other than 1 only where cores have no ids.
         user, group, queue, partition, executable: int64, -1 = unknown.
         status: int64, SWF field 11, -1 = unknown.
         fixed_duration: bool, the duration does not depend on the speed of the cores (delay profiles of Batsim).
@@ -86,6 +88,7 @@ class Workload:
     requested_gpus: Ints
     memory: Floats
     memory_bandwidth: Floats
+    cpu: Floats
     user: Ints
     group: Ints
     queue: Ints

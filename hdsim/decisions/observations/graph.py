@@ -54,6 +54,8 @@ class Graph(Observer):
         queue_size: Vertices for jobs.
     """
 
+    needs_core_ids = True
+
     sees_cores = True
 
     def __init__(self, queue_size: int = 32) -> None:

@@ -265,6 +265,8 @@ class Normal(Small):
     beyond its requested time.
     """
 
+    needs_core_ids = True
+
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
         return Array((super().arrays(platform).shape[0] + 3 * platform.n_cores,))

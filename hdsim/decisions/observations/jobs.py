@@ -57,7 +57,7 @@ class Jobs(Observer):
         platform, cores = self._cluster.platform, jobs.requested_cores
         table = np.zeros((len(jobs), len(self.features)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
-        table[:, 2] = np.minimum(cores / platform.n_cpu_cores, 1.0)
+        table[:, 2] = np.minimum(cores * jobs.cpu / platform.n_cpu_cores, 1.0)
         table[:, 3] = np.minimum(cores * jobs.memory / platform.memory.sum(), 1.0)
         table[:, 4] = np.minimum(cores * jobs.memory_bandwidth / platform.mem_bw.sum(), 1.0)
         table[:, 7] = 1.0

@@ -29,6 +29,8 @@ class JobsShadow(Jobs):
         queue_size: Rows.
     """
 
+    needs_core_ids = True
+
     features = (*FEATURES, "shadow_time", "extra_cores")
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:

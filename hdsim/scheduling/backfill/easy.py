@@ -71,6 +71,6 @@ class Easy:
                 continue
             start_queued(cluster, queue, order, job, placement)
             self._ends.add(job, end)
-            idle -= size[job]
+            idle = cluster.n_idle
             if not idle:
                 break
