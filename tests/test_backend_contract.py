@@ -209,7 +209,7 @@ def test_what_a_backend_cannot_do_is_one_error_before_time_0(tmp_path: Path) -> 
     class Modest(Asynchronous):
         capabilities = Capabilities(contention=("threshold",))
 
-        def faults(self, platform: Any, workload: Any, contention: Any) -> list[str]:
+        def faults(self, *made: Any) -> list[str]:
             return ["expected fewer jobs"]
 
     with pytest.raises(ConfigError) as caught:
