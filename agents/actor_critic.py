@@ -10,16 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning.agent import (
-    TensorShapes,
-    Transitions,
-    integer,
-    layer_widths,
-    map_arrays,
-    number,
-    stacked,
-)
-from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network, state_value_network
+from hdsim.learning.agent import TensorShapes, Transitions, map_arrays, stacked
+from hdsim.learning.settings import integer, layer_widths, number
+from hdsim.learning.training.networks import SoftmaxAgent, score_network, state_value_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -54,7 +47,7 @@ class ActorCriticAgent(SoftmaxAgent):
 
     def build(self, shapes: TensorShapes) -> None:
         """Policy (actor) and value (critic), RMSprop, and an empty rollout."""
-        self.any_size = has_row_per_action(shapes)
+        self.any_size = shapes.row_per_action
         self.network = nn.ModuleDict(self.networks(shapes)).to(self.torch_device)
         self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=self.learning_rate, alpha=0.99, eps=1e-5)
         self.rollout: list[dict[str, Any]] = []

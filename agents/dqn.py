@@ -18,10 +18,11 @@ from torch import nn
 
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.errors import ConfigError
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw, integer, layer_widths, number
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
+from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import has_row_per_action, score_network
+from hdsim.learning.training.networks import score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -77,7 +78,7 @@ class DQNAgent(LearningAgent):
 
     def build(self, shapes: TensorShapes) -> None:
         """The network, its target network, Adam and an empty buffer."""
-        self.any_size = has_row_per_action(shapes)
+        self.any_size = shapes.row_per_action
         self.network = self.q_network(shapes).to(self.torch_device)
         self.target = deepcopy(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, integer, layer_widths, number
-from hdsim.learning.training.networks import has_row_per_action, numpy_policy, score_network
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions
+from hdsim.learning.settings import integer, layer_widths, number
+from hdsim.learning.training.networks import numpy_policy, score_network
 from hdsim.results.metrics import direction
 from hdsim.simulation.replay import Interrupted
 
@@ -62,7 +63,7 @@ class EvolutionAgent(LearningAgent):
 
     def build(self, shapes: TensorShapes) -> None:
         """The policy, Adam, and no window played yet."""
-        self.any_size = has_row_per_action(shapes)
+        self.any_size = shapes.row_per_action
         self.network = score_network(shapes, self.hidden, self.kernel)
         self.best = numpy_policy(self.network)
         # A generation is a noisy guess of the gradient: the second moment is that of the latest hundred.

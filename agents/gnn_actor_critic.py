@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.actor_critic import ActorCriticAgent
-from hdsim.learning.agent import TensorShapes, integer, layer_widths
+from hdsim.learning.agent import TensorShapes
+from hdsim.learning.settings import integer, layer_widths
 from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer, graph_valuer
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.dqn import DQNAgent
-from hdsim.learning.agent import TensorShapes, layer_widths
+from hdsim.learning.agent import TensorShapes
+from hdsim.learning.settings import layer_widths
 from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from hdsim.agents.imitation import ImitationAgent
-from hdsim.learning.agent import TensorShapes, integer, layer_widths
+from hdsim.learning.agent import TensorShapes
+from hdsim.learning.settings import integer, layer_widths
 from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer
 
 

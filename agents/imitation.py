@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.learning.agent import TensorShapes, Transitions, integer, layer_widths, number
+from hdsim.learning.agent import TensorShapes, Transitions
+from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network
+from hdsim.learning.training.networks import SoftmaxAgent, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -55,7 +56,7 @@ class ImitationAgent(SoftmaxAgent):
 
     def build(self, shapes: TensorShapes) -> None:
         """The policy, Adam, and no decision yet."""
-        self.any_size = has_row_per_action(shapes)
+        self.any_size = shapes.row_per_action
         self.network = self.scoring_network(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, gamma=1.0)

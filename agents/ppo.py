@@ -15,16 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning.agent import (
-    TensorShapes,
-    Transitions,
-    draw,
-    integer,
-    layer_widths,
-    map_arrays,
-    number,
-)
-from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network, state_value_network
+from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
+from hdsim.learning.settings import integer, layer_widths, number
+from hdsim.learning.training.networks import SoftmaxAgent, score_network, state_value_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,7 +64,7 @@ class PPOAgent(SoftmaxAgent):
 
     def build(self, shapes: TensorShapes) -> None:
         """Policy (actor) and value (critic), Adam, and an empty rollout."""
-        self.any_size = has_row_per_action(shapes)
+        self.any_size = shapes.row_per_action
         self.network = nn.ModuleDict(
             {
                 "actor": score_network(shapes, self.hidden, self.kernel),

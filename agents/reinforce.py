@@ -10,17 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.learning.agent import (
-    TensorShapes,
-    Transitions,
-    concatenated,
-    integer,
-    layer_widths,
-    number,
-    row,
-    stacked,
-)
-from hdsim.learning.training.networks import SoftmaxAgent, has_row_per_action, score_network
+from hdsim.learning.agent import TensorShapes, Transitions, concatenated, row, stacked
+from hdsim.learning.settings import integer, layer_widths, number
+from hdsim.learning.training.networks import SoftmaxAgent, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,7 +45,7 @@ class ReinforceAgent(SoftmaxAgent):
 
     def build(self, shapes: TensorShapes) -> None:
         """The policy, Adam, and no episode yet."""
-        self.any_size = has_row_per_action(shapes)
+        self.any_size = shapes.row_per_action
         self.network = score_network(shapes, self.hidden, self.kernel).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.episodes: list[list[dict[str, Any]]] = [[] for _ in range(self.num_envs)]  # under way

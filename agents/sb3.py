@@ -22,7 +22,8 @@ import torch
 from gymnasium import spaces
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw, integer, number
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
+from hdsim.learning.settings import integer, number
 
 #: Algorithms and the packages they are in.
 ALGORITHMS = {

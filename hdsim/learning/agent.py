@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
 from hdsim.learning import checkpoint
+from hdsim.learning.settings import checked, integer
 from hdsim.scheduling.agent import Agent
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 Observations = NDArray[Any] | dict[str, NDArray[Any]]
 #: Actions that are legal in each of E environments, (E, A).
 Masks = NDArray[np.bool_]
+
+#: Limit on each dimension in a checkpoint: more is a mistake that takes all memory.
+_LARGEST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,25 @@ class TensorShapes:
     def of(cls, problem: DecisionProblem, platform: Platform) -> TensorShapes:
         """Shapes of a decision problem on a platform."""
         return cls(map_arrays(lambda array: tuple(array.shape), problem.arrays(platform)), problem.n_actions(platform))
+
+    @classmethod
+    def read(cls, observation: Any, actions: Any) -> TensorShapes:
+        """Shapes from a checkpoint.
+
+        Raises:
+            ValueError: They are none.
+        """
+        shapes = observation.values() if isinstance(observation, dict) else [observation]
+        sizes = [actions, *(size for shape in shapes for size in shape)]
+        if not all(type(size) is int and 1 <= size <= _LARGEST for size in sizes):
+            raise ValueError(f"shapes {observation!r} and {actions!r} actions")
+        return cls(map_arrays(tuple, observation), actions)
+
+    @property
+    def row_per_action(self) -> bool:
+        """Whether an observation has a row for each action, but for one that takes none of them: jobs or nodes."""
+        observation = self.observation
+        return isinstance(observation, tuple) and len(observation) == 2 and self.actions - observation[0] in (0, 1)
 
 
 @dataclass(frozen=True)
@@ -72,38 +95,6 @@ class Transitions:
     next_masks: Masks
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-
-
-def number(default: float, low: float = 0.0, high: float = math.inf) -> Any:
-    """A setting that is a number in low..high; a field of an agent's dataclass."""
-    expected = f"a number >= {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
-    return field(default=default, metadata={"expected": expected, "range": (low, high)})
-
-
-def integer(default: int, low: int = 1) -> Any:
-    """A setting that is a whole number, at least `low`; a field of an agent's dataclass."""
-    return field(
-        default=default, metadata={"expected": f"a whole number >= {low}", "range": (low, math.inf), "whole": True}
-    )
-
-
-def layer_widths(*default: int) -> Any:
-    """A setting that lists whole numbers, such as widths of hidden layers; a field of an agent's dataclass."""
-    return field(default=default, metadata={"expected": "a list of whole numbers >= 1", "many": True})
-
-
-def _check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
-    if "expected" not in metadata:
-        return
-    values = value if metadata.get("many") else [value]
-    low, high = metadata.get("range", (1, math.inf))
-    step = "many" in metadata or "whole" in metadata
-    good = isinstance(values, list | tuple) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) and low <= one <= high and not (step and one % 1)
-        for one in values
-    )
-    if not good:
-        raise ConfigError(f"expected {metadata['expected']}, got {value!r}", where=f"agent.{name}")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -166,7 +157,7 @@ class LearningAgent(Agent):
     def __post_init__(self) -> None:
         """Takes everything from the checkpoint, if one is given."""
         for setting in fields(self):
-            _check(setting.name, getattr(self, setting.name), setting.metadata)
+            setattr(self, setting.name, checked(setting, getattr(self, setting.name)))
         if self.checkpoint is not None:
             self._open(str(self.checkpoint))
         elif self.task is not None:
@@ -232,19 +223,17 @@ class LearningAgent(Agent):
         """
         where = "agent.start"
         tree = checkpoint.load(path, where)
-        try:
-            if tree.get("agent") == type(self).__name__:
-                for name, kept in tree["weights"].items():
+        author, own = tree.get("agent"), type(self).__name__
+        if author != own and author not in self.starts_from:
+            allowed = " or ".join((own, *self.starts_from))
+            raise ConfigError(f"expected a checkpoint of {allowed}, '{path}' is {_author(tree)}", where=where)
+        with checkpoint.usable(path, where):
+            for name, kept in tree["weights"].items():
+                _count_finite(name, kept)
+                if author == own:
                     self._restore(name, kept)
-            elif tree.get("agent") in self.starts_from:
-                self.policy_network().load_state_dict(_with_tensors(tree["weights"]["network"]))
-            else:
-                allowed = " or ".join((type(self).__name__, *self.starts_from))
-                raise ConfigError(f"expected a checkpoint of {allowed}, '{path}' is {_author(tree)}", where=where)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"expected networks of the sizes in '{path}', trained with {tree['settings']}: {error}", where=where
-            ) from None
+                else:
+                    self.policy_network().load_state_dict(_with_tensors(kept))
 
     def policy_network(self) -> torch.nn.Module:
         """The network that scores the actions; for agents that name others in `starts_from`."""
@@ -270,7 +259,7 @@ class LearningAgent(Agent):
         name = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
         try:
             return torch.zeros(1, device=name).device
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError) as error:
             raise ConfigError(f"expected auto, cpu or a GPU's name: {error}", where="agent.device") from None
 
     def tensors(self, arrays: Any) -> Any:
@@ -333,19 +322,20 @@ class LearningAgent(Agent):
             raise ConfigError(
                 f"expected a checkpoint of {type(self).__name__}, '{path}' is {_author(tree)}", where=where
             )
-        for name, value in tree["settings"].items():
-            setattr(self, name, value)
-        self._take(DecisionProblem(**tree["task"]))
-        observation = tree["observation"]
-        self.shapes = TensorShapes(
-            {name: tuple(shape) for name, shape in observation.items()}
-            if isinstance(observation, dict)
-            else tuple(observation),
-            tree["actions"],
-        )
-        self.build(self.shapes)
-        for name, kept in tree["weights"].items():
-            self._restore(name, kept)
+        with checkpoint.usable(path, where):
+            known = {setting.name: setting for setting in fields(self)}
+            for name, value in tree["settings"].items():
+                setattr(self, name, checked(known[name], value))
+            self._take(DecisionProblem(**tree["task"]))
+            self.shapes = shapes = TensorShapes.read(tree["observation"], tree["actions"])
+            weights = sum(_count_finite(name, kept) for name, kept in tree["weights"].items())
+            # A network has a weight for each number that it sees at once.
+            seen = 0 if shapes.row_per_action or isinstance(shapes.observation, dict) else math.prod(shapes.observation)
+            if self.trainable and seen > weights:
+                raise ValueError(f"{weights} weights for observations of {seen} numbers")
+            self.build(shapes)
+            for name in self.weights:
+                self._restore(name, tree["weights"][name])
 
     def _restore(self, name: str, kept: Any) -> None:
         import torch
@@ -359,6 +349,19 @@ class LearningAgent(Agent):
             current.load_state_dict(kept)
         else:
             setattr(self, name, kept)
+
+
+def _count_finite(name: str, kept: Any) -> int:
+    """How many numbers the arrays of a tree have.
+
+    Raises:
+        ValueError: Some of them are NaN or infinite.
+    """
+    if isinstance(kept, Mapping):
+        return sum(_count_finite(f"{name}.{key}", child) for key, child in kept.items())
+    if isinstance(kept, np.ndarray) and (wrong := np.count_nonzero(~np.isfinite(kept))):
+        raise ValueError(f"{wrong} of {kept.size} numbers of {name} are NaN or infinite")
+    return int(np.size(kept))
 
 
 def map_arrays(function: Callable[[Any], Any], arrays: Any) -> Any:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,12 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.util.files import replacing
+from hdsim.util.inputs import parse_json
 from hdsim.util.resources import bundled
 
 #: Marks, in the JSON text, an array kept outside it and a mapping whose keys are not all texts.
 _ARRAY, _PAIRS = "$array", "$pairs"
 _HEADER, _DIGEST = "hdsim", "sha256"
-#: Classes of what a file of the right format and a wrong content brings about.
-DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
@@ -46,12 +46,13 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
+def load(path: str | Path, where: str = "checkpoint", *, signed: bool = False) -> dict[str, Any]:
     """Reads a checkpoint; arrays come back as NumPy arrays.
 
     Args:
         path: A file that `save` wrote, or the name of a bundled one.
         where: Configuration key the path comes from, for the error message.
+        signed: Whether the digest must be there; files of hdsim 0.1.0 have none.
 
     Raises:
         ConfigError: There is no such file, it is damaged, or it is not a checkpoint of hdsim.
@@ -66,24 +67,39 @@ def load(path: str | Path, where: str = "checkpoint") -> dict[str, Any]:
             f"expected a checkpoint, found no file '{path}'; bundled: {', '.join(sorted(bundled('checkpoints')))}",
             where=where,
         )
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: np.require(file.get_tensor(name), None, "W") for name in file.keys()}  # noqa: SIM118 - no mapping
+    with usable(path, where):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                arrays = {name: np.require(file.get_tensor(name), None, "W") for name in file.keys()}  # noqa: SIM118 - no mapping
+        except (SafetensorError, OSError) as error:
+            raise ValueError(str(error)) from None
         text = metadata.get(_HEADER, "null")
-        tree = _decode(json.loads(text), arrays)
-    except (SafetensorError, OSError, *DAMAGE) as error:
-        raise ConfigError(
-            f"expected a checkpoint of hdsim, '{path}' cannot be read: {type(error).__name__}: {error}", where=where
-        ) from None
+        tree = _decode(parse_json(text, path, ConfigError), arrays)
+        digest = _digest(text, arrays)
     if not isinstance(tree, dict):
         raise ConfigError(
             f"expected a checkpoint of hdsim, '{path}' is a safetensors file of other origin", where=where
         )
-    # Files of hdsim 0.1.0 have no digest.
-    if metadata.get(_DIGEST, digest := _digest(text, arrays)) != digest:
+    if metadata.get(_DIGEST, None if signed else digest) != digest:
         raise ConfigError(f"expected a checkpoint as hdsim wrote it, '{path}' has been changed since", where=where)
     return tree
+
+
+@contextmanager
+def usable(path: str | Path, where: str) -> Iterator[None]:
+    """Explains what a checkpoint of wrong content brings about.
+
+    Raises:
+        ConfigError: Its content is wrong.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"expected a usable checkpoint; '{path}' says {error}", where=where) from None
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+        told = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise ConfigError(f"expected a usable checkpoint; '{path}' does not fit: {told}", where=where) from None
 
 
 def _digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:

@@ -45,6 +45,12 @@ def integers_from(minimum: int) -> Rule:
     return Rule(f"a whole number >= {minimum}", lambda value: is_finite(value) and value >= minimum and value % 1 == 0)
 
 
+def numbers_between(low: float, high: float) -> Rule:
+    """Numbers within limits, which count."""
+    expected = f"a number >= {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
+    return Rule(expected, lambda value: is_finite(value) and low <= value <= high)
+
+
 POSITIVE = Rule("a number > 0", lambda value: is_finite(value) and value > 0)
 NOT_NEGATIVE = Rule("a number >= 0", lambda value: is_finite(value) and value >= 0)
 TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")

@@ -124,14 +124,15 @@ class Training:
         """Takes up an interrupted training; False if it left no checkpoint, so that it begins anew."""
         if not self.state_file.is_file():
             return False
-        saved = checkpoint.load(self.state_file, "resume")
-        self.state = TrainingState(**saved["training"])
-        self.agent.load_state(saved["agent"])
-        self.records.load_state_dict(saved["records"])
-        self._environments.load_state(saved["environments"])
-        if self._scale is not None:
-            self._scale.load_state_dict(saved["scale"])
-        torch.set_rng_state(torch.from_numpy(saved["torch"]))
+        saved = checkpoint.load(self.state_file, "resume", signed=True)
+        with checkpoint.usable(self.state_file, "resume"):
+            self.state = TrainingState(**saved["training"])
+            self.agent.load_state(saved["agent"])
+            self.records.load_state_dict(saved["records"])
+            self._environments.load_state(saved["environments"])
+            if self._scale is not None:
+                self._scale.load_state_dict(saved["scale"])
+            torch.set_rng_state(torch.from_numpy(saved["torch"]))
         return True
 
     def run(self) -> None:

@@ -40,12 +40,6 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: floa
     return nn.Sequential(*layers)
 
 
-def has_row_per_action(shapes: TensorShapes) -> bool:
-    """Whether an observation has a row for each action, but for one that takes none of them: jobs or nodes."""
-    observation = shapes.observation
-    return isinstance(observation, tuple) and len(observation) == 2 and shapes.actions - observation[0] in (0, 1)
-
-
 class RowKernel(nn.Module):
     """Embeds every row with one small network, RLScheduler's kernel, so that it fits any number of rows.
 
@@ -64,6 +58,10 @@ class RowKernel(nn.Module):
 
     def __init__(self, features: int, hidden: Sequence[int], actions: int, *, scores: bool, gain: float) -> None:
         super().__init__()
+        if not hidden:
+            raise ConfigError("expected at least one width, got none", where="agent.kernel")
+        if not hidden:
+            raise ConfigError("expected at least one width, got none", where="agent.kernel")
         self.embed = nn.Sequential(mlp([2 * features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
         self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
@@ -98,7 +96,7 @@ def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[
     Raises:
         ConfigError: The observation is not one array.
     """
-    if has_row_per_action(shapes):
+    if shapes.row_per_action:
         rows, features = _array(shapes)
         return RowKernel(features, kernel, shapes.actions - rows, scores=True, gain=gain)
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
@@ -157,7 +155,7 @@ def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]
 
 def state_value_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:
     """A network from observations to the value of the state, (B, 1); see :func:`score_network`."""
-    if has_row_per_action(shapes):
+    if shapes.row_per_action:
         return RowKernel(_array(shapes)[1], kernel, 1, scores=False, gain=1.0)
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1]))
 

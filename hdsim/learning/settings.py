@@ -1,0 +1,47 @@
+"""Settings of learning agents: fields of a dataclass whose values have a rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import Field, field
+from typing import Any
+
+from hdsim.util.rules import ANYTHING, FLAG, Rule, integers_from, numbers_between
+
+#: Limits on networks: more is a mistake that takes all memory.
+_MOST_LAYERS, _WIDEST = 16, 4096
+_WIDTHS = Rule(
+    f"a list of at most {_MOST_LAYERS} whole numbers from 1 to {_WIDEST}",
+    lambda value: (
+        isinstance(value, list | tuple)
+        and len(value) <= _MOST_LAYERS
+        and all(integers_from(1).accepts(width) and width <= _WIDEST for width in value)
+    ),
+)
+
+
+def number(default: float, low: float = 0.0, high: float = math.inf) -> Any:
+    """A setting that is a number in low..high; a field of an agent's dataclass."""
+    return field(default=default, metadata={"rule": numbers_between(low, high), "type": lambda value: value})
+
+
+def integer(default: int, low: int = 1) -> Any:
+    """A setting that is a whole number, at least `low`; a field of an agent's dataclass."""
+    return field(default=default, metadata={"rule": integers_from(low), "type": int})
+
+
+def layer_widths(*default: int) -> Any:
+    """A setting that lists whole numbers, such as widths of hidden layers; a field of an agent's dataclass."""
+    return field(default=default, metadata={"rule": _WIDTHS, "type": lambda widths: list(map(int, widths))})
+
+
+def checked(setting: Field[Any], value: Any) -> Any:
+    """The value of a setting, whole numbers as integers.
+
+    Raises:
+        ConfigError: It is not what the setting takes.
+    """
+    rule = setting.metadata.get("rule", FLAG if isinstance(setting.default, bool) else ANYTHING)
+    if fault := rule.fault(value, f"agent.{setting.name}"):
+        raise fault
+    return setting.metadata["type"](value) if "type" in setting.metadata else value
