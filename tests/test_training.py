@@ -419,7 +419,7 @@ def test_a_training_directory_is_a_run_directory(
         (["agent.checkpoint=x"], "agent.checkpoint: expected a checkpoint, found no file 'x'"),
         (["agent.gamma=1.5"], "agent.gamma: expected a number from 0 to 1, got 1.5"),
         (["agent.num_envs=0"], "agent.num_envs: expected a whole number >= 1, got 0"),
-        (["agent.hidden=[64,x]"], "agent.hidden: expected a list of at most 16 whole numbers from 1 to 4096"),
+        (["agent.hidden=[64,x]"], "agent.hidden: expected a list of whole numbers >= 1"),
         (["agent.device=gpu7"], "agent.device: expected auto, cpu or a GPU's name"),
         (["train.window_jobs=null"], "train.window_jobs: expected the number of jobs of a held-out window, got null"),
         (["train.window_jobs=200"], "train.test: expected a trace with 2 windows of 200 jobs to hold out"),

@@ -5,7 +5,6 @@ Nothing here imports torch before an agent is made.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -229,7 +228,7 @@ class LearningAgent(Agent):
             raise ConfigError(f"expected a checkpoint of {allowed}, '{path}' is {_author(tree)}", where=where)
         with checkpoint.usable(path, where):
             for name, kept in tree["weights"].items():
-                _count_finite(name, kept)
+                _require_finite(name, kept)
                 if author == own:
                     self._restore(name, kept)
                 else:
@@ -327,14 +326,10 @@ class LearningAgent(Agent):
             for name, value in tree["settings"].items():
                 setattr(self, name, checked(known[name], value))
             self._take(DecisionProblem(**tree["task"]))
-            self.shapes = shapes = TensorShapes.read(tree["observation"], tree["actions"])
-            weights = sum(_count_finite(name, kept) for name, kept in tree["weights"].items())
-            # A network has a weight for each number that it sees at once.
-            seen = 0 if shapes.row_per_action or isinstance(shapes.observation, dict) else math.prod(shapes.observation)
-            if self.trainable and seen > weights:
-                raise ValueError(f"{weights} weights for observations of {seen} numbers")
-            self.build(shapes)
+            self.shapes = TensorShapes.read(tree["observation"], tree["actions"])
+            self.build(self.shapes)
             for name in self.weights:
+                _require_finite(name, tree["weights"][name])
                 self._restore(name, tree["weights"][name])
 
     def _restore(self, name: str, kept: Any) -> None:
@@ -351,17 +346,17 @@ class LearningAgent(Agent):
             setattr(self, name, kept)
 
 
-def _count_finite(name: str, kept: Any) -> int:
-    """How many numbers the arrays of a tree have.
+def _require_finite(name: str, kept: Any) -> None:
+    """Checks the arrays of a tree.
 
     Raises:
-        ValueError: Some of them are NaN or infinite.
+        ValueError: A number is NaN or infinite.
     """
     if isinstance(kept, Mapping):
-        return sum(_count_finite(f"{name}.{key}", child) for key, child in kept.items())
-    if isinstance(kept, np.ndarray) and (wrong := np.count_nonzero(~np.isfinite(kept))):
+        for key, child in kept.items():
+            _require_finite(f"{name}.{key}", child)
+    elif isinstance(kept, np.ndarray) and (wrong := np.count_nonzero(~np.isfinite(kept))):
         raise ValueError(f"{wrong} of {kept.size} numbers of {name} are NaN or infinite")
-    return int(np.size(kept))
 
 
 def map_arrays(function: Callable[[Any], Any], arrays: Any) -> Any:

@@ -8,15 +8,9 @@ from typing import Any
 
 from hdsim.util.rules import ANYTHING, FLAG, Rule, integers_from, numbers_between
 
-#: Limits on networks: more is a mistake that takes all memory.
-_MOST_LAYERS, _WIDEST = 16, 4096
 _WIDTHS = Rule(
-    f"a list of at most {_MOST_LAYERS} whole numbers from 1 to {_WIDEST}",
-    lambda value: (
-        isinstance(value, list | tuple)
-        and len(value) <= _MOST_LAYERS
-        and all(integers_from(1).accepts(width) and width <= _WIDEST for width in value)
-    ),
+    "a list of whole numbers >= 1",
+    lambda value: isinstance(value, list | tuple) and all(integers_from(1).accepts(width) for width in value),
 )
 
 

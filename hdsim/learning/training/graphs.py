@@ -15,7 +15,7 @@ from torch_geometric.nn import GCNConv
 from hdsim.decisions.observations.graph import JOB, NODE, VERTEX_TYPES
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
-from hdsim.learning.training.networks import mlp
+from hdsim.learning.training.networks import mlp, require_size
 
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem
@@ -57,6 +57,7 @@ class GraphNetwork(nn.Module):
     ) -> None:
         super().__init__()
         steps = [features + len(VERTEX_TYPES), *convolutions]
+        require_size(steps)
         self.convolutions = nn.ModuleList(GCNConv(inputs, outputs) for inputs, outputs in pairwise(steps))
         self.chosen = chosen
         self.score = None if chosen is None else mlp([sum(steps), *kernel, 1], nn.ReLU, gain)

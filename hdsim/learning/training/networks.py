@@ -20,6 +20,21 @@ _NEVER = -1e8
 #: What counts as 0 where logarithms are taken: their range is then -1 to 0.
 _TINY = 1e-3
 _LOG_TINY = math.log(_TINY)
+_MOST_WEIGHTS = 20_000_000
+
+
+def require_size(widths: Sequence[int]) -> None:
+    """Checks the numbers of units of a network's layers.
+
+    Raises:
+        ConfigError: They make a network that takes much of the memory, which no task of hdsim's needs.
+    """
+    weights = sum(inputs * outputs for inputs, outputs in pairwise(widths))
+    if weights > _MOST_WEIGHTS:
+        raise ConfigError(
+            f"expected a network of at most {_MOST_WEIGHTS:,} weights, got {weights:,} with layers of {list(widths)}",
+            where="agent",
+        )
 
 
 def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
@@ -29,7 +44,11 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: floa
         widths: Numbers of inputs, hidden units and outputs.
         activation: After every layer but the last.
         gain: Scale of the last layer's weights: small ones make a policy that begins close to uniform.
+
+    Raises:
+        ConfigError: It would be too large.
     """
+    require_size(widths)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         last = len(layers) == 2 * (len(widths) - 2)
