@@ -88,7 +88,7 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(tmp_path: Path, conte
 
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"expected a checkpoint of hdsim, .* cannot be read"):
+    with pytest.raises(ConfigError, match=r"expected a usable checkpoint; .* does not fit: ValueError"):
         checkpoint.load(path)
 
 

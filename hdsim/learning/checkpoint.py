@@ -25,7 +25,7 @@ from hdsim.util.resources import bundled
 
 #: Marks, in the JSON text, an array kept outside it and a mapping whose keys are not all texts.
 _ARRAY, _PAIRS = "$array", "$pairs"
-_HEADER, _DIGEST = "hdsim", "sha256"
+_HEADER, _TREE, _DIGEST = "hdsim", "tree", "sha256"
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
@@ -38,9 +38,11 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
     from safetensors.numpy import save as pack
 
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps(_encode(tree, "", arrays), separators=(",", ":"))
+    encoded = _encode(tree, "", arrays)
+    # One entry only: safetensors writes several in any order.
+    text = json.dumps({_TREE: encoded, _DIGEST: _digest(encoded, arrays)}, separators=(",", ":"))
     with replacing(path, binary=True) as file:
-        file.write(pack(arrays, {_HEADER: text, _DIGEST: _digest(text, arrays)}))
+        file.write(pack(arrays, {_HEADER: text}))
         # On the disk before it takes the name, or a power cut could leave nothing of either checkpoint.
         file.flush()
         os.fsync(file.fileno())
@@ -74,14 +76,14 @@ def load(path: str | Path, where: str = "checkpoint", *, signed: bool = False) -
                 arrays = {name: np.require(file.get_tensor(name), None, "W") for name in file.keys()}  # noqa: SIM118 - no mapping
         except (SafetensorError, OSError) as error:
             raise ValueError(str(error)) from None
-        text = metadata.get(_HEADER, "null")
-        tree = _decode(parse_json(text, path, ConfigError), arrays)
-        digest = _digest(text, arrays)
+        header = parse_json(metadata.get(_HEADER, "null"), path, ConfigError)
+        encoded = header.get(_TREE, header) if isinstance(header, dict) else None
+        tree, digest = _decode(encoded, arrays), _digest(encoded, arrays)
     if not isinstance(tree, dict):
         raise ConfigError(
             f"expected a checkpoint of hdsim, '{path}' is a safetensors file of other origin", where=where
         )
-    if metadata.get(_DIGEST, None if signed else digest) != digest:
+    if header.get(_DIGEST, None if signed else digest) != digest:
         raise ConfigError(f"expected a checkpoint as hdsim wrote it, '{path}' has been changed since", where=where)
     return tree
 
@@ -102,8 +104,8 @@ def usable(path: str | Path, where: str) -> Iterator[None]:
         raise ConfigError(f"expected a usable checkpoint; '{path}' does not fit: {told}", where=where) from None
 
 
-def _digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(text.encode())
+def _digest(encoded: Any, arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(encoded).encode())
     for name in sorted(arrays):
         digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()
