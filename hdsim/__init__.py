@@ -46,7 +46,7 @@ __all__ = [
 
 
 def _register_environment() -> None:
-    """Makes ``hdsim/Scheduling-v0`` known to Gymnasium, as soon as somebody uses both."""
+    """Registers ``hdsim/Scheduling-v0`` in programs that import Gymnasium."""
     if "gymnasium" in sys.modules:
         import_module("hdsim.envs")
 

@@ -267,7 +267,7 @@ def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
     return float(seconds)
 
 
-#: Limit on the times of outages, s.
+#: Upper limit of the times of outages, seconds.
 _LATEST = 1e12
 # (line, node, time, whether it goes down)
 _Change = tuple[int, int, float, bool]

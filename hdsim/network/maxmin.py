@@ -1,15 +1,14 @@
-"""Fair sharing of capacities among activities, re-solved only where something has changed.
+"""Incremental fair sharing of resources among activities.
 
-An activity uses resources in fixed proportions: at rate x it takes ``usage[r] * x`` of resource r, in claims of at
-most ``claim[r] * x`` each. A flow has usage and claim 1 on every link of its path, so its rate is in byte/s. A parallel
-task uses as many bytes of a link as it sends over it, its claim is its largest message there, and its rate is the part
-of itself that it does per second.
+An activity uses resources in fixed proportions: at rate x it uses ``usage[r] * x`` of resource r, in claims of at most
+``claim[r] * x`` each. A flow has usage and claim 1 on each link of its path, and its rate is in byte/s. The usage of a
+link by a parallel task is the bytes that it sends there, its claim is its largest message there, and its rate is the
+share of the task per second.
 
-The allocation is the one in which every activity runs at its own bound or has a *bottleneck*: a resource that is used
-up and on which nobody's claim gets more (per unit of share). For flows that is max-min fairness, found by progressive
-filling (Bertsekas and Gallager, Data Networks, 6.5.2); for activities whose claims differ from resource to resource it
-is bottleneck max fairness (Bonald and Roberts, Multi-resource fairness: objectives, algorithms and performance,
-SIGMETRICS 2015).
+In the allocation, each activity has its maximum rate or a *bottleneck*: a saturated resource on which no claim is
+larger (per unit of share). For flows this is max-min fairness, computed by progressive filling (Bertsekas and Gallager, Data
+Networks, 6.5.2). For activities with different claims per resource it is bottleneck max fairness (Bonald and Roberts,
+Multi-resource fairness: objectives, algorithms and performance, SIGMETRICS 2015).
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# A sum within this of a capacity, relatively, is taken to fit: sums are kept by adding and subtracting.
+# Relative tolerance of sums against capacities, since sums are updated by additions and subtractions.
 _SLACK = 1e-9
-# A rate that moves by less than this, relatively, has not changed: the same component filled in another order.
+# Relative tolerance of rates, which depend on the order of additions.
 _SAME = 1e-12
-# Levels are refined until a set of bottlenecks proves right, which takes a few sweeps.
+# Upper limit for the sweeps over the levels of a component, which takes few sweeps.
 _SWEEPS = 200
 
 
 class Demand:
-    """What an activity takes of each resource; made by :meth:`MaxMin.demand`, and good for any number of activities.
+    """The usage of resources by an activity, created by :meth:`MaxMin.demand` and shared by equal activities.
 
     Attributes:
         uses: For each resource in use: (resource, usage at rate 1, slope). The slope is the rate per level of the
-            resource: what the claim there gets when a claim of share 1 gets 1.
+            resource.
         entries: For each resource in use: (resource, (usage at rate 1, the other resources)).
-        slope: The one slope that holds for each of its resources, 0 where they differ.
-        peak: Rate that the resources allow to an activity alone in the system; inf without resources.
+        slope: The common slope of its resources, 0 if they differ.
+        peak: Maximum rate on otherwise idle resources; inf without resources.
     """
 
     __slots__ = ("entries", "peak", "slope", "uses")
@@ -54,14 +53,14 @@ class Demand:
 
 
 class Activity:
-    """Something that uses resources at one rate; made by :meth:`MaxMin.add`.
+    """An activity that uses resources at one rate, created by :meth:`MaxMin.add`.
 
     Attributes:
-        owner: What the caller attached.
-        demand: What it uses.
-        bound: Largest rate, whatever the resources.
-        rate: Present rate; 0 until solved.
-        limit: Rate that it would have alone.
+        owner: Object of the caller.
+        demand: Usage of resources.
+        bound: Maximum rate, independent of the resources.
+        rate: Current rate; 0 until solved.
+        limit: Rate on otherwise idle resources.
     """
 
     __slots__ = ("bound", "demand", "limit", "owner", "rate", "slope", "top", "uses")
@@ -75,10 +74,10 @@ class Activity:
         self.set_bound(bound)
 
     def set_bound(self, bound: float) -> None:
-        """Changes the largest rate."""
+        """Changes the maximum rate."""
         self.bound = bound
         self.limit = min(bound, self.demand.peak)
-        #: Level at which it has its limit.
+        #: Level of the limit.
         self.top = self.limit / self.slope if self.slope else math.inf
 
 
@@ -87,7 +86,7 @@ class MaxMin:
 
     Args:
         capacities: Capacity of each resource, above 0; a resource of infinite capacity must not be used.
-        rounds: Divide resources as SimGrid does by default for parallel tasks, which is not fair but reproduces it.
+        rounds: Use SimGrid's default rule for parallel tasks, which is not fair.
     """
 
     def __init__(self, capacities: Iterable[float], *, rounds: bool = False) -> None:
@@ -98,16 +97,16 @@ class MaxMin:
         count = len(self.capacity)
         #: Amount of each resource in use.
         self.load = [0.0] * count
-        # The activities on each resource: usage, and the other resources of the activity.
+        # Activities on each resource: usage, and the other resources of the activity.
         self._users: list[dict[Activity, tuple[float, tuple[int, ...]]]] = [{} for _ in range(count)]
-        # The most that a claim of share 1 may take of each resource: inf where everybody gets all they want.
+        # Level of each resource: maximum usage by a claim of share 1, inf if the resource is not saturated.
         self._level = [math.inf] * count
-        # What the users of a resource would take if each were alone in the system. Where that fits, the resource
-        # slows nobody down and does not tie its users together.
+        # Usage of a resource if all its activities had their limits. If that fits, the resource is not saturated and
+        # does not connect its activities.
         self._wanted = [0.0] * count
         self._tight = [False] * count
         self._rounds = rounds
-        # Activities present whose slopes differ, and resources whose levels are not kept because of such ones.
+        # Number of activities with different slopes, and resources without levels because of such activities.
         self._uneven = 0
         self._rough: set[int] = set()
         self._touched: dict[int, None] = {}
@@ -138,9 +137,9 @@ class MaxMin:
         """Adds an activity; :meth:`solve` gives it a rate.
 
         Args:
-            owner: Anything, kept with the activity.
-            demand: What it uses.
-            bound: Largest rate.
+            owner: Object of the caller.
+            demand: Usage of resources.
+            bound: Maximum rate.
         """
         activity = Activity(owner, demand, bound)
         limit, touched, wanted, users = activity.limit, self._touched, self._wanted, self._users
@@ -163,13 +162,13 @@ class MaxMin:
                 self._wanted[resource] -= usage * limit
                 self.load[resource] -= usage * rate
             else:
-                # What adding and subtracting has left over ends here.
+                # Removes the rounding errors of additions and subtractions.
                 self._wanted[resource] = self.load[resource] = 0.0
         self._new.pop(activity, None)
         self._uneven -= not activity.slope
 
     def set_bound(self, activity: Activity, bound: float) -> None:
-        """Changes the largest rate of an activity."""
+        """Changes the maximum rate of an activity."""
         before = activity.limit
         activity.set_bound(bound)
         for resource, usage, _ in activity.uses:
@@ -178,9 +177,9 @@ class MaxMin:
         self._new[activity] = None
 
     def solve(self) -> list[Activity]:
-        """Brings all rates up to date; returns the activities whose rate has changed, in a fixed order.
+        """Updates all rates; returns the activities with changed rates in a deterministic order.
 
-        Only activities tied to a changed one by a chain of resources that slow somebody down are looked at.
+        Only activities that are connected to a change by saturated resources are updated.
         """
         changed: list[Activity] = []
         touched, self._touched = self._touched, {}
@@ -196,11 +195,11 @@ class MaxMin:
     def _solve_levels(
         self, touched: dict[int, None], new: dict[Activity, None], solved: set[Activity], changed: list[Activity]
     ) -> None:
-        """Sets the levels of resources one by one until all agree, beginning with those touched; leaves `solved` alone.
+        """Updates the levels of resources until they agree, beginning with `touched`, without activities in `solved`.
 
-        A resource shares what it has among its users, each of whom takes no more than the levels of its other resources
-        allow; where its level moves, those are looked at again. The lowest of all levels is right as soon as it has
-        been looked at, whatever the others are, then the lowest of the rest, and so on: the end is max-min fair
+        A resource divides its capacity among its activities, each limited by the levels of its other resources; a
+        changed level updates these. The lowest level is final after its first update, then the lowest of the rest, and
+        so on, so that the result is max-min fair
         (Bertsekas and Gallager, 6.5.2; Charny, Clark and Jain, Congestion control with explicit rate indication, 1995).
         """
         levels, users, tight, inf = self._level, self._users, self._tight, math.inf
@@ -220,7 +219,7 @@ class MaxMin:
                     continue
                 affected[activity] = None
                 for other in others:
-                    # Who gets less elsewhere than here before and now does not count there.
+                    # An activity with a lower level elsewhere before and after does not depend on this one.
                     if other not in queued and (
                         lower < levels[other] if levels[other] < inf else level > before and tight[other]
                     ):
@@ -236,39 +235,39 @@ class MaxMin:
                 self._set_rate(activity, rate, changed)
 
     def _level_of(self, resource: int) -> float:
-        """The level of a resource under the present levels of all others."""
+        """Returns the level of a resource for the current levels of all others."""
         levels, capacity = self._level, self.capacity[resource]
-        wishes = []
+        demands = []
         width = wanted = 0.0
         lowest = math.inf
         for activity, (usage, others) in self._users[resource].items():
-            wish = activity.top
+            demand = activity.top
             for other in others:
-                if levels[other] < wish:
-                    wish = levels[other]
-            if wish < lowest:
-                lowest = wish
+                if levels[other] < demand:
+                    demand = levels[other]
+            if demand < lowest:
+                lowest = demand
             claim = usage * activity.slope
             width += claim
-            wanted += claim * wish
-            wishes.append((wish, claim))
+            wanted += claim * demand
+            demands.append((demand, claim))
         if wanted <= capacity * (1.0 + _SAME):
             return math.inf
         if lowest * width >= capacity:
             return capacity / width
-        wishes.sort()
-        for wish, claim in wishes:
-            if wish * width >= capacity:
+        demands.sort()
+        for demand, claim in demands:
+            if demand * width >= capacity:
                 return capacity / width
-            capacity -= wish * claim
+            capacity -= demand * claim
             width -= claim
-        # All wishes fit but for the rounding.
+        # All demands fit except for rounding.
         return math.inf
 
     def _solve_components(
         self, touched: dict[int, None], new: dict[Activity, None], solved: set[Activity], changed: list[Activity]
     ) -> None:
-        """Solves what levels cannot, whole sets of tied activities; moves it from `touched` and `new` to `solved`."""
+        """Solves components that levels cannot solve and moves them from `touched` and `new` to `solved`."""
         tight, seen = self._tight, set[Activity]()
         self._rough.difference_update([resource for resource in touched if not tight[resource]])
         for seed in [*new, *(user for resource in touched for user in self._users[resource])]:
@@ -306,10 +305,10 @@ class MaxMin:
         changed.append(activity)
 
     def _component(self, seed: Activity, resources: list[int], seen: set[Activity]) -> list[Activity]:
-        """Returns the activities tied to `seed`; extends `resources` to all that tie them and marks them as seen."""
+        """Returns the component of `seed`, extends `resources` to those of the component and marks it as seen."""
         tight, found = self._tight, [seed]
         known = set(resources)
-        for resource in resources:  # grows on the way
+        for resource in resources:  # grows during the loop
             for activity in self._users[resource]:
                 if activity not in seen:
                     seen.add(activity)
@@ -323,29 +322,29 @@ class MaxMin:
     def _climb(self, activities: list[Activity], resources: list[int]) -> list[float]:
         """SimGrid's default rule for parallel tasks, ``fairbottleneck``.
 
-        In each round, a resource offers what is left of it in equal parts to the claims that still climb on it, and
-        every activity climbs by the least that it is offered. A used-up resource stops its activities. SimGrid goes on
-        charging a stopped activity for its last step, which leaves some resources partly idle; so does this.
+        In each round, a resource offers its remaining capacity in equal parts to its active claims, and each activity
+        increases its rate by the minimum of its offers. A saturated resource stops its activities. As in SimGrid, the
+        last increase of a stopped activity is counted again in later rounds, which leaves some resources partly idle.
         """
         rates = dict.fromkeys(activities, 0.0)
         steps: dict[Activity, float] = {}
-        climbing = dict.fromkeys(activities)
+        active = dict.fromkeys(activities)
         left = {resource: self.capacity[resource] for resource in resources}
-        while climbing:
+        while active:
             widths = dict.fromkeys(left, 0.0)
-            for activity in climbing:
+            for activity in active:
                 for resource, usage, slope in activity.uses:
                     if resource in left:
                         widths[resource] += usage * slope
-            left = {resource: room for resource, room in left.items() if widths[resource]}
-            offers = {resource: room / widths[resource] for resource, room in left.items()}
+            left = {resource: headroom for resource, headroom in left.items() if widths[resource]}
+            offers = {resource: headroom / widths[resource] for resource, headroom in left.items()}
             stopped = []
-            for activity in climbing:
-                room = activity.bound - rates[activity]
+            for activity in active:
+                headroom = activity.bound - rates[activity]
                 step = min(offers[resource] * slope for resource, _, slope in activity.uses)
-                steps[activity] = step = min(step, room)
+                steps[activity] = step = min(step, headroom)
                 rates[activity] += step
-                if step >= room * (1.0 - _SAME):
+                if step >= headroom * (1.0 - _SAME):
                     stopped.append(activity)
             for resource in list(left):
                 users = self._users[resource]
@@ -354,15 +353,14 @@ class MaxMin:
                     del left[resource]
                     stopped.extend(users)
             for activity in stopped:
-                climbing.pop(activity, None)
+                active.pop(activity, None)
         return list(rates.values())
 
     def _balance(self, activities: list[Activity], resources: list[int]) -> list[float]:
-        """Bottleneck max fairness for activities whose slopes differ between resources.
+        """Bottleneck max fairness for activities with different slopes per resource.
 
-        Each resource has a level, the most that a claim of share 1 may take of it. Levels are set one after the other
-        so that the resource is just used up; as soon as the bottlenecks found that way are the right ones, a linear
-        system gives the exact levels.
+        Each level in turn is set to saturate its resource. Once the resulting bottlenecks are correct, a linear system
+        gives the exact levels.
         """
         column = {resource: j for j, resource in enumerate(resources)}
         usage = np.zeros((len(activities), len(resources)))
@@ -375,14 +373,14 @@ class MaxMin:
         limit = np.array([activity.limit for activity in activities])
         capacity = np.array([self.capacity[resource] for resource in resources])
         users = [np.flatnonzero(usage[:, j]) for j in range(len(resources))]
-        # The lowest levels there can be: an equal part for every claim.
+        # Lower bounds of the levels: an equal part for each claim.
         level = np.array([capacity[j] / (usage[on, j] @ slope[on, j]) for j, on in enumerate(users)])
         for _ in range(_SWEEPS):
             for j, on in enumerate(users):
                 others = slope[on] * level
                 others[:, j] = math.inf
-                wishes = np.minimum(limit[on], others.min(axis=1)) / slope[on, j]
-                level[j] = _water_level(wishes, usage[on, j] * slope[on, j], capacity[j])
+                demands = np.minimum(limit[on], others.min(axis=1)) / slope[on, j]
+                level[j] = _water_level(demands, usage[on, j] * slope[on, j], capacity[j])
             rates = _exact_rates(usage, slope, limit, capacity, level)
             if rates is not None:
                 return list(rates.tolist())
@@ -391,16 +389,16 @@ class MaxMin:
         return list(rates.tolist())
 
 
-def _water_level(wishes: NDArray[np.float64], width: NDArray[np.float64], capacity: float) -> float:
-    """Returns the level f at which the sum of ``width * min(wishes, f)`` is `capacity`, inf if all wishes fit."""
-    order = np.argsort(wishes, kind="stable")
-    wishes, width = wishes[order], width[order]
-    taken = np.concatenate(([0.0], np.cumsum(width * wishes)))
+def _water_level(demands: NDArray[np.float64], width: NDArray[np.float64], capacity: float) -> float:
+    """Returns the level f at which the sum of ``width * min(demands, f)`` is `capacity`, inf if all demands fit."""
+    order = np.argsort(demands, kind="stable")
+    demands, width = demands[order], width[order]
+    taken = np.concatenate(([0.0], np.cumsum(width * demands)))
     if taken[-1] <= capacity:
         return math.inf
-    climbing = np.cumsum(width[::-1])[::-1]
-    levels = (capacity - taken[:-1]) / climbing
-    return float(levels[np.flatnonzero(levels <= wishes)[0]])
+    active = np.cumsum(width[::-1])[::-1]
+    levels = (capacity - taken[:-1]) / active
+    return float(levels[np.flatnonzero(levels <= demands)[0]])
 
 
 def _exact_rates(
@@ -410,14 +408,14 @@ def _exact_rates(
     capacity: NDArray[np.float64],
     level: NDArray[np.float64],
 ) -> NDArray[np.float64] | None:
-    """Returns the (n,) rates for the bottlenecks that `level` suggests, None if these are not the right ones.
+    """Returns the (n,) rates for the bottlenecks of approximate levels, None if these are not the correct ones.
 
     Args:
         usage: (n, m) usage of activity i on resource j.
         slope: (n, m) rate of an activity per level of a resource, inf where it does not use it.
-        limit: (n,) rate of each activity alone.
+        limit: (n,) limit of each activity.
         capacity: (m,) capacity of each resource.
-        level: (m,) approximate levels, inf for a resource that is not used up.
+        level: (m,) approximate levels, inf for a resource that is not saturated.
     """
     rows = np.arange(len(limit))
     bottleneck = (slope * level).argmin(axis=1)

@@ -119,7 +119,7 @@ def busy_seconds(
         end: (A,) s.
 
     Returns:
-        Two (P,) arrays in s.
+        Two (P,) arrays in seconds.
     """
     n = platform.n_processors
     core_seconds, active_seconds = np.zeros(n), np.zeros(n)
@@ -167,8 +167,8 @@ def total_energy(
         platform: The platform.
         core_seconds: (P,) busy core-seconds of each processor.
         active_seconds: (P,) seconds in which at least one core of the processor was busy.
-        duration: Length of the run in s.
-        down_seconds: (P,) seconds in which the node of the processor was down, and drew nothing.
+        duration: Length of the run in seconds.
+        down_seconds: (P,) downtime of the node of each processor in seconds, without power.
     """
     cores = platform.cores_per_processor
     computing = PSTATES[COMPUTING].power * core_seconds

@@ -1,1 +1,1 @@
-"""What decides: agents, orders of the queue, backfilling."""
+"""Scheduling policies: agents, queue orders, backfilling."""

@@ -30,7 +30,7 @@ def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[by
     Args:
         path: The file. Gzip is recognised by its first bytes and required of a name that ends in ``.gz``.
         error: Class of the error.
-        what: What the file is, such as ``"workload file"``, for the error.
+        what: Description of the file for the error, such as ``"workload file"``.
 
     Returns:
         The content, and the sha256 of the file as it is on disk.

@@ -13,7 +13,7 @@ def parse_interval_sets(texts: Iterable[str], below: int = 2**24) -> NDArray[np.
 
     Args:
         texts: The sets.
-        below: What every member must be below.
+        below: Exclusive upper limit of the ids.
 
     Raises:
         ValueError: A text is not an interval set.

@@ -73,7 +73,7 @@ def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple
         rng: Source of the draws.
 
     Returns:
-        (B,) estimates in s, ascending, and (B,) numbers of jobs, which sum to `jobs`.
+        (B,) estimates in seconds, ascending, and (B,) numbers of jobs, which sum to `jobs`.
 
     Raises:
         WorkloadError: There are too few jobs, or the longest estimate is too short.
@@ -212,7 +212,7 @@ def assigned(runtime: Floats, times: Ints, counts: Ints, rng: np.random.Generato
     if len(short):
         longest = int(short[0])
         raise WorkloadError(
-            f"expected {longest + 1} estimates of {runtime[order[longest]]:g} s or more, as so many jobs run so long, "
+            f"expected {longest + 1} estimates of at least {runtime[order[longest]]:g} s, the run time of as many jobs, "
             f"got {np.count_nonzero(estimates >= runtime[order[longest]])}; a longer max_estimate gives more",
             where="workload.estimates",
         )
