@@ -6,9 +6,9 @@ link by a parallel task is the bytes that it sends there, its claim is its large
 share of the task per second.
 
 In the allocation, each activity has its maximum rate or a *bottleneck*: a saturated resource on which no claim is
-larger (per unit of share). For flows this is max-min fairness, computed by progressive filling (Bertsekas and Gallager, Data
-Networks, 6.5.2). For activities with different claims per resource it is bottleneck max fairness (Bonald and Roberts,
-Multi-resource fairness: objectives, algorithms and performance, SIGMETRICS 2015).
+larger (per unit of share). For flows this is max-min fairness, computed by progressive filling (Bertsekas and Gallager,
+Data Networks, 6.5.2). For activities with different claims per resource it is bottleneck max fairness (Bonald and
+Roberts, Multi-resource fairness: objectives, algorithms and performance, SIGMETRICS 2015).
 """
 
 from __future__ import annotations
