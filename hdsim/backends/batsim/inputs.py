@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError
+from hdsim.backends.batsim.hosts import Hosts
+from hdsim.backends.batsim.protocol import parse_hosts
+from hdsim.errors import BackendError, ConfigError, WorkloadError
 from hdsim.workload.batsim_json import jobs_of, read_document, to_batsim
 from hdsim.workload.load import is_json, load_workload
 from hdsim.workload.raw import RawJobs, raise_faults
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
+
+#: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
+MACHINE_EVENTS = {
+    "machine_available": "event_machine_available",
+    "machine_unavailable": "event_machine_unavailable",
+}
 
 
 @dataclass(frozen=True)
@@ -114,3 +122,61 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
             )
         events.append(event)
     return sorted(events, key=lambda event: float(event["timestamp"]))
+
+
+def check_events(events: Iterable[Mapping[str, Any]], hosts: int, *, forward_unknown: bool) -> None:
+    """Checks the types of external events and the hosts that they name.
+
+    Args:
+        events: The events.
+        hosts: Number of hosts.
+        forward_unknown: Types that Batsim does not know are sent to the scheduler.
+
+    Raises:
+        ConfigError: An event cannot happen.
+    """
+    for event in events:
+        kind = event["type"]
+        if kind not in MACHINE_EVENTS and not forward_unknown:
+            raise ConfigError(
+                f"unknown event '{kind}'; allowed: {', '.join(MACHINE_EVENTS)}, or any with --forward-unknown-events",
+                where="--events",
+            )
+        if kind in MACHINE_EVENTS:
+            try:
+                parse_hosts(str(event.get("resources")), hosts)
+            except BackendError as error:
+                raise ConfigError(f"{kind} at {event['timestamp']}: resources: {error}", where="--events") from None
+
+
+def describe_simulation(
+    hosts: Hosts, options: Options, workloads: Mapping[str, str], profiles: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Data of the event ``SIMULATION_BEGINS``."""
+    resources = [
+        {"id": row, "name": name, "state": "idle", "properties": dict(own), "zone_properties": dict(zone)}
+        for row, (name, own, zone) in enumerate(zip(hosts.names, hosts.properties, hosts.zone_properties, strict=True))
+    ]
+    return {
+        "nb_resources": len(hosts),
+        "nb_compute_resources": len(hosts),
+        "nb_storage_resources": 0,
+        "allow_compute_sharing": False,
+        "allow_storage_sharing": True,
+        "config": {
+            "redis-enabled": False,
+            "redis-hostname": "127.0.0.1",
+            "redis-port": 6379,
+            "redis-prefix": "default",
+            "profiles-forwarded-on-submission": options.forward_profiles,
+            "dynamic-jobs-enabled": options.dynamic_jobs,
+            "dynamic-jobs-acknowledged": options.acknowledge_dynamic_jobs,
+            "profile-reuse-enabled": options.profile_reuse,
+            "sched-config": options.sched_config,
+            "forward-unknown-events": options.forward_unknown_events,
+        },
+        "compute_resources": resources,
+        "storage_resources": [],
+        "workloads": workloads,
+        "profiles": {name: dict(profiles) for name, profiles in profiles.items()},
+    }

@@ -13,13 +13,13 @@ import numpy as np
 
 from hdsim.backends.batsim.energy import Meter
 from hdsim.backends.batsim.hosts import Hosts
-from hdsim.backends.batsim.inputs import JobFile, Options
+from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, check_events, describe_simulation
+from hdsim.backends.batsim.jobs import ServedJobs
 from hdsim.backends.batsim.machine import HostCores
-from hdsim.backends.batsim.output import JobRow, Outcome, OutputWriter
+from hdsim.backends.batsim.output import Outcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
     LATEST,
-    SEPARATOR,
     Event,
     earliest,
     encode,
@@ -30,19 +30,13 @@ from hdsim.backends.batsim.protocol import (
     parse_hosts,
     parse_message,
     quote,
-    split_job_id,
 )
 from hdsim.cluster.state import Cluster, FinalState
-from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
+from hdsim.errors import BackendError, DecisionError, WorkloadError
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.replay import make_executor
-from hdsim.util.text import shown
-from hdsim.workload.batsim_json import jobs_of
-from hdsim.workload.model import COLUMNS, Workload
-from hdsim.workload.programs import parts_of, progress_of
-from hdsim.workload.raw import raise_faults
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -55,15 +49,6 @@ _ENDS = {
     int(FinalState.COMPLETED_FAILED): ("COMPLETED_FAILED", None),
     int(FinalState.COMPLETED_WALLTIME_REACHED): ("COMPLETED_WALLTIME_REACHED", -1),
     int(FinalState.COMPLETED_KILLED): ("COMPLETED_KILLED", -2),
-}
-#: Profile types whose tasks are all the same, so that it does not matter which host serves which.
-_EQUAL_TASKS = ("delay", "parallel_homogeneous", "parallel_homogeneous_total")
-#: Submissions that are put into words at once.
-_PORTION = 256
-#: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
-_MACHINE_EVENTS = {
-    "machine_available": "event_machine_available",
-    "machine_unavailable": "event_machine_unavailable",
 }
 
 
@@ -100,13 +85,9 @@ class Server:
         self._hosts = hosts
         self._options = options = options or Options()
         self._files = files
-        self._profiles: dict[str, dict[str, Any]] = {}
-        self._ids: list[str] = []
-        self._documents: list[Mapping[str, Any]] = []
-        self._announcements: dict[int, str] = {}
-        workload = self._join(files)
+        self._jobs = ServedJobs(files, forward_profiles=options.forward_profiles)
+        workload = self._jobs.workload
         self._static = len(workload)
-        self._row = {job_id: row for row, job_id in enumerate(self._ids)}
         if contention is not None and not contention.applies(workload) and not options.dynamic_jobs:
             contention = None
         platform = hosts.platform
@@ -125,16 +106,13 @@ class Server:
             rows = np.arange(len(hosts))
             self._engine.set_speed(rows, 1.0 if hosts.ruled else hosts.speed[rows, hosts.initial])
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
-        self.record = OutputWriter(len(hosts), self._describe, energy=options.energy)
+        self.record = OutputWriter(len(hosts), self._jobs.describe, energy=options.energy)
         self.record.begin(hosts.initial)
-        self._submission: list[float] = workload.submission_time.tolist()
-        self._walltime: list[float] = workload.walltime.tolist()
-        self._return_code: list[int] = workload.return_code.tolist()
         self._alloc: dict[int, list[int]] = {}
         self._joules: dict[int, float] = {}
         self._unavailable: set[int] = set()
-        self._external = [self._checked(event) for event in events or ()]
-        self._external.reverse()
+        check_events(events or (), len(hosts), forward_unknown=options.forward_unknown_events)
+        self._external = list(reversed(events or ()))
         self._has_external = events is not None
         self.cluster.calls += [float(event["timestamp"]) for event in self._external]
         self._calls: list[float] = []
@@ -163,80 +141,12 @@ class Server:
             "NOTIFY": self._notified,
         }
 
-    def _join(self, files: Sequence[JobFile]) -> Workload:
-        """One workload of all files, in order of submission, in the clock of the files."""
-        if not files:
-            raise WorkloadError("expected at least one workload, got none")
-        columns: dict[str, list[np.ndarray]] = {}
-        origins = []
-        for number, file in enumerate(files):
-            name = f"w{number}"
-            jobs = file.jobs
-            for key, column in jobs.columns.items():
-                columns.setdefault(key, []).append(column)
-            used = dict.fromkeys(jobs.columns["profile"].tolist())
-            self._profiles[name] = parts_of(used, jobs.profiles)
-            origins += [(name, document) for document in file.content["jobs"]]
-        joined: dict[str, Any] = {key: np.concatenate(parts) for key, parts in columns.items()}
-        order = np.argsort(joined["submission_time"], kind="stable")
-        for row in order.tolist():
-            name, document = origins[row]
-            self._ids.append(f"{name}{SEPARATOR}{document['id']}")
-            self._documents.append({**document, "id": self._ids[-1]})
-        joined = {key: column[order] for key, column in joined.items() if key in COLUMNS}
-        joined["memory"] = np.zeros(len(order))  # Batsim does not know memory
-        joined["job_id"] = np.array(self._ids, object)
-        workload = Workload.from_columns(**joined, source=", ".join(file.path for file in files))
-        return workload.replaced(submission_time=joined["submission_time"])
-
-    def _checked(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        kind = event["type"]
-        if kind not in _MACHINE_EVENTS and not self._options.forward_unknown_events:
-            raise ConfigError(
-                f"unknown event '{kind}'; allowed: {', '.join(_MACHINE_EVENTS)}, or any with --forward-unknown-events",
-                where="--events",
-            )
-        if kind in _MACHINE_EVENTS:
-            try:
-                parse_hosts(str(event.get("resources")), len(self._hosts))
-            except BackendError as error:
-                raise ConfigError(f"{kind} at {event['timestamp']}: resources: {error}", where="--events") from None
-        return event
-
     # Messages
 
     def begin(self) -> str:
         """The first message."""
-        hosts, options = self._hosts, self._options
-        resources = [
-            {"id": row, "name": name, "state": "idle", "properties": dict(own), "zone_properties": dict(zone)}
-            for row, (name, own, zone) in enumerate(
-                zip(hosts.names, hosts.properties, hosts.zone_properties, strict=True)
-            )
-        ]
-        data = {
-            "nb_resources": len(hosts),
-            "nb_compute_resources": len(hosts),
-            "nb_storage_resources": 0,
-            "allow_compute_sharing": False,
-            "allow_storage_sharing": True,
-            "config": {
-                "redis-enabled": False,
-                "redis-hostname": "127.0.0.1",
-                "redis-port": 6379,
-                "redis-prefix": "default",
-                "profiles-forwarded-on-submission": options.forward_profiles,
-                "dynamic-jobs-enabled": options.dynamic_jobs,
-                "dynamic-jobs-acknowledged": options.acknowledge_dynamic_jobs,
-                "profile-reuse-enabled": options.profile_reuse,
-                "sched-config": options.sched_config,
-                "forward-unknown-events": options.forward_unknown_events,
-            },
-            "compute_resources": resources,
-            "storage_resources": [],
-            "workloads": {f"w{number}": file.path for number, file in enumerate(self._files)},
-            "profiles": {name: dict(profiles) for name, profiles in self._profiles.items()},
-        }
+        workloads = {f"w{number}": file.path for number, file in enumerate(self._files)}
+        data = describe_simulation(self._hosts, self._options, workloads, self._jobs.profiles)
         return format_message(0.0, [Event(0.0, "SIMULATION_BEGINS", data)])
 
     def answer(self, reply: str | bytes) -> str | None:
@@ -275,7 +185,7 @@ class Server:
         if self._acknowledged:
             # Jobs of the workload that are submitted at the same time come first, in the same message.
             following = self._static - self._unsubmitted
-            if self._unsubmitted and self._submission[following] <= self.cluster.now:
+            if self._unsubmitted and self._jobs.submission[following] <= self.cluster.now:
                 self._go_on()
             self._pending += self._acknowledged
             self._acknowledged.clear()
@@ -319,7 +229,7 @@ class Server:
 
     def _stuck(self) -> BackendError:
         if self._open:
-            waiting = [self._ids[job] for job in self.cluster.queue]
+            waiting = [self._jobs.ids[job] for job in self.cluster.queue]
             shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
             message = f"nothing is left to happen, but {len(waiting)} jobs are neither executed nor rejected: {shown}"
         else:
@@ -361,21 +271,7 @@ class Server:
         self.record.submitted += 1
         if self._meter is not None and job == 0:
             self.record.joules_at_first_submission = self._meter.read(self.cluster.now)
-        data = self._announcements.pop(job, None)
-        if data is None:
-            # What is done between two messages finds nothing in the processor's caches; in a row it costs half as much.
-            following = range(job, min(job + _PORTION, self._static) if job < self._static else job + 1)
-            self._announcements.update((each, self._announcement(each)) for each in following)
-            data = self._announcements.pop(job)
-        return self._event("JOB_SUBMITTED", data)
-
-    def _announcement(self, job: int) -> str:
-        """Data of the submission of a job."""
-        document = self._documents[job]
-        data = f'"job_id":{quote(self._ids[job])},"job":{encode(document)}'
-        if self._options.forward_profiles:
-            data += f',"profile":{encode(self._profiles[split_job_id(self._ids[job])[0]][document["profile"]])}'
-        return f"{{{data}}}"
+        return self._event("JOB_SUBMITTED", self._jobs.encode_submission(job))
 
     def _complete(self, job: int, now: float) -> None:
         self._open -= 1
@@ -391,52 +287,41 @@ class Server:
         record.end(now, hosts, Outcome(job, state, cluster.starting_time[job], now, alloc, joules))
         name, code = _ENDS[state]
         if code is None:
-            code = self._return_code[job]
-        data = f'{{"job_id":{quote(self._ids[job])},"job_state":"{name}","return_code":{code},"alloc":"{alloc}"}}'
+            code = self._jobs.return_code[job]
+        data = f'{{"job_id":{quote(self._jobs.ids[job])},"job_state":"{name}","return_code":{code},"alloc":"{alloc}"}}'
         self._pending.append(self._event("JOB_COMPLETED", data))
-
-    def _describe(self, job: int) -> JobRow:
-        workload, own = split_job_id(self._ids[job])
-        profile, size = self._documents[job]["profile"], self.cluster.size[job]
-        return JobRow(own, workload, profile, self._submission[job], size, self._walltime[job])
 
     def _happen(self, event: Mapping[str, Any], now: float) -> None:
         """An external event."""
         kind = event["type"]
         data = {key: value for key, value in event.items() if key not in ("timestamp", "type")}
-        if kind in _MACHINE_EVENTS:
+        if kind in MACHINE_EVENTS:
             hosts = parse_hosts(event["resources"], len(self._hosts))
             there = kind == "machine_available"
             (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
             self.record.available(now, hosts, there=there)
             data["resources"] = format_hosts(hosts)
-        self._tell("NOTIFY", {"type": _MACHINE_EVENTS.get(kind, kind), **data})
+        self._tell("NOTIFY", {"type": MACHINE_EVENTS.get(kind, kind), **data})
         if not self._external:
             self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
 
     # From the scheduler
 
-    def _known(self, job_id: str) -> int:
-        job = self._row.get(job_id)
-        if job is None:
-            raise BackendError(f"unknown job '{job_id}'")
-        return job
-
     def _execute(self, data: Mapping[str, Any]) -> None:
-        job = self._known(data["job_id"])
+        job = self._jobs.row(data["job_id"])
         hosts = parse_hosts(data["alloc"], len(self._hosts))
         if len(data) > 2:  # more than job_id and alloc
             for key in ("storage_mapping", "additional_io_job"):
                 if data.get(key):
                     raise BackendError(f"data.{key} is not supported; allowed: job_id, alloc and mapping")
-            self._check_mapping(job, data.get("mapping"), len(hosts))
+            self._jobs.check_mapping(job, data.get("mapping"), len(hosts))
         if self._unavailable and not self._unavailable.isdisjoint(hosts):
             away = format_hosts(sorted(self._unavailable.intersection(hosts)))
             raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
         cluster, meter = self.cluster, self._meter
         now = cluster.now
         if len(hosts) != cluster.size[job]:
-            cluster.start_on(job, hosts)  # says so
+            raise DecisionError(f"job {data['job_id']}: expected {cluster.size[job]} hosts, got '{data['alloc']}'")
         cluster.start(job, hosts)
         # Batsim's files are written from the record; the cluster need not remember.
         cluster.placements.clear()
@@ -447,27 +332,6 @@ class Server:
             self.record.energy(now, total, "s", meter.least_watts)
             self._engine.apply()
         self.record.start(now, hosts)
-
-    def _check_mapping(self, job: int, mapping: Any, size: int) -> None:
-        """Refuses a mapping of executors to hosts that would change what a job does.
-
-        Raises:
-            BackendError: It does, or is not a mapping.
-        """
-        if not mapping:
-            return
-        try:
-            places = [int(mapping[str(executor)]) for executor in range(size)]
-        except (KeyError, TypeError, ValueError):
-            places = []
-        if len(mapping) != size or sorted(places) != list(range(size)):
-            raise BackendError(f"data.mapping: expected each of 0 to {size - 1} once, got {shown(mapping)}")
-        workload, name = split_job_id(self._ids[job])[0], self._documents[job]["profile"]
-        if places != list(range(size)) and self._profiles[workload][name]["type"] not in _EQUAL_TASKS:
-            raise BackendError(
-                f"data.mapping: expected executor n on host n of alloc, got {shown(mapping)}; other mappings are "
-                f"supported for profiles of type {', '.join(_EQUAL_TASKS)}"
-            )
 
     def _measure(self) -> None:
         """Tells the meter what running jobs use of their hosts from now on."""
@@ -480,7 +344,7 @@ class Server:
         moved.clear()
 
     def _reject(self, data: Mapping[str, Any]) -> None:
-        job = self._known(data["job_id"])
+        job = self._jobs.row(data["job_id"])
         self.cluster.reject(job)
         self._open -= 1
         self.record.reject(job)
@@ -491,14 +355,13 @@ class Server:
         # Jobs of the same reply begin before others of it are killed.
         self._engine.apply()
         for job_id in job_ids:
-            job = self._known(job_id) if isinstance(job_id, str) else -1
+            job = self._jobs.row(job_id) if isinstance(job_id, str) else -1
             if job < 0:
                 raise BackendError(f"data.job_ids: expected job ids, got {job_ids}")
             if self.cluster.state[job] in _ENDS:
                 continue
             self.cluster.kill(job)
-            profiles = self._profiles[split_job_id(job_id)[0]]
-            progress[job_id] = progress_of(self._documents[job]["profile"], profiles, *self._engine.progress(job))
+            progress[job_id] = self._jobs.progress(job, *self._engine.progress(job))
         if progress:
             self._kills.append((job_ids, progress))
         else:
@@ -554,40 +417,22 @@ class Server:
 
     def _register_profile(self, data: Mapping[str, Any]) -> None:
         self._need_dynamic()
-        profiles = self._profiles.setdefault(data["workload_name"], {})
-        if profiles.setdefault(data["profile_name"], data["profile"]) != data["profile"]:
-            raise BackendError(f"profile '{data['profile_name']}' of '{data['workload_name']}' is another already")
+        self._jobs.register_profile(data["workload_name"], data["profile_name"], data["profile"])
 
     def _register_job(self, data: Mapping[str, Any]) -> None:
         self._need_dynamic()
         if not self._registering:
             raise BackendError("expected no job after NOTIFY registration_finished")
-        job_id, document = data["job_id"], data["job"]
-        name, own = split_job_id(job_id)
-        if job_id in self._row:
-            raise BackendError(f"job '{job_id}' exists already")
-        content = {
-            "jobs": [{**document, "id": own, "subtime": self.cluster.now}],
-            "profiles": self._profiles.get(name, {}),
-        }
-        raw = jobs_of(content, job_id, self._hosts.platform.reference_gflops)
-        raise_faults(raw.errors, job_id)
-        columns: dict[str, Any] = {key: column for key, column in raw.columns.items() if key in COLUMNS}
-        workload = Workload.from_columns(**columns, source=job_id)
-        (job,) = self._engine.add(workload, arrive=False)
-        self._row[job_id] = job
-        self._ids.append(job_id)
-        self._documents.append({**document, "id": job_id})
-        self._submission.append(self.cluster.now)
-        self._walltime += workload.walltime.tolist()
-        self._return_code += workload.return_code.tolist()
+        gflops = self._hosts.platform.reference_gflops
+        added = self._jobs.register(data["job_id"], data["job"], self.cluster.now, gflops)
+        (job,) = self._engine.add(added, arrive=False)
         self.cluster.submit(job)
         event = self._submitted(job)
         if self._options.acknowledge_dynamic_jobs:
             self._acknowledged.append(event)
 
     def _set_metadata(self, data: Mapping[str, Any]) -> None:
-        self.record.metadata[self._known(data["job_id"])] = data["metadata"]
+        self.record.metadata[self._jobs.row(data["job_id"])] = data["metadata"]
 
     def _notified(self, data: Mapping[str, Any]) -> None:
         kind = data["type"]
