@@ -20,7 +20,7 @@ from tiers import ALL
 from hdsim import Platform, Workload, simulate
 from hdsim.results.result import Result
 
-REPLICATIONS = 16 if ALL else 8
+REPLICATIONS = 16 if ALL else 10
 CONFIDENCE = 0.999
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
