@@ -28,6 +28,19 @@ from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import read
 from hdsim.util.intervals import parse_interval_sets
 
+#: Two processors of five cores, the second of half the speed of the first.
+TWO_SPEEDS = Platform.from_dict(
+    {
+        "clusters": [{"id": "c", "nodes": [{"type": name, "number": 1} for name in ("fast", "slow")]}],
+        "types": {
+            "node": {name: {"processors": [{"type": name, "number": 1}]} for name in ("fast", "slow")},
+            "processor": {
+                name: {"cores": 5, "clock_rate": rate, "dpflops_per_cycle": 2, "power": 50, "mem_bw": 100}
+                for name, rate in (("fast", 2.0), ("slow", 1.0))
+            },
+        },
+    }
+)
 TEN = Platform.homogeneous(nodes=2, cores_per_node=5, processors_per_node=1)
 
 
@@ -172,19 +185,59 @@ def test_a_job_with_a_program_is_not_resized() -> None:
         cluster.resize_on(0, [0])
 
 
-def test_a_change_of_speed_begins_a_segment() -> None:
-    workload = Workload.from_columns(submission_time=[0], runtime=[50], requested_cores=[2])
-    cluster = Cluster(TEN, workload)
+@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize("platform", [TEN, TWO_SPEEDS], ids=["one speed", "two speeds"])
+def test_a_change_of_speed_begins_a_segment(platform: Platform, contention: str) -> None:
+    """50 s at the reference speed: 4 of them by 4 s, 1.5 until 6 s, the rest by 50.5 s; the power is the same."""
+
+    class Slower(Agent):
+        def begin(self, cluster: Cluster) -> None:
+            for time in (4.0, 5.0, 6.0):
+                cluster.call_me_later(time)
+
+        def decide(self, cluster: Cluster) -> None:
+            for job in list(cluster.queue):
+                cluster.start_on(job, [0, 1] if job == 0 else [2])
+            share = {4.0: 0.75, 5.0: 0.75, 6.0: 1.0}.get(cluster.now)
+            if share:
+                cluster.set_speed([1, 2, 9], share)
+
+    peak = platform.gflops[0] / platform.reference_gflops
+    workload = Workload.from_columns(
+        submission_time=[0, 5], runtime=[50 * peak, 1 * peak], requested_cores=[2, 1], memory_bandwidth=[1, 1]
+    )
+    result = simulate(platform, workload, Slower(), contention=contention, check=True)
+    held = result.segments
+    assert held.job.tolist() == [0, 0, 1, 0, 1]
+    assert held.begin.tolist() == [0, 4, 5, 6, 6]
+    assert held.end.tolist() == pytest.approx([4, 6, 6, 50.5, 6.25])
+    assert held.speed.tolist() == [1.0, 0.75, 0.75, 1.0, 1.0]
+    assert result.jobs["consumed_energy"] == pytest.approx(platform.power[0] * np.array([2 * 50.5, 1.25]))
+    assert result.jobs["slowdown_factor"] == pytest.approx([50.5 / 50, 1.25])
+
+
+def test_a_speed_out_of_range_is_refused() -> None:
+    cluster = Cluster(TEN, Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1]))
+    for cores, share, complaint in [
+        ([0], 0.0, "above 0 and at most 1, got 0"),
+        ([0], 1.5, "above 0 and at most 1, got 1.5"),
+        ([10], 0.5, r"expected core ids 0 to 9, got \[10\]"),
+        ([], 0.5, r"expected core ids 0 to 9, got \[\]"),
+    ]:
+        with pytest.raises(DecisionError, match=complaint):
+            cluster.set_speed(cores, share)
+
+
+def test_a_backend_that_cannot_resize_refuses_by_name() -> None:
+    cluster = Cluster(TEN, Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1]))
     cluster.submit(0)
-    cluster.start_on(0, [0, 1])
-    for now, share in ((4.0, 0.75), (5.0, 0.75), (6.0, 1.0)):
-        cluster.now = now
-        cluster.allocations.set_speed(0, cluster.running[0], share, 0.0, now)
-    cluster.now = 10.0
-    cluster.end(0, FinalState.COMPLETED_SUCCESSFULLY)
-    held = Result(cluster, config=None, wall_seconds=0.0, interrupted=False).segments
-    assert (held.begin.tolist(), held.end.tolist()) == ([0, 4, 6], [4, 6, 10])
-    assert held.speed.tolist() == [1.0, 0.75, 1.0]
+    cluster.start(0)
+    cluster.started.clear()
+    cluster.can_resize = cluster.can_set_speed = False
+    with pytest.raises(DecisionError, match="the backend has no means to do so"):
+        cluster.resize_on(0, [3])
+    with pytest.raises(DecisionError, match="the backend has no means to change the speed"):
+        cluster.set_speed([0], 0.5)
 
 
 def test_a_failure_undoes_the_end_of_an_attempt_over_several_segments() -> None:

@@ -45,6 +45,7 @@ class Capabilities:
         supersteps: Jobs may consist of supersteps.
         kills: ``cluster.kill`` is carried out.
         resizes: ``cluster.resize`` is carried out.
+        sets_speed: ``cluster.set_speed`` is carried out.
         confirms_starts: A start is a request that the backend confirms or refuses; otherwise started jobs run at once.
         core_ids: Jobs get cores that have ids; otherwise quantities of nodes.
         known_jobs: All jobs are in the workload before time 0.
@@ -58,6 +59,7 @@ class Capabilities:
     supersteps: bool = False
     kills: bool = True
     resizes: bool = False
+    sets_speed: bool = False
     confirms_starts: bool = False
     core_ids: bool = True
     known_jobs: bool = True
@@ -177,7 +179,7 @@ class Backend:
             open_ended=not can.known_jobs,
             has_core_ids=can.core_ids,
         )
-        stage.cluster.can_resize = can.resizes
+        stage.cluster.can_resize, stage.cluster.can_set_speed = can.resizes, can.sets_speed
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:

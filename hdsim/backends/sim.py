@@ -23,7 +23,9 @@ class Sim(Backend):
         batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
     """
 
-    capabilities = Capabilities(contention=None, network=None, failures=True, gpus=True, supersteps=True, resizes=True)
+    capabilities = Capabilities(
+        contention=None, network=None, failures=True, gpus=True, supersteps=True, resizes=True, sets_speed=True
+    )
 
     def __init__(self, kill_at_walltime: bool = False, batch_events: bool = True) -> None:
         self.episodes: Mapping[str, Any] = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}

@@ -13,7 +13,7 @@ place in the queue, which an agent sees as an end and a submission, as after the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,6 +98,9 @@ class Cluster:
             a failure, or their start has failed.
         rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
         can_resize: Whether the backend carries `resize` out.
+        speed_changes: Core ids and their new share of the peak speed, as the scheduler wants them in its present pass.
+        can_set_speed: Whether the backend carries `set_speed` out.
+        core_speed: (C,) share of its peak speed at which each core computes, None while all compute at theirs.
         started: Jobs the scheduler has started in its present pass.
         resized: Running jobs the scheduler has resized in its present pass.
         killed: Running jobs the scheduler wants killed.
@@ -178,6 +181,9 @@ class Cluster:
         self.started: list[int] = []
         self.resized: list[int] = []
         self.can_resize = True
+        self.speed_changes: list[tuple[NDArray[np.int64], float]] = []
+        self.can_set_speed = True
+        self.core_speed: NDArray[np.float64] | None = None
         self.killed: list[int] = []
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
@@ -260,6 +266,8 @@ class Cluster:
             self.placements[job] = placement
             self.starting_time[job] = self.now
             self.state[job] = _RUNNING
+            if self.core_speed is not None:
+                self._record_speed_of(job)
 
     def start_on(self, job: int, cores: Sequence[int]) -> None:
         """Starts a queued job now on given core ids.
@@ -290,8 +298,8 @@ class Cluster:
 
         Raises:
             DecisionError: The backend cannot resize jobs; the job does not run, starts at this instant or has a
-                program; or there is no core, a
-                core is named twice or busy, GPUs are not in proportion, or a node lacks memory.
+                program; or there is no core, a core is named twice or busy, GPUs are not in proportion, or a node lacks
+                memory.
         """
         if self.state[job] != _RUNNING:
             raise self._misplaced(job, "resized", "running")
@@ -314,10 +322,33 @@ class Cluster:
         self.allocations.resize(job, held, placement, self.starting_time[job], self.now)
         self.running[job] = placement
         self.resized.append(job)
+        if self.core_speed is not None:
+            self._record_speed_of(job)
 
     def resize_on(self, job: int, cores: Sequence[int]) -> None:
         """Changes the core ids that a running job holds; see `resize`."""
         self.resize(job, self._placement_of(job, cores))
+
+    def set_speed(self, cores: Sequence[int], share: float) -> None:
+        """Changes, now, the share of their peak speed at which cores compute, such as by another P-state.
+
+        A busy core draws the same power at any share, as in P-state 1 (75 % of the speed, 100 % of the power).
+
+        Args:
+            cores: Core ids.
+            share: Above 0, at most 1.
+
+        Raises:
+            DecisionError: The backend cannot change speeds, there is no such core, or the share is out of range.
+        """
+        if not self.can_set_speed:
+            raise DecisionError("set_speed: the backend has no means to change the speed of cores")
+        last = self.platform.n_cores - 1
+        if not cores or not all(0 <= core <= last for core in cores):
+            raise DecisionError(f"set_speed: expected core ids 0 to {last}, got {list(cores)}")
+        if not 0 < share <= 1:
+            raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
+        self.speed_changes.append((np.array(cores, np.int64), share))
 
     def _exchange(self, job: int, held: Any, placement: Any) -> None:
         """Takes back what a job holds and allocates something else, or changes nothing at all."""
@@ -473,6 +504,28 @@ class Cluster:
         self.placements[job] = self.running[job]
         self.starting_time[job] = time
         self.state[job] = _RUNNING
+
+    def record_speed(
+        self, cores: Sequence[int] | NDArray[Any], share: NDArray[np.float64] | float, jobs: Iterable[int]
+    ) -> None:
+        """Takes note of the speed at which cores compute from now on.
+
+        Args:
+            cores: (n,) core ids.
+            share: (n,) or one for all, share of their peak speed.
+            jobs: The running jobs on them.
+        """
+        if self.core_speed is None:
+            self.core_speed = np.ones(self.platform.n_cores)
+        self.core_speed[np.asarray(cores, np.int64)] = share
+        for job in jobs:
+            self._record_speed_of(job)
+
+    def _record_speed_of(self, job: int) -> None:
+        assert self.core_speed is not None
+        held = self.running[job]
+        speed = float(self.core_speed[self.cores.ids_of(held)].min())
+        self.allocations.set_speed(job, held, speed, self.starting_time[job], self.now)
 
     def start_failed(self, job: int, reason: str) -> None:
         """Takes the cores back from a job that the backend refuses to start, and puts it back into its place.

@@ -174,15 +174,17 @@ class BspJobs(Executor):
             self._compute(running, running.step, now)
             running.left, running.rate, running.since = left, rate, since
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
         """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
-        for running in self._cores.set_share(cores, share, self._running.values(), self._sharing):
+        jobs = list(self._cores.set_share(cores, share, self._running.values(), self._sharing))
+        for running in jobs:
             for group in running.groups:
                 if self._sharing is not None:
                     self._sharing.touch(group.processor)
                 elif group.peak != group.rate:
                     group.set_rate(group.peak, now)
                     self._affected[running] = None
+        return [running.job for running in jobs]
 
     def progress(self, job: int, now: float) -> Progress:
         """How far a running job is; of a step with messages, the time passed by that which it takes uncontended."""

@@ -113,14 +113,16 @@ class Contended(Executor):
         self._growth[job] = len(placement.cores) / self._requested[job]
         self._occupy(job, placement)
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
         """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
         if self._share is None:
             self._share = np.ones(self._platform.n_cores)
         chosen = np.asarray(cores, np.int64)
         self._share[chosen] = share
         self._touched.append(self._platform.core_processor[chosen])
-        self._new.update((job, None) for job in self._job_of_core[chosen].tolist() if job != _NONE)
+        jobs = {job: None for job in self._job_of_core[chosen].tolist() if job != _NONE}
+        self._new.update(jobs)
+        return jobs
 
     def progress(self, job: int, now: float) -> Progress:
         """See :meth:`hdsim.simulation.executor.Executor.progress`."""

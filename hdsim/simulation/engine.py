@@ -167,6 +167,10 @@ class Engine(simpy.Environment):
             for job in cluster.resized:
                 executor.resize(job, cluster.running[job], now)
             cluster.resized.clear()
+        if cluster.speed_changes:
+            for cores, share in cluster.speed_changes:
+                self.set_speed(cores, share)
+            cluster.speed_changes.clear()
         self._settle()
         if cluster.killed:
             for job in cluster.killed:
@@ -242,7 +246,8 @@ class Engine(simpy.Environment):
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float) -> None:
         """Changes the speed of cores, now; see :meth:`hdsim.simulation.executor.Executor.set_speed`."""
-        self._executor.set_speed(cores, share, self.cluster.now)
+        jobs = self._executor.set_speed(cores, share, self.cluster.now)
+        self.cluster.record_speed(cores, share, jobs)
 
     def progress(self, job: int) -> Progress:
         """How far a running job is.

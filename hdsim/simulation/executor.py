@@ -101,13 +101,16 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
         """Changes the speed of cores.
 
         Args:
             cores: (n,) core ids.
             share: (n,) or one for all, speed as a share of each core's peak, above 0.
             now: s.
+
+        Returns:
+            The running jobs on these cores.
         """
 
     @abstractmethod
@@ -214,7 +217,7 @@ class Uncontended(Executor):
             self._job_of_core[self._ids(placement)] = job
         self._change(job, placement, now)
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> None:
+    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
         """See :meth:`Executor.set_speed`."""
         running = self._cluster.running
         if self._job_of_core is None:
@@ -227,9 +230,10 @@ class Uncontended(Executor):
                 self._job_of_core[self._ids(placement)] = job
         chosen = np.asarray(cores, np.int64)
         self._speed[chosen] = self._peak[chosen] * share
-        for job in dict.fromkeys(self._job_of_core[chosen].tolist()):
-            if job != _NONE:
-                self._change(job, running[job], now)
+        jobs = [job for job in dict.fromkeys(self._job_of_core[chosen].tolist()) if job != _NONE]
+        for job in jobs:
+            self._change(job, running[job], now)
+        return jobs
 
     def progress(self, job: int, now: float) -> Progress:
         """See :meth:`Executor.progress`."""
