@@ -1,6 +1,6 @@
-"""Learning agents: what an algorithm's file in ``agents/`` is built on, on every backend and in training.
+"""Base class of learning agents, for training and for replays on every backend.
 
-Nothing here imports torch before an agent is made.
+The module does not import torch before an agent is made.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _LARGEST = 1_000_000
 
 @dataclass(frozen=True)
 class TensorShapes:
-    """What a network is built for.
+    """Shapes of a decision problem on a platform, which networks are built for.
 
     Attributes:
-        observation: Shape of an observation's array, or of each of its arrays by name.
+        observation: Shape of the observation's array, or of each of its arrays by name.
         actions: A, the number of actions.
     """
 
@@ -76,14 +76,14 @@ class Transitions:
     """One step of E environments.
 
     Attributes:
-        observations: (E, ...) what was seen.
-        masks: (E, A) what was legal.
-        actions: (E,) what was done.
-        rewards: (E,) what it brought.
-        next_observations: (E, ...) what was seen then; at the end of an episode still that episode's.
-        next_masks: (E, A) what was legal then.
-        terminated: (E,) whether the episode came to its end.
-        truncated: (E,) whether it was cut off, so that more would have followed.
+        observations: (E, ...) observations before the actions.
+        masks: (E, A) legal actions.
+        actions: (E,) actions.
+        rewards: (E,) rewards.
+        next_observations: (E, ...) observations after the actions; at the end of an episode the last of that episode.
+        next_masks: (E, A) legal actions after the actions.
+        terminated: (E,) the episode ended.
+        truncated: (E,) the episode was cut off before its end.
     """
 
     observations: Observations
@@ -98,25 +98,26 @@ class Transitions:
 
 @dataclass(eq=False, kw_only=True)
 class LearningAgent(Agent):
-    """Base class of agents that learn: settings are fields; `build`, `probabilities`, `explore`, `learn` the algorithm.
+    """Base class of learning agents: settings are fields, and four methods are the algorithm.
 
-    One object is either trained, after `begin_training`, or used in a replay as any other agent; in a replay it does
-    not learn. What it decides and sees is a :class:`hdsim.decisions.DecisionProblem`, so it works on every backend.
+    An object is either trained, after `begin_training`, or replayed as any other agent; it does not learn in a replay.
+    Its actions and observations are those of a :class:`hdsim.decisions.DecisionProblem`, so it works on every backend.
 
     Attributes:
-        weights: Names of the attributes that `probabilities` needs: networks, normalisers. They make up a checkpoint.
-        progress: Names of what training needs besides: optimisers, buffers, counters. Values are anything with
+        weights: Names of the attributes that `probabilities` needs: networks, normalisers. A checkpoint consists of
+            them.
+        progress: Names of further attributes of a training: optimisers, buffers, counters. Values are objects with
             ``state_dict``, NumPy generators, arrays, numbers, or lists and dicts of those.
         starts_from: Names of other agents whose `network` can be the start of `policy_network`.
         any_size: The weights fit every number of jobs or nodes.
-        trainable: There is something to learn.
+        trainable: The agent has weights to learn.
 
     Args:
-        checkpoint: A checkpoint to decide by; its settings replace those given here, except the next two.
+        checkpoint: Checkpoint of a trained agent; its settings replace those given here, except the next two.
         sample: Draw actions from the policy instead of taking the most probable one.
-        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` ...
+        device: ``auto`` (a GPU if available), ``cpu``, ``cuda`` ...
         num_envs: Environments that are stepped together in training.
-        start: A checkpoint whose weights training begins with: of the same algorithm, or of imitation.
+        start: Checkpoint with the initial weights of a training: of the same algorithm, or of imitation.
         task: Settings of the :class:`hdsim.decisions.DecisionProblem` of an agent without a checkpoint.
     """
 
@@ -133,28 +134,28 @@ class LearningAgent(Agent):
     start: str | None = None
     task: Mapping[str, Any] | None = None
 
-    # ---- what an algorithm defines
+    # ---- defined by the algorithm
 
     @abstractmethod
     def build(self, shapes: TensorShapes) -> None:
-        """Makes networks, optimisers and storage; PyTorch's generator is seeded."""
+        """Creates networks, optimisers and storage; the generator of PyTorch is seeded."""
 
     @abstractmethod
     def probabilities(self, observations: Observations, masks: Masks) -> NDArray[np.float64]:
-        """(E, A) how probable each action is under the present policy, without exploration."""
+        """(E, A) probability of each action under the present policy, without exploration."""
 
     @abstractmethod
     def explore(self, observations: Observations, masks: Masks) -> NDArray[np.int64]:
-        """(E,) actions to learn from."""
+        """(E,) actions for training, with exploration."""
 
     @abstractmethod
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Takes in the step that followed the latest `explore`; returns losses by name if the networks were updated."""
+        """Processes the step after the latest `explore`; returns losses by name after an update of the networks."""
 
     # ---- in a replay
 
     def __post_init__(self) -> None:
-        """Takes everything from the checkpoint, if one is given."""
+        """Checks the settings and loads the checkpoint, if one is given."""
         for setting in fields(self):
             setattr(self, setting.name, checked(setting, getattr(self, setting.name)))
         if self.checkpoint is not None:
@@ -166,8 +167,7 @@ class LearningAgent(Agent):
         """Called once before the first event of a replay.
 
         Raises:
-            ConfigError: There is neither a checkpoint nor training behind the agent, or it was trained for another
-                number of nodes or jobs and cannot cope with this one.
+            ConfigError: The agent is not trained, or its networks do not fit this number of nodes or jobs.
         """
         if not hasattr(self, "decisions"):
             raise ConfigError(
@@ -184,23 +184,23 @@ class LearningAgent(Agent):
         self.decisions.begin(cluster)
 
     def decide(self, cluster: Cluster) -> None:
-        """Decides as long as something is to be decided at this instant."""
+        """Carries out all decisions that are pending at this instant."""
         problem = self.decisions
         while problem.pending():
             problem.act(self.choose(problem.observe(), problem.mask()))
 
     def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
-        """The action for one observation: the most probable one, or drawn where `sample` says so."""
+        """The action for one observation: the most probable one, or a drawn one with `sample`."""
         (probability,) = self.probabilities(map_arrays(lambda array: array[None], observation), mask[None])
         return int(draw(probability[None], self._draws)[0] if self.sample else np.argmax(probability))
 
     # ---- in training
 
     def begin_training(self, problem: DecisionProblem, platform: Platform, seed: int) -> None:
-        """Builds everything for a problem on a platform.
+        """Builds the agent for a decision problem on a platform.
 
         Args:
-            problem: What is decided and seen; the agent keeps it for its replays.
+            problem: Actions and observations; the agent keeps it for its replays.
             platform: The platform.
             seed: Seed of initial weights and exploration.
         """
@@ -215,10 +215,10 @@ class LearningAgent(Agent):
             self.load_start(str(self.start))
 
     def load_start(self, path: str) -> None:
-        """Takes the weights of a checkpoint to go on learning with.
+        """Loads initial weights from a checkpoint.
 
         Raises:
-            ConfigError: It is of another algorithm, or its networks are of other sizes.
+            ConfigError: The checkpoint is of another algorithm, or its networks have other sizes.
         """
         where = "agent.start"
         tree = checkpoint.load(path, where)
@@ -239,7 +239,7 @@ class LearningAgent(Agent):
         raise NotImplementedError
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
-        """Called before training, for agents that learn from more than observations.
+        """Called before training, for agents that use more than observations.
 
         Args:
             environments: The environments (:class:`hdsim.envs.scheduling.SchedulingEnv`).
@@ -248,10 +248,10 @@ class LearningAgent(Agent):
 
     @property
     def torch_device(self) -> torch.device:
-        """Where the networks are.
+        """Device of the networks.
 
         Raises:
-            ConfigError: There is no such device.
+            ConfigError: The device does not exist.
         """
         import torch
 
@@ -262,7 +262,7 @@ class LearningAgent(Agent):
             raise ConfigError(f"expected auto, cpu or a GPU's name: {error}", where="agent.device") from None
 
     def tensors(self, arrays: Any) -> Any:
-        """The same on the agent's device: an array, or arrays by name; numbers in single precision."""
+        """Converts an array, or arrays by name, to tensors on the agent's device, in single precision."""
         import torch
 
         def tensor(array: NDArray[Any]) -> torch.Tensor:
@@ -274,12 +274,12 @@ class LearningAgent(Agent):
     # ---- checkpoints
 
     def settings(self) -> dict[str, Any]:
-        """The algorithm's settings by name, without those that say how it is used."""
+        """Settings of the algorithm by name, without those of its use."""
         used = {field.name for field in fields(LearningAgent)} - {"num_envs"}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in used}
 
     def n_parameters(self) -> int:
-        """Numbers that are learned."""
+        """Number of learned parameters."""
         return sum(
             parameter.numel()
             for name in self.weights
@@ -288,7 +288,7 @@ class LearningAgent(Agent):
         )
 
     def trained(self) -> dict[str, Any]:
-        """All that a replay needs, as a tree for :mod:`hdsim.learning.checkpoint`."""
+        """Contents of a checkpoint for replays, as a tree for :mod:`hdsim.learning.checkpoint`."""
         observation = self.shapes.observation
         return {
             "agent": type(self).__name__,
@@ -300,11 +300,11 @@ class LearningAgent(Agent):
         }
 
     def state(self) -> dict[str, Any]:
-        """All that going on with the training needs besides."""
+        """Contents of a checkpoint for resuming a training."""
         return {name: _kept(getattr(self, name)) for name in (*self.weights, *self.progress, "rng")}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes up what `state` gave; `begin_training` comes first."""
+        """Restores the result of `state`; `begin_training` must be called first."""
         for name, kept in state.items():
             self._restore(name, kept)
 
@@ -372,12 +372,12 @@ def row(arrays: Any, index: int) -> Any:
 
 
 def stacked(observations: Sequence[Any]) -> Any:
-    """Joins single observations along a new first axis."""
+    """Stacks single observations along a new first axis."""
     return _joined(np.stack, observations)
 
 
 def concatenated(observations: Sequence[Any]) -> Any:
-    """Joins batches of observations along their first axis."""
+    """Concatenates batches of observations along their first axis."""
     return _joined(np.concatenate, observations)
 
 
@@ -398,20 +398,20 @@ def draw(probabilities: NDArray[np.float64], rng: np.random.Generator) -> NDArra
 
 
 def _author(tree: Mapping[str, Any]) -> str:
-    """Whose checkpoint a tree is."""
+    """Description of the origin of a checkpoint, for messages."""
     name = tree.get("agent")
     return f"of {name}" if isinstance(name, str) else "what resume=true goes on from, best or final.safetensors replays"
 
 
 def _kept(value: Any) -> Any:
-    """A value as :mod:`hdsim.learning.checkpoint` takes it."""
+    """Converts a value for :mod:`hdsim.learning.checkpoint`."""
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
 def _with_tensors(kept: Any) -> Any:
-    """A tree with tensors in place of its arrays."""
+    """Converts the arrays of a tree to tensors."""
     import torch
 
     if isinstance(kept, Mapping):

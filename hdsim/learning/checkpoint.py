@@ -1,9 +1,8 @@
-"""Checkpoints: trees of arrays and plain values in one safetensors file, which cannot hold code to execute.
+"""Checkpoints: trees of arrays and plain values in one safetensors file, which cannot hold executable code.
 
-The arrays are tensors of the file, named by their place in the tree; everything else, and the shape of the tree, is one
-JSON text in its header. A digest of both in the header reveals a file that has been changed or damaged. `torch.load`
-would have done too (``weights_only=True`` refuses all but a list of harmless classes), but a format that has no code in
-it needs no such list, and any language can read it without torch.
+The arrays are tensors of the file, named by their path in the tree; all other values and the shape of the tree are one
+JSON text in its header. `torch.load` with ``weights_only=True`` would need a list of harmless classes; this format
+needs none, and other languages can read it without torch.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from hdsim.util.files import replacing
 from hdsim.util.inputs import parse_json
 from hdsim.util.resources import bundled
 
-#: Marks, in the JSON text, an array kept outside it and a mapping whose keys are not all texts.
+#: Keys in the JSON text: an array outside of it, and a mapping with keys that are not texts.
 _ARRAY, _PAIRS = "$array", "$pairs"
 _HEADER, _TREE, _DIGEST = "hdsim", "tree", "sha256"
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
-    """Writes a checkpoint, whole or not at all; equal trees give equal bytes.
+    """Writes a checkpoint atomically; equal trees give equal bytes.
 
     Args:
         path: The file.
@@ -43,7 +42,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
     text = json.dumps({_TREE: encoded, _DIGEST: _digest(encoded, arrays)}, separators=(",", ":"))
     with replacing(path, binary=True) as file:
         file.write(pack(arrays, {_HEADER: text}))
-        # On the disk before it takes the name, or a power cut could leave nothing of either checkpoint.
+        # The file is on disk before the rename: a power cut leaves the old or the new checkpoint.
         file.flush()
         os.fsync(file.fileno())
 
@@ -57,7 +56,7 @@ def load(path: str | Path, where: str = "checkpoint", *, signed: bool = False) -
         signed: Whether the digest must be there; files of hdsim 0.1.0 have none.
 
     Raises:
-        ConfigError: There is no such file, it is damaged, or it is not a checkpoint of hdsim.
+        ConfigError: The file is missing, damaged, or not a checkpoint of hdsim.
     """
     from safetensors import SafetensorError, safe_open
 
