@@ -85,7 +85,7 @@ def imitated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     """The checkpoint of an agent that has watched the shortest job being served first, and its scores."""
     directory = tmp_path_factory.mktemp("imitation")
     setup = make_setup(
-        *PICKING, "agent=imitation", "train.steps=4000", "train.baselines=[fcfs]", "agent.train_frequency=4",
+        *PICKING, "agent=imitation", "train.steps=1500", "train.baselines=[fcfs]", "agent.train_frequency=2",
         "agent.learning_rate=3e-3",
     )  # fmt: skip
     facts = run(setup, directory)

@@ -23,8 +23,8 @@ SMALL = (
     "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
     "env.jobs=20",
     "env.action=job", "env.observation=jobs", "env.queue_size=8", "env.void=true", "workload.arrival_factor=0.3",
-    "train.steps=600", "train.checkpoint_every=200", "train.evaluate_every=600", "train.validation=1", "train.test=2",
-    "train.baselines=[fcfs]", "train.tensorboard=false", "agent=sb3", "agent.num_envs=2", "agent.total_steps=600",
+    "train.steps=400", "train.checkpoint_every=200", "train.evaluate_every=400", "train.validation=1", "train.test=2",
+    "train.baselines=[fcfs]", "train.tensorboard=false", "agent=sb3", "agent.num_envs=2", "agent.total_steps=400",
 )  # fmt: skip
 ALGORITHMS = {
     "MaskablePPO": "{n_steps: 32, n_epochs: 2}",
