@@ -16,6 +16,7 @@ from hdsim.scheduling.queue import make_queue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.scheduling.orders import JobOrder
 
 
 class ClassicAgent(Agent):
@@ -33,6 +34,8 @@ class ClassicAgent(Agent):
     """
 
     fixed_policy = True
+    #: The static order of the queue, if serving it strictly is all that the agent does.
+    strict_order: JobOrder | None = None
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ import numpy as np
 import hdsim
 from hdsim.cluster.placement import Placement
 from hdsim.simulation.contended import contended
-from hdsim.simulation.replay import make_contention
+from hdsim.simulation.setup import make_contention
 
 CORES = 8  # of a processor
 DEMAND = 8.0  # GB/s of a core, the most of those that are drawn

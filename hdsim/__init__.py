@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
-    from hdsim.simulation.replay import simulate
+    from hdsim.simulation.simulation import Simulation, simulate
     from hdsim.workload.load import load_workload
     from hdsim.workload.model import Workload
 
@@ -25,7 +25,8 @@ _HOME = {
     "Capabilities": "hdsim.backends.base",
     "Platform": "hdsim.platform.model",
     "load_platform": "hdsim.platform.load",
-    "simulate": "hdsim.simulation.replay",
+    "Simulation": "hdsim.simulation.simulation",
+    "simulate": "hdsim.simulation.simulation",
     "Result": "hdsim.results.result",
     "Workload": "hdsim.workload.model",
     "load_workload": "hdsim.workload.load",
@@ -37,6 +38,7 @@ __all__ = [
     "Capabilities",
     "Platform",
     "Result",
+    "Simulation",
     "Workload",
     "__version__",
     "load_platform",

@@ -39,7 +39,7 @@ from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import make_agent
-from hdsim.simulation.replay import set_stage
+from hdsim.simulation.setup import set_up
 from hdsim.util.resources import resolve
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.generators import lublin
@@ -199,22 +199,22 @@ def replayed(
             result, _ = batsim.run(platform, workload, agent, folder, contention=contention, seed=1, check=check)
             served.result()
         return result
-    stage = set_stage(platform, workload, agent, contention=contention, seed=1)
-    pstates = PStates(platform, workload, stage.contention) if energy else None  # type: ignore[arg-type]
-    session = BatsimSession(stage.cluster, infeasible=stage.infeasible.tolist(), pstates=pstates)
+    setup = set_up(platform, workload, agent, contention=contention, seed=1)
+    pstates = PStates(platform, workload, setup.contention) if energy else None  # type: ignore[arg-type]
+    session = BatsimSession(setup.cluster, infeasible=setup.infeasible.tolist(), pstates=pstates)
 
     def exchange(message: str) -> str:
         if session.read(message):
-            stage.agent.decide(stage.cluster)
+            setup.agent.decide(setup.cluster)
         reply = session.write()
         if check:
-            invariants.check(stage.cluster)
+            invariants.check(setup.cluster)
         return reply
 
-    stage.agent.begin(stage.cluster)
+    setup.agent.begin(setup.cluster)
     serve(server, exchange)
     assert session.ended
-    return Result(stage.cluster, config=None, wall_seconds=0.0, interrupted=False)
+    return Result(setup.cluster, config=None, wall_seconds=0.0, interrupted=False)
 
 
 def assert_equal(batsim: Result, sim: Result, tolerance: float = ROUNDING) -> None:

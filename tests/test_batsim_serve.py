@@ -41,7 +41,7 @@ from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
 from hdsim.platform.simgrid import to_xml
-from hdsim.simulation.replay import make_contention, make_network
+from hdsim.simulation.setup import make_contention, make_network
 from hdsim.workload.batsim_json import jobs_of, write_batsim
 from hdsim.workload.generators import lublin
 from hdsim.workload.model import COLUMNS

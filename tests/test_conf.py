@@ -12,7 +12,7 @@ from hdsim.cli.config import RULES, Composer, Rule, run_name
 from hdsim.cli.inputs import read_workload
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
-from hdsim.simulation.replay import make_contention, make_failures
+from hdsim.simulation.setup import make_contention, make_failures
 from hdsim.util.resources import bundled, folder, resolve
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,7 @@ from hdsim.contention.smoothstep import CONSTANTS, Smoothstep
 from hdsim.contention.threshold import Threshold
 from hdsim.errors import ConfigError, PlatformError
 from hdsim.results.result import Result
-from hdsim.simulation.replay import make_contention
+from hdsim.simulation.setup import make_contention
 
 # GB/s, of the size of IRMaSim's own.
 CURVE = {"b": -0.02, "c": 32.0, "da": 6.0, "db": 3.0, "dc": 45.0, "dd": 3.0}

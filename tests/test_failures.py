@@ -28,7 +28,7 @@ from hdsim.results import metrics, series
 from hdsim.results.result import Result
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import read as read_run
-from hdsim.simulation.replay import make_failures
+from hdsim.simulation.setup import make_failures
 from hdsim.workload.batsim_json import jobs_of
 
 CONFIDENCE = 0.999

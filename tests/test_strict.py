@@ -66,3 +66,59 @@ def test_only_core_policies_that_follow_a_list_take_the_shortcut(core_policy: st
     quick, engine = (hdsim.simulate(platform, workload, f"fcfs-{core_policy}", check=check) for check in (False, True))
     assert quick.jobs["allocated_resources"].tolist() == engine.jobs["allocated_resources"].tolist()
     assert quick.finish_time.tolist() == engine.finish_time.tolist()
+
+
+class Deciding(ClassicAgent):
+    """Starts nothing before t = 100."""
+
+    def decide(self, cluster):
+        if cluster.now < 100:
+            cluster.call_me_later(100)
+        elif cluster.queue and cluster.n_idle:
+            cluster.start(next(iter(cluster.queue)))
+
+
+class Beginning(ClassicAgent):
+    """Notes that it has begun."""
+
+    def begin(self, cluster):
+        super().begin(cluster)
+        self.begun = True
+
+
+class Attributes(ClassicAgent):
+    """Differs in an attribute alone."""
+
+    fixed_policy = False
+
+
+@pytest.mark.parametrize(("kind", "start"), [(Deciding, 100), (Beginning, 0), (Attributes, 0)])
+def test_a_subclass_is_always_called(kind, start):
+    """The short cut is for stock agents; a subclass runs by events, with and without checks alike."""
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    workload = hdsim.Workload.from_columns(submission_time=[0, 1], runtime=[5, 5], requested_cores=[1, 1])
+    agents = kind(), kind()
+    results = [hdsim.simulate(platform, workload, agent, check=agent is agents[0]) for agent in agents]
+    for agent, result in zip(agents, results, strict=True):
+        assert result.starting_time.tolist() == [start, start + 5]
+        assert result.engine["mode"] == "events"
+        assert kind is not Beginning or agent.begun
+
+
+def test_an_agent_whose_method_is_replaced_is_called():
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[5], requested_cores=[1])
+    agent = ClassicAgent()
+    agent.decide = lambda cluster: cluster.reject(0) if cluster.queue else None
+    assert hdsim.simulate(platform, workload, agent).metrics["jobs_rejected"] == 1
+
+
+def test_the_result_tells_the_parts_of_the_engine():
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, mem_bw=1.0)
+    workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[5], requested_cores=[1], memory_bandwidth=[1])
+    parts = {"cores": "OrderedCores", "executor": "Uncontended"}
+    assert hdsim.simulate(platform, workload, "fcfs").engine == {"mode": "in_order", **parts}
+    assert hdsim.simulate(platform, workload, "easy").engine == {"mode": "events", **parts}
+    contended = {"mode": "events", "cores": "NodeCores", "executor": "ContendedProcessors"}
+    assert hdsim.simulate(platform, workload, "fcfs", contention="threshold").engine == contended
+    assert hdsim.simulate(platform, workload, "fcfs", failures="external").engine["cores"] == "FailingCores"

@@ -11,23 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hdsim.errors import ConfigError
-from hdsim.simulation.replay import (
-    ReplayBar,
-    make_contention,
-    make_failures,
-    make_network,
-    model_settings,
-    perform,
-    replay,
-    set_stage,
-)
+from hdsim.simulation.replay import carry_out, replay
+from hdsim.simulation.setup import make_contention, make_failures, make_network, model_settings, set_up
+from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
-    from hdsim.simulation.replay import Stage
+    from hdsim.simulation.setup import Setup
     from hdsim.workload.model import Workload
 
 Model = str | Mapping[str, Any]
@@ -147,7 +140,7 @@ class Backend:
         Args:
             platform: The platform.
             workload: The jobs.
-            agent: See :func:`hdsim.simulation.replay.simulate`.
+            agent: See :func:`hdsim.simulation.simulation.simulate`.
             directory: The run directory, for files of the backend's own.
             contention: Contention model, as there; the two below likewise.
             network: Network model.
@@ -166,10 +159,10 @@ class Backend:
             DecisionError: The agent asked for something impossible.
             Interrupted: SIGINT or SIGTERM came.
         """
-        models = {"contention": contention, "network": network, "failures": failures}
+        models: dict[str, Any] = {"contention": contention, "network": network, "failures": failures}
         self.check(platform, workload, **models)
         can = self.capabilities
-        stage = set_stage(
+        setup = set_up(
             platform,
             workload,
             agent,
@@ -179,26 +172,26 @@ class Backend:
             open_ended=not can.known_jobs,
             has_core_ids=can.core_ids,
         )
-        stage.cluster.can_resize, stage.cluster.can_set_speed = can.resizes, can.sets_speed
+        setup.cluster.can_resize, setup.cluster.can_set_speed = can.resizes, can.sets_speed
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:
-                self.open(stage, Path(directory), stop)
-                replay(self, stage.cluster, stage.agent, stop, bar, check=check)
+                self.open(setup, Path(directory), stop)
+                replay(self, setup.cluster, setup.agent, stop, bar, check=check)
             finally:
                 self.close()
 
-        return perform(play, stage.cluster, progress=progress, config=config), self.facts()
+        return carry_out(play, setup.cluster, progress=progress, config=config), self.facts()
 
     def facts(self) -> dict[str, Any]:
         """What the manifest of a run tells of the backend; asked for after `close`."""
         return {}
 
-    def open(self, stage: Stage, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
         """Called before the first event.
 
         Args:
-            stage: Cluster, agent and models; `advance` puts events into ``stage.cluster``.
+            setup: Cluster, agent and models; `advance` puts events into ``setup.cluster``.
             directory: The run directory, for files of the backend's own.
             stop: Signals received so far; a wait that is not over soon has to end when there is one.
         """

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.base import Backend, Capabilities
-from hdsim.simulation.replay import simulate
+from hdsim.simulation.simulation import simulate
 from hdsim.util.rules import FLAG, require
 
 if TYPE_CHECKING:
     from hdsim.results.result import Result
-    from hdsim.simulation.replay import Stage
+    from hdsim.simulation.setup import Setup
 
 
 class Sim(Backend):
@@ -35,9 +35,10 @@ class Sim(Backend):
         self, platform: Any, workload: Any, agent: Any, directory: str | Path = ".", **options: Any
     ) -> tuple[Result, dict[str, Any]]:
         """See :meth:`Backend.run`; the simulation has quicker ways through some replays."""
-        return simulate(platform, workload, agent, **options, **self.episodes), {}
+        result = simulate(platform, workload, agent, **options, **self.episodes)
+        return result, {"engine": result.engine}
 
-    def open(self, stage: Stage, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
         """See :meth:`Backend.open`."""
-        self._engine = stage.backend(**self.episodes)
+        self._engine = setup.engine(**self.episodes)
         self.advance, self.apply = self._engine.advance, self._engine.apply  # type: ignore[method-assign]

@@ -83,7 +83,7 @@ def batsim_serve(
     from hdsim.backends.batsim.serve import SchedulerSocket, serve
     from hdsim.backends.batsim.server import SCHEDULER, Server
     from hdsim.platform.load import load_platform
-    from hdsim.simulation.replay import make_contention, make_network
+    from hdsim.simulation.setup import make_contention, make_network
     from hdsim.util.resources import resolve
 
     if timeout <= 0:

@@ -14,7 +14,7 @@ from hdsim.results.metrics import TAU
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
-    from hdsim.simulation.replay import Stage
+    from hdsim.simulation.setup import Setup
 
 
 class Objective:
@@ -35,9 +35,9 @@ class Objective:
         """Whether the objective depends on the location of idle cores."""
         return False
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """Called before the first event of an episode."""
-        self.cluster = stage.cluster
+        self.cluster = setup.cluster
         self.problem = problem
 
     def on_instant(self) -> None:
@@ -57,9 +57,9 @@ class Objective:
 class Rate(Objective):
     """A quantity of the cluster: its value right after the action, or its integral until the next decision."""
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, problem)
+        super().begin(setup, problem)
         self._total = self._since = self._rate = 0.0
 
     def on_instant(self) -> None:
@@ -94,10 +94,10 @@ class AverageJobSlowdown(Rate):
 
     shortest: ClassVar[float] = 1.0
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, problem)
-        self._weight: list[float] = (1.0 / np.maximum(stage.cluster.workload.requested_time, self.shortest)).tolist()
+        super().begin(setup, problem)
+        self._weight: list[float] = (1.0 / np.maximum(setup.cluster.workload.requested_time, self.shortest)).tolist()
         self._sum = 0.0
 
     def on_instant(self) -> None:
@@ -152,14 +152,14 @@ class Makespan(Rate):
         """See :meth:`Objective.sees_cores`."""
         return not platform.homogeneous_speed or platform.n_gpus > 0
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, problem)
-        platform = stage.cluster.platform
+        super().begin(setup, problem)
+        platform = setup.cluster.platform
         self._peak = platform.gflops
         self._slowed = PSTATES[OVERSUBSCRIBED].speed * platform.gflops
         self._overdrawn = oversubscription_limit(platform)
-        self._contended = stage.contention is not None
+        self._contended = setup.contention is not None
         self._alike = not (self._contended or self.sees_cores(platform))
 
     def value(self) -> float:
@@ -198,9 +198,9 @@ class Edp(EnergyConsumption):
     def __init__(self, integrated: bool) -> None:
         super().__init__(integrated=True)
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, problem)
+        super().begin(setup, problem)
         self._energy = self._product = 0.0
 
     def reward(self, over: bool) -> float:
@@ -216,10 +216,10 @@ class BoundedSlowdown(Objective):
     Integrated, the share of every job is paid when the job ends.
     """
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, problem)
-        self._submission: list[float] = stage.cluster.workload.submission_time.tolist()
+        super().begin(setup, problem)
+        self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
         self._total = 0.0
 
     def on_instant(self) -> None:
@@ -252,10 +252,10 @@ class ClusterBalance(Objective):
         """See :meth:`Objective.sees_cores`."""
         return True
 
-    def begin(self, stage: Stage, problem: DecisionProblem) -> None:
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
-        super().begin(stage, problem)
-        self._cores = np.maximum(stage.cluster.platform.node_cpu_cores, 1)
+        super().begin(setup, problem)
+        self._cores = np.maximum(setup.cluster.platform.node_cpu_cores, 1)
         self._times = np.zeros(len(self._cores))
         self._last = -1
         self._reward = 0.0

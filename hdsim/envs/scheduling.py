@@ -22,7 +22,7 @@ from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
-from hdsim.simulation.replay import model_settings, set_stage
+from hdsim.simulation.setup import model_settings, set_up
 from hdsim.util.resources import resolve
 from hdsim.workload.model import Workload
 
@@ -132,7 +132,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
-        self._set_stage(self.episodes.traces[0], seed=0)
+        self._set_up(self.episodes.traces[0], seed=0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -150,13 +150,13 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         workload = (options or {}).get("workload")
         if workload is None:
             workload = self.episodes.draw(self.np_random)
-        stage = self._set_stage(workload, seed=int(self.np_random.integers(2**63)))
-        self.cluster = stage.cluster
-        self._backend = stage.backend(**self._backend_options)
+        setup = self._set_up(workload, seed=int(self.np_random.integers(2**63)))
+        self.cluster = setup.cluster
+        self._backend = setup.engine(**self._backend_options)
         self.result = None
         self._steps = 0
         self.problem.begin(self.cluster)
-        self.objective.begin(stage, self.problem)
+        self.objective.begin(setup, self.problem)
         over = not self._backend.advance()
         if not over:
             self.objective.on_instant()
@@ -199,8 +199,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
     def _action_mask(self, over: bool) -> np.ndarray:
         return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
 
-    def _set_stage(self, workload: Workload, seed: int) -> Any:
-        return set_stage(self.platform, workload, self._placeholder, seed=seed, **self._models)
+    def _set_up(self, workload: Workload, seed: int) -> Any:
+        return set_up(self.platform, workload, self._placeholder, seed=seed, **self._models)
 
 
 class _PlaceholderAgent(Agent):

@@ -63,16 +63,25 @@ class Result:
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
+        engine: Which parts of the engine the replay has used: ``mode`` (``events`` or ``in_order``), ``cores`` (store)
+            and ``executor``; empty on other backends.
 
     Args:
         cluster: The state at the end of the replay.
         config: Settings of the replay.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
+        engine: Which parts of the engine the replay has used.
     """
 
     def __init__(
-        self, cluster: Cluster, *, config: Mapping[str, Any] | None, wall_seconds: float, interrupted: bool
+        self,
+        cluster: Cluster,
+        *,
+        config: Mapping[str, Any] | None,
+        wall_seconds: float,
+        interrupted: bool,
+        engine: Mapping[str, str] | None = None,
     ) -> None:
         self.platform = cluster.platform
         self.workload = cluster.workload
@@ -90,6 +99,7 @@ class Result:
         self.time_breakdown: TimeBreakdown | None = cluster.time_breakdown
         self.wall_seconds = wall_seconds
         self.interrupted = interrupted
+        self.engine: dict[str, str] = dict(engine or {})
 
     @cached_property
     def jobs(self) -> Jobs:

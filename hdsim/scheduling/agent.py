@@ -26,13 +26,11 @@ class Agent:
         fixed_policy: Whether the agent never passes another core policy to ``pick``, which permits a faster store.
         core_policies: All core policies that the agent passes to ``pick`` if it reads nothing else of the cores, which
             permits a faster store. Empty for no restriction.
-        strict_order: The static order of the queue if the agent only serves the queue strictly in this order.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
     core_policies: Collection[str] = ()
-    strict_order: JobOrder | None = None
 
     def begin(self, cluster: Cluster) -> None:
         """Prepares the agent; called once before the first event of a replay."""
@@ -40,6 +38,16 @@ class Agent:
     def decide(self, cluster: Cluster) -> None:
         """Starts jobs with ``cluster.start``; called at every instant at which jobs arrive or end."""
         raise NotImplementedError
+
+
+def fixed_order(agent: Agent) -> JobOrder | None:
+    """The fixed order of the queue, if an agent is a stock classic agent that does nothing but serve it strictly.
+
+    A subclass, which may do anything else, is none, nor is an object whose methods have been replaced.
+    """
+    kind = type(agent)
+    stock = f"{kind.__module__}.{kind.__qualname__}" == _CLASSIC and not {"begin", "decide"} & vars(agent).keys()
+    return getattr(agent, "strict_order", None) if stock else None
 
 
 _KIND = PluginType("agent", Agent, "hdsim.Agent")

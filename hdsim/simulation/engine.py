@@ -10,19 +10,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
-from itertools import count
+from heapq import heappop
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import simpy
 
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.errors import ConfigError, DecisionError
+from hdsim.simulation.agenda import AFTER_NODES, FIRST, Agenda
 from hdsim.simulation.outages import NodeOutages
 from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from hdsim.failures import Failures
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Jobs added on the way arrive after nodes have changed, as those of the trace do.
-FIRST, AFTER_NODES = 0, 2
 #: Instants at which nothing but nodes and user processes changed, before jobs that wait are given up.
 _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
-#: The agenda is rid of outdated entries when it has more of them than this and than others.
-_OUTDATED = 256
 
 
 class Engine(simpy.Environment):
@@ -47,6 +43,7 @@ class Engine(simpy.Environment):
 
     Attributes:
         cluster: The state that the engine keeps.
+        over: Nothing is left to happen.
         on_settled: Called whenever the speeds of jobs have been brought up to date, such as by a power model; None: no
             one asks.
 
@@ -85,13 +82,8 @@ class Engine(simpy.Environment):
         self._finals: list[int] = completed(workload).tolist()
         self._infeasible = set(infeasible)
         self._next = 0
-        # (date, rank, sequence number, action, its argument); the action of a job's date is None, and the entry is
-        # outdated if the job's date has moved since.
-        self._agenda: list[tuple[Any, ...]] = [(math.inf,)]
-        self._sequence = count()
-        self._date: list[float] = [math.nan] * len(workload)
-        self._outdated = 0
-        self._notified = False
+        self._agenda = Agenda(len(workload))
+        self._notified = self.over = False
         self.on_settled: Callable[[], None] | None = None
         # Entries of the agenda, and events of the user, that keep the simulation going.
         self._awaited = 0
@@ -100,6 +92,16 @@ class Engine(simpy.Environment):
         self._outages: NodeOutages | None = None
         if failures is not None:
             self._outages = NodeOutages(self, failures, rng)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Names of the store of cores and of the executor."""
+        return {"cores": type(self.cluster.cores).__name__, "executor": type(self._executor).__name__}
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether anything but arrivals is to happen."""
+        return self.peek() < math.inf or len(self._agenda.entries) > 1 or bool(self.cluster.calls)
 
     # The loop of a replay
 
@@ -112,7 +114,7 @@ class Engine(simpy.Environment):
         Returns:
             False when nothing is left to happen until then.
         """
-        cluster, agenda, peek = self.cluster, self._agenda, self.peek
+        cluster, agenda, peek = self.cluster, self._agenda.entries, self.peek
         cluster.next_instant(cluster.now)
         submitted, ended = cluster.submitted, cluster.ended
         self._notified = False
@@ -127,8 +129,11 @@ class Engine(simpy.Environment):
             if arrival < now:
                 now = arrival
             if now == math.inf or (arrival == math.inf and not cluster.running and self._is_over()):
-                self._warn()
+                if not self.over:
+                    self.over = True
+                    self._warn()
                 return False
+            self.over = False
             if now > until:
                 return False
             self._now = cluster.now = now
@@ -178,6 +183,10 @@ class Engine(simpy.Environment):
             cluster.killed.clear()
         if cluster.calls:
             self._schedule_calls()
+
+    def wait_until(self, time: float) -> None:
+        """Moves the clock on to a time in s before which nothing is to happen."""
+        self._now = self.cluster.now = max(time, self.cluster.now)
 
     def run(self, until: Any = None) -> NoReturn:
         """Is not how a simulation is run: SimPy's loop has no scheduling passes.
@@ -235,7 +244,7 @@ class Engine(simpy.Environment):
         self._walltime += jobs.walltime.tolist()
         self._ends_in_delay += jobs.ends_in_delay.tolist()
         self._finals += completed(jobs).tolist()
-        self._date += [math.nan] * len(jobs)
+        self._agenda.add(len(jobs))
         rows = range(first, first + len(jobs))
         if arrive:
             self._awaited += len(rows)
@@ -245,9 +254,19 @@ class Engine(simpy.Environment):
         return rows
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float) -> None:
-        """Changes the speed of cores, now; see :meth:`hdsim.simulation.executor.Executor.set_speed`."""
-        jobs = self._executor.set_speed(cores, share, self.cluster.now)
-        self.cluster.record_speed(cores, share, jobs)
+        """Changes the speed of cores, now; see :meth:`hdsim.simulation.executor.Executor.set_speed`.
+
+        Raises:
+            ConfigError: A share is not a number above 0, or there is no such core.
+        """
+        platform = self.cluster.platform
+        chosen, shares = np.asarray(cores, np.int64), np.asarray(share, np.float64)
+        if not (np.isfinite(shares) & (shares > 0)).all():
+            raise ConfigError(f"set_speed: expected shares of peak speed above 0, got {shares.min():g}")
+        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < platform.n_cores:
+            raise ConfigError(f"set_speed: expected core ids 0 to {platform.n_cores - 1}, got {chosen.tolist()}")
+        jobs = self._executor.set_speed(chosen, share, self.cluster.now)
+        self.cluster.record_speed(chosen, share, jobs)
 
     def progress(self, job: int) -> Progress:
         """How far a running job is.
@@ -288,7 +307,7 @@ class Engine(simpy.Environment):
 
     def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
         """Calls an action with its argument at a date in s, after those of lower ranks at the same date."""
-        heappush(self._agenda, (date, rank, next(self._sequence), action, argument))
+        self._agenda.schedule(date, action, argument, rank)
 
     def interrupt(self, job: int, interval: float | None) -> None:
         """Puts a running job back into the queue.
@@ -298,13 +317,13 @@ class Engine(simpy.Environment):
             interval: See :meth:`hdsim.simulation.executor.Executor.interrupt`.
         """
         cluster = self.cluster
-        self._forget(job)
+        self._agenda.forget(job)
         lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
         cluster.interrupt(job, lost)
 
     def stop(self, job: int, state: FinalState) -> None:
         """Ends a running job before its completion."""
-        self._forget(job)
+        self._agenda.forget(job)
         self._executor.end(job, self.cluster.now)
         self.cluster.end(job, state)
 
@@ -315,54 +334,26 @@ class Engine(simpy.Environment):
         date, _, _, action, argument = entry
         if action is not None:
             action(argument)
-        elif self._date[argument] != date:
-            self._outdated -= 1
-        else:
-            self._date[argument] = math.nan
-            if self._executor.advance(argument, date):
-                self.cluster.end(argument, self._finals[argument])
+        elif self._agenda.is_due(argument, date) and self._executor.advance(argument, date):
+            self.cluster.end(argument, self._finals[argument])
 
     def _reach_walltime(self, job: int) -> None:
-        if self._date[job] != self.cluster.now:
-            self._outdated -= 1
-        else:
-            self._date[job] = math.nan
+        if self._agenda.is_due(job, self.cluster.now):
             self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
 
     def _settle(self) -> None:
         """Puts the dates of jobs that have moved into the agenda."""
-        dates, agenda, sequence = self._date, self._agenda, self._sequence
+        set_date = self._agenda.set_date
         for job, date in self._executor.settle(self.cluster.now):
-            if dates[job] == dates[job]:  # not NaN
-                self._forget(job)
             if self._kill_at_walltime:
                 limit = self.cluster.starting_time[job] + self._walltime[job]
                 # A delay as long as the walltime reaches it, a computation completes.
                 if date > limit or (date == limit and self._ends_in_delay[job]):
-                    dates[job] = limit
-                    self.schedule_at(limit, self._reach_walltime, job)
+                    set_date(job, limit, self._reach_walltime)
                     continue
-            dates[job] = date
-            heappush(agenda, (date, FIRST, next(sequence), None, job))
+            set_date(job, date)
         if self.on_settled is not None:
             self.on_settled()
-
-    def _forget(self, job: int) -> None:
-        """Makes the entry of a job's date outdated, if there is one."""
-        if math.isnan(self._date[job]):
-            return
-        self._date[job] = math.nan
-        self._outdated += 1
-        if self._outdated > _OUTDATED and self._outdated * 2 > len(self._agenda):
-            dates, of_jobs = self._date, (None, self._reach_walltime)
-            # In place: `advance` holds the list. The last entry is a sentinel.
-            self._agenda[:] = [
-                entry
-                for entry in self._agenda
-                if len(entry) == 1 or entry[3] not in of_jobs or dates[entry[4]] == entry[0]
-            ]
-            heapify(self._agenda)
-            self._outdated = 0
 
     def _submit_arrivals(self, now: float) -> None:
         """Submits the jobs of the trace that arrive at this instant."""

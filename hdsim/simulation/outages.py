@@ -11,6 +11,7 @@ import simpy
 
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Failures
+from hdsim.simulation.agenda import AFTER_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
-
-#: At an instant nodes change after jobs have ended: a job that completes when its node fails has completed.
-AFTER_ENDS = 1
 
 
 class Simulation(Protocol):

@@ -31,7 +31,7 @@ from hdsim.util.rules import FLAG, NULL, POSITIVE, TEXT, TEXTS, require
 if TYPE_CHECKING:
     from hdsim.backends.batsim.zeromq import Connection
     from hdsim.platform.model import Platform
-    from hdsim.simulation.replay import Stage
+    from hdsim.simulation.setup import Setup
     from hdsim.workload.model import Workload
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Batsim(Backend):
             faults.append(f"expected job ids without '{SEPARATOR}', which Batsim puts behind the workload's name")
         return faults
 
-    def open(self, stage: Stage, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
         """Binds the socket, writes Batsim's input and starts it.
 
         Raises:
@@ -124,13 +124,13 @@ class Batsim(Backend):
         """
         from hdsim.backends.batsim.zeromq import Connection
 
-        cluster, contention = stage.cluster, stage.contention
+        cluster, contention = setup.cluster, setup.contention
         energy = contention is not None if self._energy is None else self._energy
         pstates = PStates(cluster.platform, cluster.workload, contention) if energy else None  # type: ignore[arg-type]
-        agent: Any = stage.agent
+        agent: Any = setup.agent
         asks = hasattr(agent, "batsim")
         self.session = BatsimSession(
-            cluster, infeasible=stage.infeasible.tolist(), pstates=pstates, registers_jobs=asks
+            cluster, infeasible=setup.infeasible.tolist(), pstates=pstates, registers_jobs=asks
         )
         if asks:
             agent.batsim = self.session
@@ -138,7 +138,7 @@ class Batsim(Backend):
             directory,
             energy=energy,
             kill_at_walltime=self._kill_at_walltime,
-            latencies=stage.network is not None,
+            latencies=setup.network is not None,
         )
         self._files.write(cluster.platform, cluster.workload)
         endpoint = self._socket or _private_endpoint()

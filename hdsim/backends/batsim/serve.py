@@ -9,7 +9,7 @@ from typing import Self
 from hdsim.backends.batsim.server import SCHEDULER, Server
 from hdsim.backends.batsim.zeromq import Connection, HungUp
 from hdsim.errors import BackendError
-from hdsim.simulation.replay import collecting_later
+from hdsim.simulation.terminal import collecting_later
 
 #: Replies between two updates of the progress bar.
 _REPLIES_PER_UPDATE = 256

@@ -36,7 +36,7 @@ from hdsim.errors import BackendError, DecisionError, WorkloadError
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
-from hdsim.simulation.replay import make_executor
+from hdsim.simulation.setup import make_executor
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention

@@ -14,7 +14,7 @@ from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import direction
 from hdsim.results.result import Result
-from hdsim.simulation.replay import simulate
+from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem

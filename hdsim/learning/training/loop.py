@@ -19,7 +19,8 @@ from hdsim.learning.training.environments import Environments
 from hdsim.learning.training.evaluation import Evaluation
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.rewards import RewardScale
-from hdsim.simulation.replay import Interrupted, signals_received
+from hdsim.simulation.replay import Interrupted
+from hdsim.simulation.terminal import signals_received
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload

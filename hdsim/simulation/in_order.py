@@ -9,42 +9,52 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.state import Cluster, FinalState
+from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.scheduling.orders import JobOrder
 from hdsim.scheduling.queue import ranking
 
-#: Instants between two calls of `look`.
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+#: Instants between two looks at the signals.
 _INSTANTS = 4096
+
+
+def in_order(cluster: Cluster) -> bool:
+    """Whether the cores of a cluster are given in the order of a list, whatever the jobs."""
+    return isinstance(cluster.cores, OrderedCores) and cluster.cores.in_order
 
 
 def replay_in_order(
     cluster: Cluster,
-    cores: OrderedCores,
     order: JobOrder,
-    durations: NDArray[np.float64],
-    finals: NDArray[np.int8],
     refused: NDArray[np.int64],
-    look: Callable[[], bool],
+    stop: Sequence[int],
+    tell: Callable[[], object],
+    *,
+    kill_at_walltime: bool,
 ) -> None:
     """Replays the workload of a cluster to its end and leaves the outcome in the cluster.
 
     Args:
-        cluster: State before the first event.
-        cores: Its idle cores.
+        cluster: State before the first event, of cores that are given in order.
         order: A fixed order of the queue.
-        durations: (J,) s, how long each job will run.
-        finals: (J,) :class:`FinalState` of each job when it ends.
         refused: Jobs that can never start.
-        look: Called now and then; the replay stops where it returns True.
+        stop: Signals received so far; the replay ends when there is one.
+        tell: Called now and then.
+        kill_at_walltime: Kill jobs at their walltime.
     """
     workload = cluster.workload
+    cores: OrderedCores = cluster.cores
+    durations, finals = _outcomes(workload, kill_at_walltime=kill_at_walltime)
     rank, job_of_rank = ranking(workload, order)
     size, duration = cluster.size, durations.tolist()
     arriving = np.delete(np.arange(len(workload)), refused)
@@ -68,7 +78,8 @@ def replay_in_order(
         instants += 1
         if instants % _INSTANTS == 0:
             cluster.now = now
-            if look():
+            tell()
+            if stop:
                 until = now
                 break
             del waiting[:first]
@@ -94,6 +105,18 @@ def replay_in_order(
             heappush(ends, (now + duration[job], job))
     cluster.now = now
     _settle(cluster, finals, refused, until)
+
+
+def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    """Duration and final state of every job that runs undisturbed on cores of the reference speed."""
+    finals = completed(workload)
+    if not kill_at_walltime:
+        return workload.runtime, finals
+    runtime, walltime = workload.runtime, workload.walltime
+    # A delay as long as the walltime reaches it, a computation completes.
+    reached = np.where(workload.ends_in_delay, runtime >= walltime, runtime > walltime)
+    finals[reached] = FinalState.COMPLETED_WALLTIME_REACHED
+    return np.minimum(runtime, walltime), finals
 
 
 def _settle(cluster: Cluster, finals: NDArray[np.int8], refused: NDArray[np.int64], until: float) -> None:

@@ -1,0 +1,186 @@
+"""What a replay is made of: agent, models, cluster and engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.state import Cluster
+from hdsim.contention import Contention
+from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.failures import Failures
+from hdsim.network import Network
+from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.bsp_jobs import BspJobs
+from hdsim.simulation.contended import contended
+from hdsim.simulation.engine import Engine
+from hdsim.simulation.executor import Executor, Uncontended
+from hdsim.util.plugins import PluginType
+from hdsim.util.resources import folder
+from hdsim.workload.feasibility import infeasible_jobs
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+
+log = logging.getLogger(__name__)
+
+#: Which of the streams of random numbers of a seed the outages of nodes have.
+_OUTAGES = 1
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Agent, models and cluster of a replay before its first event.
+
+    Attributes:
+        agent: Who decides.
+        cluster: The state before the first event.
+        contention: Contention model; None also where there is nothing to contend for.
+        network: Network model; None also where nobody sends a message.
+        failures: Failure model, None where no node fails.
+        infeasible: Jobs that do not fit on the empty platform.
+        seed: Seed of the replay.
+    """
+
+    agent: Agent
+    cluster: Cluster
+    contention: Contention | None
+    network: Network | None
+    failures: Failures | None
+    infeasible: NDArray[np.int64]
+    seed: int
+
+    def engine(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
+        """Makes the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
+        cluster = self.cluster
+        return Engine(
+            cluster,
+            make_executor(cluster, self.contention, self.network),
+            kill_at_walltime=kill_at_walltime,
+            batch_events=batch_events,
+            infeasible=self.infeasible.tolist(),
+            failures=self.failures,
+            # Outages have random numbers of their own, whatever the scheduler draws.
+            rng=np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,))),
+        )
+
+
+def make_executor(cluster: Cluster, contention: Contention | None, network: Network | None) -> Executor:
+    """Makes the executor that the jobs of a cluster need."""
+    if cluster.workload.has_programs:
+        return BspJobs(cluster.platform, cluster.workload, contention, network)
+    if contention is not None:
+        return contended(cluster.platform, cluster.workload, contention)
+    return Uncontended(cluster)
+
+
+def set_up(
+    platform: Platform,
+    workload: Workload,
+    agent: str | Mapping[str, Any] | Agent,
+    *,
+    contention: str | Mapping[str, Any],
+    network: str | Mapping[str, Any] = "none",
+    failures: str | Mapping[str, Any] = "none",
+    seed: int,
+    confirms_starts: bool = False,
+    open_ended: bool = False,
+    has_core_ids: bool = True,
+) -> Setup:
+    """Makes agent, models and cluster.
+
+    See :class:`hdsim.simulation.simulation.Simulation` and `Cluster` for the arguments and the errors.
+    """
+    if len(workload) == 0:
+        raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
+    agent = make_agent(agent)
+    model = make_contention(contention, platform)
+    if model is not None and not model.applies(workload):
+        model = None
+    links = make_network(network, platform)
+    if not workload.has_programs:
+        links = None
+    if links is not None and np.isinf(platform.local_bandwidth).all():
+        log.warning(
+            "%s says nothing about the bandwidth of its links: messages take no more than latencies", platform.name
+        )
+    breakdowns = make_failures(failures, platform)
+    cluster = Cluster(
+        platform,
+        workload,
+        core_policy=agent.core_policy,
+        fixed_policy=agent.fixed_policy,
+        core_policies=agent.core_policies,
+        needs_processors=model is not None or workload.has_programs,
+        nodes_fail=breakdowns is not None,
+        confirms_starts=confirms_starts,
+        open_ended=open_ended,
+        has_core_ids=has_core_ids,
+        rng=np.random.default_rng(seed),
+    )
+    infeasible = infeasible_jobs(platform, workload)
+    if len(infeasible):
+        log.warning("%d of %d jobs can never run on %s and are rejected", len(infeasible), len(workload), platform.name)
+    return Setup(agent, cluster, model, links, breakdowns, infeasible, seed)
+
+
+def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Contention | None:
+    """Makes a contention model from the name of its file in ``conf/contention`` or from that file's content.
+
+    Raises:
+        ConfigError: There is no such model.
+    """
+    made: Contention | None = _make_model(
+        PluginType("contention", Contention, "hdsim.contention.Contention"), spec, platform
+    )
+    return made
+
+
+def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network | None:
+    """Makes a network model from the name of its file in ``conf/network`` or from that file's content.
+
+    Raises:
+        ConfigError: There is no such model.
+    """
+    made: Network | None = _make_model(PluginType("network", Network, "hdsim.network.Network"), spec, platform)
+    return made
+
+
+def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures | None:
+    """Makes a failure model from the name of its file in ``conf/failures`` or from that file's content.
+
+    Raises:
+        ConfigError: There is no such model.
+    """
+    made: Failures | None = _make_model(PluginType("failures", Failures, "hdsim.failures.Failures"), spec, platform)
+    return made
+
+
+def _make_model(kind: PluginType, spec: str | Mapping[str, Any], platform: Platform) -> Any:
+    spec = model_settings(kind.group, spec)
+    if spec.get("_target_") is None and "path" not in spec:
+        return None
+    return kind.make(spec, platform)
+
+
+def model_settings(group: str, spec: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings of a model: the content of a file in ``conf/GROUP`` where they are named by it.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
+    if not isinstance(spec, str):
+        return spec
+    import yaml
+
+    files = {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
+    if spec not in files:
+        raise ConfigError(f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=group)
+    settings: Mapping[str, Any] = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
+    return settings

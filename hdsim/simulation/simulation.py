@@ -1,0 +1,192 @@
+"""A simulation in the hands of its user: step by step, up to a date, or to its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hdsim.cluster import invariants
+from hdsim.results.result import Result
+from hdsim.scheduling.agent import Agent, fixed_order
+from hdsim.simulation.in_order import in_order, replay_in_order
+from hdsim.simulation.replay import carry_out, replay
+from hdsim.simulation.setup import set_up
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.platform.model import Platform
+    from hdsim.simulation.engine import Engine
+    from hdsim.simulation.terminal import ReplayBar
+    from hdsim.workload.model import Workload
+
+Model = str | Mapping[str, Any]
+
+
+class Simulation:
+    """Jobs on a platform under an agent.
+
+    `env` is a SimPy environment with further verbs, so that processes of the user run in it beside the jobs; see
+    :class:`hdsim.simulation.engine.Engine`.
+
+    Attributes:
+        cluster: The state.
+        agent: The agent.
+        env: The engine.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        agent: An agent object, a name or settings; see :func:`hdsim.scheduling.agent.make_agent`.
+        contention: Name of a file in ``conf/contention``, or its content as a mapping.
+        network: Name of a file in ``conf/network``, or its content as a mapping.
+        failures: Name of a file in ``conf/failures``, or its content as a mapping; ``external`` for nodes that
+            processes of the user take out of service.
+        seed: Seed of everything random in the replay.
+        kill_at_walltime: Kill jobs at their walltime.
+        batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
+        open_ended: Jobs may be added, see :meth:`hdsim.simulation.engine.Engine.add`.
+        check: Assert all invariants of the state at every instant (slow).
+
+    Raises:
+        ConfigError: An unknown agent, policy, contention, network or failure model.
+        WorkloadError: There is no job.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        workload: Workload,
+        agent: Model | Agent = "fcfs",
+        *,
+        contention: Model = "none",
+        network: Model = "none",
+        failures: Model = "none",
+        seed: int = 0,
+        kill_at_walltime: bool = False,
+        batch_events: bool = True,
+        open_ended: bool = False,
+        check: bool = False,
+    ) -> None:
+        self._setup = setup = set_up(
+            platform,
+            workload,
+            agent,
+            contention=contention,
+            network=network,
+            failures=failures,
+            seed=seed,
+            open_ended=open_ended,
+        )
+        self.cluster: Cluster = setup.cluster
+        self.agent: Agent = setup.agent
+        self.env: Engine = setup.engine(kill_at_walltime=kill_at_walltime, batch_events=batch_events)
+        self._check = check
+        self._in_order = batch_events and not (check or open_ended)
+        self._kill_at_walltime = kill_at_walltime
+        self._begun = self._over = False
+
+    @property
+    def now(self) -> float:
+        """Seconds since the first submission."""
+        return self.cluster.now
+
+    def step(self) -> bool:
+        """Goes to the next instant and lets the agent decide; False when the simulation is over.
+
+        Raises:
+            DecisionError: The agent asked for something impossible.
+        """
+        return self.run_until(math.inf, most=1)
+
+    def run_until(self, time: float, *, most: float = math.inf) -> bool:
+        """Goes through all instants up to a time in s, which is `now` afterwards if it is finite.
+
+        Args:
+            time: s.
+            most: Instants to go through at most.
+
+        Returns:
+            False when the simulation is over.
+
+        Raises:
+            DecisionError: The agent asked for something impossible.
+        """
+        cluster, env = self.cluster, self.env
+        if not self._begun:
+            self._begun = True
+            self.agent.begin(cluster)
+        if cluster.started or cluster.resized or cluster.killed:
+            # The user has decided something between two instants.
+            env.apply()
+        while most > 0:
+            if not env.advance(time):
+                self._over = env.over
+                break
+            self.agent.decide(cluster)
+            env.apply()
+            if self._check:
+                invariants.check(cluster)
+            most -= 1
+        else:
+            return True
+        if time < math.inf:
+            env.wait_until(time)
+        return not self._over
+
+    def run(self, *, progress: bool = False, config: Mapping[str, Any] | None = None) -> Result:
+        """Goes to the end.
+
+        Args:
+            progress: Show a progress bar on standard error.
+            config: Settings to keep in the result.
+
+        Raises:
+            DecisionError: The agent asked for something impossible.
+            Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
+        """
+        order = fixed_order(self.agent)
+        shortcut = self._in_order and not self._begun and order is not None and in_order(self.cluster)
+        engine = {"mode": "events", **self.env.parts}
+        if shortcut and not self.env.scheduled:
+            engine["mode"] = "in_order"
+
+        def run(stop: list[int], bar: ReplayBar) -> None:
+            if engine["mode"] == "in_order":
+                assert order is not None
+                kill, refused = self._kill_at_walltime, self._setup.infeasible
+                replay_in_order(self.cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
+            else:
+                begun, self._begun = self._begun, True
+                replay(self.env, self.cluster, self.agent, stop, bar, check=self._check, begun=begun)
+
+        return carry_out(run, self.cluster, progress=progress, config=config, engine=engine)
+
+
+def simulate(
+    platform: Platform,
+    workload: Workload,
+    agent: Model | Agent = "fcfs",
+    *,
+    progress: bool = False,
+    config: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Result:
+    """Replays a workload on a platform under an agent.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        agent: See :class:`Simulation`.
+        progress: Show a progress bar on standard error.
+        config: Settings to keep in the result.
+        **options: See :class:`Simulation`: contention, network, failures, seed, kill_at_walltime, batch_events, check.
+
+    Returns:
+        The result.
+
+    Raises:
+        HdsimError: See :class:`Simulation` and :meth:`Simulation.run`.
+        Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
+    """
+    return Simulation(platform, workload, agent, **options).run(progress=progress, config=config)

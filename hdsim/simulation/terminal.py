@@ -1,0 +1,88 @@
+"""A replay and the process it runs in: signals, a progress bar, garbage collection."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+
+
+@contextmanager
+def collecting_later() -> Iterator[None]:
+    """Puts off garbage collection: a replay makes a great many lasting objects and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def signals_received() -> Iterator[list[int]]:
+    """Collects the first SIGINT or SIGTERM so that a replay can stop between two instants; a second one kills."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def receive(number: int, _frame: Any) -> None:
+        received.append(number)
+        restore()
+
+    for number in before:
+        signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        restore()
+
+
+class ReplayBar:
+    """Jobs done, simulated time and jobs/s on standard error.
+
+    Args:
+        cluster: The cluster to watch.
+        shown: Show the bar at all.
+    """
+
+    def __init__(self, cluster: Cluster, *, shown: bool) -> None:
+        from tqdm import tqdm
+
+        self._cluster = cluster
+        self._bar = tqdm(
+            total=len(cluster.workload), unit="job", desc="replay", delay=0.5, leave=False, disable=not shown
+        )
+
+    def update(self) -> None:
+        """Brings the bar up to date."""
+        cluster = self._cluster
+        done = cluster.allocations.started - len(cluster.running)
+        self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d", refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Removes the bar."""
+        self._bar.close()
+
+
+@contextmanager
+def replay_bar(cluster: Cluster, *, shown: bool) -> Iterator[ReplayBar]:
+    """Shows a progress bar until the replay is over."""
+    bar = ReplayBar(cluster, shown=shown)
+    try:
+        yield bar
+    finally:
+        bar.close()
