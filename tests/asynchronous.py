@@ -12,7 +12,7 @@ import numpy as np
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.cluster.state import FinalState
-from hdsim.simulation.replay import Stage
+from hdsim.simulation.setup import Setup
 from hdsim.workload.model import Workload
 
 DONE, KILLED = FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_KILLED
@@ -34,14 +34,14 @@ class Asynchronous(Backend):
         self._rng = np.random.default_rng(seed)
         self._refused, self._latency, self._later = refused, latency, later
 
-    def open(self, stage: Stage, directory: Path, stop: Sequence[int]) -> None:
-        self._cluster = stage.cluster
+    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
+        self._cluster = setup.cluster
         self._events: list[tuple[Any, ...]] = []
         self._order = count()
         self._token: dict[int, int] = {}
-        infeasible = set(stage.infeasible.tolist())
-        for job, time in enumerate(stage.cluster.workload.submission_time.tolist()):
-            self._at(time, stage.cluster.refuse if job in infeasible else stage.cluster.submit, job)
+        infeasible = set(setup.infeasible.tolist())
+        for job, time in enumerate(setup.cluster.workload.submission_time.tolist()):
+            self._at(time, setup.cluster.refuse if job in infeasible else setup.cluster.submit, job)
         if self._later is not None:
             for row, time in enumerate(self._later.submission_time.tolist()):
                 self._at(time, self._add, row)
