@@ -1,0 +1,52 @@
+"""States of jobs, and what became of starts."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+
+class FinalState(IntEnum):
+    """What became of a job; the names are Batsim's where Batsim has one."""
+
+    NOT_SUBMITTED = 0
+    QUEUED = 1
+    RUNNING = 2
+    COMPLETED_SUCCESSFULLY = 3
+    COMPLETED_FAILED = 4
+    COMPLETED_WALLTIME_REACHED = 5
+    COMPLETED_KILLED = 6
+    REJECTED = 7
+    STARTING = 8
+    HELD = 9
+
+
+#: States of jobs that have not ended and never will, once a replay is over.
+UNFINISHED = (
+    FinalState.NOT_SUBMITTED,
+    FinalState.QUEUED,
+    FinalState.RUNNING,
+    FinalState.STARTING,
+    FinalState.HELD,
+)
+
+
+def completed(workload: Workload) -> NDArray[np.int8]:
+    """(J,) final state of jobs that run to their own ends."""
+    success, failure = FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_FAILED
+    return np.where(workload.return_code == 0, success, failure).astype(np.int8)
+
+
+class FailedStart(NamedTuple):
+    """A start that the backend has refused."""
+
+    job: int
+    requested: float  # s, when the scheduler asked for it
+    refused: float  # s
+    reason: str
