@@ -2,8 +2,8 @@
 
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
 cannot tell them apart. A backend opens each instant with `next_instant`, then calls `submit`, `refuse` and `end`; a
-scheduler calls `start`, `start_on`, `resize`, `set_speed`, `reject` and `kill` and reads the rest. Where nodes fail, the backend also calls
-`interrupt`, `fail` and `repair`; where jobs wait for others, `hold` and `release`.
+scheduler calls `start`, `start_on`, `resize`, `set_speed`, `reject` and `kill` and reads the rest. Where nodes fail,
+the backend also calls `interrupt`, `fail` and `repair`; where jobs wait for others, `hold` and `release`.
 
 A start is a request. Most backends carry it out at once. Where the backend confirms starts, a job holds its cores
 from `start` on but is STARTING until `confirm_start`; `start_failed` takes the cores back and returns the job to its
