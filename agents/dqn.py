@@ -42,7 +42,7 @@ class DQNAgent(LearningAgent):
         end_e: ... and in the end;
         decay_e: factor it shrinks by at every step.
         heuristic_exploration: Share of random actions that take a least loaded node instead, where nodes are chosen.
-        replay_from: What fills the replay buffer before anything else: a classic policy that decides in the first
+        replay_from: Initial content of the replay buffer: a classic policy that decides in the first
             episodes, or the run directory of a recording, such as one of the default scheduler.
         replay_steps: Steps that are taken from it; neither updates nor epsilon begin before.
         double: Choose the next action by the network and value it by the target network.
@@ -89,7 +89,7 @@ class DQNAgent(LearningAgent):
         self.demonstrations: Demonstrations | None = None
 
     def q_network(self, shapes: TensorShapes) -> nn.Module:
-        """What estimates the value Q of every action."""
+        """Estimator of the value Q of each action."""
         return score_network(shapes, self.hidden, self.kernel, gain=1.0)
 
     def policy_network(self) -> nn.Module:

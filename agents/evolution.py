@@ -87,7 +87,7 @@ class EvolutionAgent(LearningAgent):
         return chosen
 
     def explore(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """What the present policy does; its members explore by being other policies, not by other decisions."""
+        """Returns the actions of the current policy; its members explore by being other policies, not by other decisions."""
         self._playing = [environment.episodes.window for environment in self._environments]
         return self._chosen(observations, masks)
 
@@ -133,7 +133,7 @@ class EvolutionAgent(LearningAgent):
             parameter.grad = torch.from_numpy(part.copy())
         self.optimizer.step()
         for number_ in stopped:
-            # The generation is complete: the training may stop now and go on from here.
+            # The generation is complete: the training can stop and resume here.
             signal.raise_signal(number_)
         return {"loss": float(scores.mean()), "spread": float(scores.std(axis=0).mean())}
 
@@ -159,9 +159,9 @@ class EvolutionAgent(LearningAgent):
 
 
 def relative(scores: Floats) -> Floats:
-    """(M, W) by which factor members had more than their mean in each of W windows, as a logarithm.
+    """Returns (M, W) logarithms of the scores of members relative to their mean in each of W windows.
 
-    So a window with a hundred times the slowdown of another says no more than it. What is no number counts as the mean.
+    All windows have equal weight, whatever their scale. NaN counts as the mean.
     """
     logs = np.log(np.maximum(scores, _LEAST))
     difference: Floats = np.nan_to_num(logs - np.nanmean(logs, axis=0))

@@ -63,7 +63,7 @@ class ImitationAgent(SoftmaxAgent):
         self.steps = 0
 
     def scoring_network(self, shapes: TensorShapes) -> nn.Module:
-        """What scores every action."""
+        """Network that scores each action."""
         return score_network(shapes, self.hidden, self.kernel)
 
     def policy_network(self) -> nn.Module:
@@ -83,7 +83,7 @@ class ImitationAgent(SoftmaxAgent):
         )
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """What the recordings of the present episodes do."""
+        """Returns the recorded actions of the current episodes."""
         return self._demonstrations.actions()
 
     # ---- learning

@@ -1,6 +1,6 @@
 """Proximal policy optimisation with masked actions (Schulman et al. 2017; Huang and Ontañón 2022 for the masks).
 
-Where the observation has a row for every job or node to choose from, policy and value are RLScheduler's kernel: one
+If the observation has a row for every job or node to choose from, policy and value are RLScheduler's kernel: one
 small network for every row, which fits any number of rows and so any platform and queue (Zhang et al., SC 2020).
 Anything else goes through a perceptron.
 """
@@ -33,7 +33,7 @@ class PPOAgent(SoftmaxAgent):
         gae_lambda: Of the generalised advantage estimate (Schulman et al. 2016).
         update_epochs: Passes over a rollout.
         num_minibatches: Parts of a rollout that are updated on one by one.
-        clip_coef: How far the policy may move from the one that acted.
+        clip_coef: Maximum relative change of the probability of an action per update.
         ent_coef: Weight of the entropy bonus.
         vf_coef: Weight of the value's loss.
         max_grad_norm: Gradients are scaled down to this norm.

@@ -32,10 +32,10 @@ ALGORITHMS = {
     "A2C": "stable_baselines3",
     "DQN": "stable_baselines3",
 }
-#: Where the library's own defaults are for one environment or for Atari's millions of steps. PPO: the rollout of
-#: Schulman et al. 2017 for eight environments, four passes in four parts. DQN: what RL Baselines3 Zoo has for
-#: LunarLander, with fewer updates, which cost most of the time, and returns over five steps, because what a decision
-#: costs comes later.
+#: Replacements of defaults of the library that are for one environment or for millions of steps of Atari. PPO: the
+#: rollout of Schulman et al. 2017 for eight environments, four epochs of four minibatches. DQN: the settings of RL
+#: Baselines3 Zoo for LunarLander with fewer updates, which dominate the run time, and five-step returns, since the
+#: costs of a decision are delayed.
 _PPO = {"n_steps": 128, "n_epochs": 4}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "MaskablePPO": _PPO,
@@ -51,9 +51,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "exploration_final_eps": 0.1,
     },
 }
-#: What hdsim says itself when it makes an algorithm.
+#: Arguments of an algorithm that hdsim sets.
 _GIVEN = {"policy", "env", "gamma", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model"}
-#: What the library's log has besides losses.
+#: Entries of the log of the library that are not losses.
 _NO_LOSS = {"n_updates", "learning_rate", "clip_range", "explained_variance"}
 
 
@@ -194,7 +194,7 @@ class SB3Agent(LearningAgent):
         return {}
 
     def _store(self, step: Transitions, over: np.ndarray) -> dict[str, Any] | None:
-        """Adds to the replay buffer; returns the arguments of an update every so many steps."""
+        """Adds to the replay buffer; returns the arguments of an update when one is due, otherwise None."""
         model = self.model
         infos = [{"TimeLimit.truncated": bool(cut)} for cut in step.truncated]
         model.replay_buffer.add(

@@ -155,9 +155,7 @@ def test_longest_estimate_cuts_run_times() -> None:
 
 def test_too_many_long_jobs() -> None:
     workload = Workload.from_columns(submission_time=np.arange(300), runtime=5000, requested_cores=1)
-    with pytest.raises(
-        WorkloadError, match=r"estimates of at least 5000 s for jobs of that run time, got \d+; a longer"
-    ):
+    with pytest.raises(WorkloadError, match=r"estimates of at least 5000 seconds for such jobs, got \d+; a longer"):
         tsafrir.with_estimates(workload)
 
 

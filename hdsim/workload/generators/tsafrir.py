@@ -212,7 +212,7 @@ def assigned(runtime: Floats, times: Ints, counts: Ints, rng: np.random.Generato
     if len(short):
         longest = int(short[0])
         raise WorkloadError(
-            f"expected {longest + 1} estimates of at least {runtime[order[longest]]:g} s for jobs of that run time, "
+            f"expected {longest + 1} estimates of at least {runtime[order[longest]]:g} seconds for such jobs, "
             f"got {np.count_nonzero(estimates >= runtime[order[longest]])}; a longer max_estimate gives more",
             where="workload.estimates",
         )
