@@ -87,7 +87,7 @@ class EvolutionAgent(LearningAgent):
         return chosen
 
     def explore(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Returns the actions of the current policy; its members explore by being other policies, not by other decisions."""
+        """Returns the actions of the current member; members explore by their weights, not by random actions."""
         self._playing = [environment.episodes.window for environment in self._environments]
         return self._chosen(observations, masks)
 

@@ -190,7 +190,7 @@ def test_what_has_no_core_ids_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"env\.observation: expected one of .*nodes.* without core ids, got normal"):
         DecisionProblem("policy_pair", "normal").begin(cluster)
     held = cluster.pick(0)
-    with pytest.raises(DecisionError, match="expected nodes with room for the job"):
+    with pytest.raises(DecisionError, match="expected nodes with capacity for the job"):
         cluster.start(0, replace(held, node_counts=held.node_counts * 1000))
     invariants.check(cluster)
 

@@ -1,4 +1,4 @@
-"""What jobs have held: the bookkeeping of a cluster from which allocation segments are made."""
+"""Records of the allocations of jobs, from which segments derive."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from numpy.typing import NDArray
 
 
 class ClosedSegment(NamedTuple):
-    """A stretch of time in which a job held the same cores, ended by a resize, a change of speed or a failure."""
+    """An allocation segment that ended before its job: by a resize, a change of speed or a failure."""
 
     job: int
-    attempt: int  # earlier starts that failures have cut short
+    attempt: int  # number of earlier attempts
     placement: Any
-    begin: float  # s
-    end: float  # s
-    speed: float  # share of the cores' peak speed
-    lost: float  # s of running that have to be repeated
-    requeued: bool  # the job went back to the queue
+    begin: float  # seconds
+    end: float  # seconds
+    speed: float  # share of the peak speed of the cores
+    lost: float  # seconds of running time that are repeated
+    requeued: bool  # the job returned to the queue
 
 
 class Allocations:
-    """Allocations of all jobs that have started.
+    """Allocations of all started jobs.
 
-    Most jobs have one allocation from their start to their end, which `placements` alone records; the other
-    dictionaries have entries for the other jobs only.
+    Most jobs have one segment, which `placements` alone records; the other dictionaries have entries only for jobs with
+    several segments.
 
     Attributes:
-        placements: Latest placement of every started job that is not in `compacted`, in order of the starts.
-        compacted: Jobs, numbers of their core ids and core ids of earlier starts, in portions.
-        closed: Segments that ended before their jobs did, in order of their ends.
-        begin: s, begin of the latest segment of a job where it is not the start.
-        speed: Share of the peak speed of a job's cores at which they compute, where it is not 1.
-        restarts: Starts of a job that failures have cut short, where there were any.
+        placements: Last placement of each started job that is not in `compacted`, in order of the starts.
+        compacted: Blocks of earlier starts: jobs, numbers of core ids, core ids.
+        closed: Segments that ended before their jobs, in order of their ends.
+        begin: Begin of the last segment of a job in seconds, if it is not the start.
+        speed: Speed of the cores of a job as a share of their peak speed, if it is not 1.
+        restarts: Number of interrupted attempts of a job, if any.
     """
 
     def __init__(self) -> None:
@@ -46,31 +46,31 @@ class Allocations:
 
     @property
     def started(self) -> int:
-        """Jobs that have started, those that wait for another start left out."""
+        """Number of started jobs, without requeued ones."""
         return len(self.placements) + sum(len(jobs) for jobs, _, _ in self.compacted)
 
     def resize(self, job: int, held: Any, placement: Any, start: float, now: float) -> None:
-        """Closes the segment of a job that gets other cores, and opens the next.
+        """Begins a segment of a job with another placement.
 
         Args:
             job: The job.
-            held: What it held.
-            placement: What it holds from now on.
-            start: s, when the job was started.
-            now: s.
+            held: Previous placement.
+            placement: New placement.
+            start: Start of the job, seconds.
+            now: Current time, seconds.
         """
         self._close(job, held, start, now)
         self.begin[job] = now
         self.placements[job] = placement
 
     def set_speed(self, job: int, held: Any, speed: float, start: float, now: float) -> None:
-        """Closes the segment of a job whose cores change their speed, and opens the next; see `resize`."""
+        """Begins a segment of a job with another speed; see `resize`."""
         if speed != self.speed.get(job, 1.0):
             self._close(job, held, start, now)
             self.begin[job], self.speed[job] = now, speed
 
     def interrupt(self, job: int, start: float, now: float, lost: float) -> None:
-        """Closes the segment of a job that goes back to the queue; see `resize` and :class:`ClosedSegment`."""
+        """Ends the attempt of a job that returns to the queue; see `resize` and :class:`ClosedSegment`."""
         self._close(job, self.placements.pop(job), start, now, lost, requeued=True)
         self.begin.pop(job, None)
         self.speed.pop(job, None)
@@ -80,17 +80,17 @@ class Allocations:
         self, job: int, held: Any, start: float, now: float, lost: float = 0.0, *, requeued: bool = False
     ) -> None:
         begin = self.begin.get(job, start)
-        # Several resizes at one instant count as one.
+        # Several changes at one instant count as one.
         if begin < now or requeued:
             attempt, speed = self.restarts.get(job, 0), self.speed.get(job, 1.0)
             self.closed.append(ClosedSegment(job, attempt, held, begin, now, speed, lost, requeued))
 
     def compact(self, store: Any, sizes: NDArray[np.int64]) -> None:
-        """Moves the placements known so far into arrays, which take a fraction of the memory.
+        """Moves the placements to arrays, which need a fraction of the memory.
 
         Args:
-            store: The store of cores that made the placements.
-            sizes: (J,) core ids that each job asks for.
+            store: The store of the placements.
+            sizes: (J,) requested core ids of each job.
         """
         jobs = np.fromiter(self.placements, np.int64, len(self.placements))
         placements = list(self.placements.values())

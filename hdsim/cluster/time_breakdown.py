@@ -1,4 +1,4 @@
-"""Where the time of jobs with programs goes."""
+"""The time breakdown of jobs with programs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from array import array
 
 
 class TimeBreakdown:
-    """Where the time of jobs has gone. One entry a job; those that never ran have 0.
+    """Durations of computation, communication and waiting of each job, 0 for jobs that never ran.
 
     Attributes:
-        computation: s of wall clock from the begin of each computation to the end of its last task.
-        communication: s of wall clock in exchanges of messages and at the latency of barriers.
-        waiting: s that a task has waited on average for slower ones.
-        supersteps: Supersteps done.
-        uncontended: s that the steps done take with cores at peak speed and links without other jobs.
-        changes: Three numbers a change, in no order: date in s, change of the cores' worth of speed that contention
-            takes, change of the number of tasks that exchange messages.
+        computation: Seconds from the begin of each computation to the end of its last task.
+        communication: Seconds of message exchanges and barriers.
+        waiting: Mean seconds that a task waits for slower tasks.
+        supersteps: Completed supersteps.
+        uncontended: Seconds of the completed steps at peak speed on otherwise idle links.
+        changes: Three numbers per change, unordered: date in seconds, change of the speed lost to contention in cores,
+            change of the number of tasks that exchange messages.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -28,13 +28,13 @@ class TimeBreakdown:
         self.add(jobs)
 
     def add(self, jobs: int) -> None:
-        """Adds jobs behind those known."""
+        """Appends jobs."""
         for numbers in self._seconds:
             numbers.extend([0.0] * jobs)
         self.supersteps.extend([0] * jobs)
 
     def forget(self, job: int) -> None:
-        """Starts anew for a job that will be started again: the numbers tell of its last start."""
+        """Resets the durations of a job that returns to the queue; they describe its last attempt."""
         for numbers in self._seconds:
             numbers[job] = 0.0
         self.supersteps[job] = 0

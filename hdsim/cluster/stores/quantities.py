@@ -1,4 +1,4 @@
-"""The store where cores have no ids: CPU, memory and GPUs of every node as quantities, as Kubernetes counts them."""
+"""A store without core ids: quantities of CPU, memory and GPUs per node, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeAmounts:
-    """A placement: how much of which node.
+    """A placement in quantities per node.
 
     Attributes:
         nodes: (k,) nodes, ascending.
-        node_counts: (k,) requested cores of the job on each.
-        cpu: (k,) CPU that it takes of each, in cores.
-        memory: (k,) bytes.
-        gpus: (k,).
+        node_counts: (k,) requested cores of the job on each node.
+        cpu: (k,) CPU in cores.
+        memory: (k,) memory in bytes.
+        gpus: (k,) GPUs.
     """
 
     nodes: Ints
@@ -48,22 +48,22 @@ class _NodeGpus(NamedTuple):
 class NodeQuantities:
     """Free CPU, memory and GPUs of nodes.
 
-    A node is chosen for each chunk of a job in turn: by ``high_gflops`` and ``low_power`` that of its best processor
-    decides, by ``high_mem_bw`` the bandwidth of its best processor, by ``high_mem`` its free memory, by ``high_cores``
-    and ``spread`` its free CPU; ``pack`` takes the fewest nodes and of these the fullest; ``random`` any with room.
-    Ties go to the first node. Memory bandwidth is not watched.
+    Chunks of a job are placed one by one. ``high_gflops``, ``low_power`` and ``high_mem_bw`` score a node by its best
+    processor, ``high_mem`` by its free memory, ``high_cores`` and ``spread`` by its free CPU; ``pack`` selects the
+    fewest and then the fullest nodes, ``random`` any node with capacity. Ties go to the first node. Memory bandwidth is
+    not tracked.
 
     Attributes:
         n_idle: Free CPU in cores.
-        node_idle: (N,) the same of each node.
+        node_idle: (N,) free CPU of each node in cores.
         node_memory: (N,) free bytes.
-        free_bandwidth: (P,) GB/s of each processor.
-        gpus: Free GPUs in `node_idle` (N,), None where no job asks for any.
+        free_bandwidth: (P,) memory bandwidth of each processor in GB/s.
+        gpus: Free GPUs in `node_idle` (N,), None if no job requests any.
 
     Args:
         platform: The platform.
-        requests: What the jobs ask for.
-        policy: Core policy used where `pick` is given none.
+        requests: Requests of the jobs.
+        policy: Default core policy of `pick`.
         rng: For the `random` policy.
     """
 
@@ -95,45 +95,45 @@ class NodeQuantities:
         return round(float(self.node_idle.sum()), 3)
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> NodeAmounts | None:
-        """Returns nodes for every chunk of a job, or None; changes nothing.
+        """Selects nodes for the chunks of a job without allocating them; None if they do not fit.
 
         Args:
             job: Job index.
-            policy: Name of the core policy, the store's own by default.
-            limit: (N,) most chunks each node may give.
+            policy: Name of the core policy, by default that of the store.
+            limit: (N,) maximum number of chunks on each node.
         """
         chunk = self._requests.chunk(job)
-        room = np.minimum(self._free.capacity(chunk), chunk.number).astype(np.int64)
+        capacity = np.minimum(self._free.capacity(chunk), chunk.number).astype(np.int64)
         if limit is not None:
-            room = np.minimum(room, limit).astype(np.int64)
-        if room.sum() < chunk.number:
+            capacity = np.minimum(capacity, limit).astype(np.int64)
+        if capacity.sum() < chunk.number:
             return None
-        chosen = self._choose(chunk, room, policy or self._policy)
+        chosen = self._choose(chunk, capacity, policy or self._policy)
         nodes = chosen.nonzero()[0]
         counts = chosen[nodes] * chunk.cores
         return NodeAmounts(
             nodes, counts, _thousandths(counts, chunk), np.float64(chunk.memory) * counts, chosen[nodes] * chunk.gpus
         )
 
-    def _choose(self, chunk: Chunk, room: Ints, policy: str) -> Ints:
-        """(N,) chunks that each node gives, of the `room` that it has."""
-        chosen = np.zeros_like(room)
+    def _choose(self, chunk: Chunk, capacity: Ints, policy: str) -> Ints:
+        """Returns (N,) chunks on each node, at most its capacity."""
+        chosen = np.zeros_like(capacity)
         if policy in self._keys:
             order = np.argsort(-self._keys[policy], kind="stable")
-            before = np.cumsum(room[order]) - room[order]
-            chosen[order] = np.clip(chunk.number - before, 0, room[order])
+            before = np.cumsum(capacity[order]) - capacity[order]
+            chosen[order] = np.clip(chunk.number - before, 0, capacity[order])
         elif policy == "pack":
             left = chunk.number
             while left:
-                # The fullest node that holds the rest, as long as there is none the roomiest.
-                holding = np.flatnonzero((room - chosen >= left) & (chosen == 0))
-                free = np.where(chosen == 0, room, -1)
+                # The fullest node that holds the rest, otherwise the node of largest capacity.
+                holding = np.flatnonzero((capacity - chosen >= left) & (chosen == 0))
+                free = np.where(chosen == 0, capacity, -1)
                 node = int(holding[self.node_idle[holding].argmin()] if len(holding) else free.argmax())
-                chosen[node] = min(left, int(room[node]))
+                chosen[node] = min(left, int(capacity[node]))
                 left -= int(chosen[node])
         else:
             for _ in range(chunk.number):
-                open_to = np.flatnonzero(chosen < room)
+                open_to = np.flatnonzero(chosen < capacity)
                 if policy == "random":
                     node = self._rng.choice(open_to)
                 elif policy == "high_mem":
@@ -145,26 +145,26 @@ class NodeQuantities:
         return chosen
 
     def chunks(self, chunk: Chunk) -> int:
-        """How many chunks of a job all nodes together can give now, counted up to `number` of each node."""
+        """Returns the number of chunks of a job that fit on all nodes together, at most `number` per node."""
         return int(np.minimum(self._free.capacity(chunk), chunk.number).sum())
 
     def free_nodes(self) -> FreeNodes:
-        """What every node can give now."""
+        """Returns a copy of the free resources of all nodes."""
         return self._free.copy()
 
     def allocate(self, job: int, placement: NodeAmounts) -> None:
-        """Takes the amounts.
+        """Allocates a placement to a job.
 
         Raises:
-            DecisionError: A node has not as much.
+            DecisionError: The free resources of a node do not suffice.
         """
         self._free.add(placement.nodes, -placement.node_counts, self._requests.chunk(job))
         if not self._in_bounds(placement.nodes):
             self.release(job, placement)
-            raise DecisionError(f"expected nodes with room for the job, got {placement.nodes.tolist()}")
+            raise DecisionError(f"expected nodes with capacity for the job, got {placement.nodes.tolist()}")
 
     def release(self, job: int, placement: NodeAmounts) -> None:
-        """Gives the amounts back."""
+        """Releases the placement of a job."""
         self._free.add(placement.nodes, placement.node_counts, self._requests.chunk(job))
 
     def _in_bounds(self, nodes: Ints) -> bool:
@@ -173,22 +173,22 @@ class NodeQuantities:
         return bool(enough and (free.gpus is None or (free.gpus[nodes] >= 0).all()))
 
     def slowest(self, placement: NodeAmounts) -> float:
-        """Relative speed of the slowest processor that the job may be on."""
+        """Returns the speed of the slowest processor of the nodes relative to the reference speed."""
         return float(self._slowest[placement.nodes].min())
 
     def ids_of(self, placement: NodeAmounts) -> list[int]:
-        """No core ids."""
+        """Returns an empty result: there are no core ids."""
         return []
 
     def cores_of(self, placements: Sequence[NodeAmounts], sizes: Ints) -> np.ndarray:
-        """No core ids."""
+        """Returns an empty result: there are no core ids."""
         return np.zeros(0, np.int32)
 
     def check(self, running: Sequence[NodeAmounts]) -> None:
-        """Checks that what is free and what jobs hold adds up to all there is.
+        """Checks that free and allocated resources add up to the platform.
 
         Raises:
-            InvariantError: It does not.
+            InvariantError: They do not.
         """
         free = self._free.copy()
         for held in running:
@@ -196,15 +196,18 @@ class NodeQuantities:
             free.memory[held.nodes] += held.memory
             if free.gpus is not None:
                 free.gpus[held.nodes] += held.gpus
-        require(self._in_bounds(np.arange(len(free.idle))), "a node gives more than it has")
-        require(np.array_equal(free.idle, self._all.idle), "CPU is lost or held twice")
-        require(np.array_equal(free.memory, self._all.memory), "memory is lost or held twice")
+        require(
+            self._in_bounds(np.arange(len(free.idle))),
+            "a node has negative free resources",
+        )
+        require(np.array_equal(free.idle, self._all.idle), "CPU is lost or allocated twice")
+        require(np.array_equal(free.memory, self._all.memory), "memory is lost or allocated twice")
         if free.gpus is not None and self._all.gpus is not None:
-            require(np.array_equal(free.gpus, self._all.gpus), "a GPU is lost or held twice")
+            require(np.array_equal(free.gpus, self._all.gpus), "a GPU is lost or allocated twice")
 
 
 def _thousandths(counts: Ints, chunk: Chunk) -> Floats:
-    """CPU in cores of so many requested cores of a job."""
+    """Returns the CPU in cores of requested cores of a job."""
     assert chunk.cpu is not None
     cpu: Floats = np.round(counts * chunk.cpu, 3)
     return cpu
