@@ -1,4 +1,4 @@
-"""A replay buffer: the one thing that off-policy agents share besides the training loop."""
+"""The replay buffer of off-policy agents."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Batch(NamedTuple):
     """Transitions over n steps, drawn from a buffer; B of them.
 
     Attributes:
-        observations: (B, ...) where a transition begins.
-        masks: (B, A) actions that were legal there.
-        actions: (B,) action taken there.
-        rewards: (B,) discounted sum of the rewards on the way.
-        next_observations: (B, ...) where it ends.
-        next_masks: (B, A) actions that are legal there.
-        discounts: (B,) what a value there is worth at its begin: gamma^n, 0 if the episode is over.
+        observations: (B, ...) observations at the start of the transitions.
+        masks: (B, A) legal actions there.
+        actions: (B,) actions taken there.
+        rewards: (B,) discounted sums of the rewards of the n steps.
+        next_observations: (B, ...) observations at the end of the transitions.
+        next_masks: (B, A) legal actions there.
+        discounts: (B,) factors of the values at the end: gamma^n, 0 after the end of the episode.
     """
 
     observations: Observations
@@ -38,10 +38,10 @@ class ReplayBuffer:
     """The latest transitions of one or several environments, drawn uniformly (Lin 1992, Mnih et al. 2015).
 
     Args:
-        capacity: How many transitions are kept.
+        capacity: Number of transitions kept.
         gamma: Discount factor.
-        n_step: Rewards summed up before the value of what follows is asked for (Sutton 1988); an episode's last
-            transitions are shorter.
+        n_step: Rewards summed up before the next value is estimated (Sutton 1988); the last transitions of an episode
+            are shorter.
     """
 
     def __init__(self, capacity: int, gamma: float, n_step: int = 1) -> None:
@@ -49,7 +49,7 @@ class ReplayBuffer:
         self._columns: dict[str, Any] = {}
         self._next = 0
         self._size = 0
-        # Transitions of each environment that wait for the rewards of their n steps.
+        # Transitions of each environment with fewer than n rewards so far.
         self._open: list[deque[dict[str, Any]]] = []
 
     def __len__(self) -> int:
@@ -74,13 +74,13 @@ class ReplayBuffer:
                     "discounts": 1.0,
                 }
             )
-            for begun in waiting:
-                begun["rewards"] += begun["discounts"] * float(step.rewards[env])
-                begun["discounts"] *= self._gamma
+            for transition in waiting:
+                transition["rewards"] += transition["discounts"] * float(step.rewards[env])
+                transition["discounts"] *= self._gamma
             over = terminated or bool(step.truncated[env])
             while waiting and (over or len(waiting) == self._n_step):
-                begun = waiting.popleft()
-                self._put(begun | ends | ({"discounts": 0.0} if terminated else {}))
+                transition = waiting.popleft()
+                self._put(transition | ends | ({"discounts": 0.0} if terminated else {}))
 
     def sample(self, size: int, rng: np.random.Generator) -> Batch:
         """Draws transitions, with replacement."""
@@ -88,16 +88,16 @@ class ReplayBuffer:
         return Batch(**{name: map_arrays(lambda array: array[rows], column) for name, column in self._columns.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything it holds, for a checkpoint."""
+        """State for a checkpoint."""
         kept = {name: map_arrays(lambda array: array[: self._size], column) for name, column in self._columns.items()}
         return {"columns": kept, "next": self._next, "open": [list(waiting) for waiting in self._open]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what another buffer of this capacity held."""
+        """Restores the state of a buffer of the same capacity."""
         self._columns = {name: map_arrays(self._grown, column) for name, column in state["columns"].items()}
         self._next = state["next"]
         self._size = len(state["columns"]["actions"]) if state["columns"] else 0
-        self._open = [deque(dict(begun) for begun in waiting) for waiting in state["open"]]
+        self._open = [deque(dict(transition) for transition in waiting) for waiting in state["open"]]
 
     def _put(self, transition: Mapping[str, Any]) -> None:
         if not self._columns:
@@ -108,7 +108,7 @@ class ReplayBuffer:
         self._size = min(self._size + 1, self._capacity)
 
     def _column(self, value: Any) -> NDArray[Any]:
-        """Room for values like this one: floats in single precision."""
+        """A column for values like this one; floats in single precision."""
         value = np.asarray(value)
         dtype = np.float32 if value.dtype.kind == "f" else value.dtype
         return np.zeros((self._capacity, *value.shape), dtype)

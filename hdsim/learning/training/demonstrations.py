@@ -1,4 +1,4 @@
-"""What a recorded schedule would have decided, in terms of a problem: the examples that imitation learns from."""
+"""Demonstrations for imitation: the actions of a decision problem that reproduce a recorded schedule."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _NEVER = (math.inf, 0)
 class Demonstration:
     """Starts and nodes of recorded jobs.
 
-    A job is picked when its start comes first in the recording, and gets the nodes it had there. Replays of the
-    recorded policy's own decisions follow the recording to the instant, and `void` is chosen while it starts nothing.
+    The legal job with the earliest recorded start is selected, and placed on its recorded nodes. A replay of the
+    policy's own recording is reproduced exactly; `void` is the action while the recording starts no job.
 
     Args:
         recorded: A replay, or a run read from its directory.
-        exact: The jobs to schedule are those recorded, in a cluster that was as empty at first.
+        exact: The jobs are those of the recording, in a cluster with the same initial state.
     """
 
     def __init__(self, recorded: Result | Run, *, exact: bool) -> None:
         ids, attempts = recorded.jobs["job_id"].tolist(), recorded.segments.attempts
         self._exact = exact
-        # Start of each job, and its place among those that start at the same instant.
+        # Start of each job, and its rank among the jobs of the same instant.
         self._start = {
             str(ids[job]): (start, place)
             for place, (job, start) in enumerate(zip(attempts.job.tolist(), attempts.begin.tolist(), strict=True))
@@ -51,10 +51,10 @@ class Demonstration:
         self._nodes = {str(ids[job]): part for job, part in zip(attempts.job.tolist(), parts, strict=True)}
 
     def action(self, problem: DecisionProblem, cluster: Cluster) -> int:
-        """The decision that is due.
+        """The action of the recording for the pending decision.
 
         Raises:
-            ConfigError: The problem has neither jobs nor nodes to choose.
+            ConfigError: The action of the problem selects neither jobs nor nodes.
         """
         mask, kind, names = problem.mask(), problem.action, cluster.workload.job_id
         void = len(mask) - 1 if problem.settings.get("void", False) and mask[-1] else None
@@ -73,7 +73,7 @@ class Demonstration:
             if void is not None and self._exact and self._of(job)[0] > cluster.now:
                 return void
             legal_nodes = mask[: len(partial.capacity)]
-            # Where none of the recorded nodes has room, the first that has.
+            # The first legal node if none of the recorded nodes is.
             return int(np.argmax((1 + self._cores_on(job, len(legal_nodes))) * legal_nodes))
         raise ConfigError(
             f"expected env.action=job or node to follow a recording, got {problem.settings['action']}",
@@ -84,22 +84,22 @@ class Demonstration:
         return self._start.get(str(job), _NEVER)
 
     def _cores_on(self, job: str, nodes: int) -> NDArray[np.int64]:
-        """(N,) cores that a job had on each node."""
+        """(N,) cores of a job on each node."""
         return np.bincount(self._nodes.get(job, np.zeros(0, np.int64)), minlength=nodes)[:nodes]
 
 
 class Demonstrations:
-    """What a classic policy, or a recorded run, does in the episodes that an agent learns in.
+    """Actions of a classic policy, or of a recorded run, in the episodes of a training.
 
     Args:
-        environments: What the agent acts in.
+        environments: The environments.
         evaluation: Replays episodes under the policy.
         teacher: Classic policy whose replay of each episode is the recording; with `policy_pair` one of the pairs.
         recording: Run directory whose schedule is the recording instead.
-        where: Key of the setting that names the policy.
+        where: Configuration key of the policy.
 
     Raises:
-        ConfigError: There is no such recording, or it decides nothing that the problem can decide.
+        ConfigError: The recording is missing, or has no decisions of this kind of action.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Demonstrations:
         where: str,
     ) -> None:
         self._environments, self._evaluation, self._teacher = environments, evaluation, teacher
-        self._watched: list[Any] = [None] * len(environments)
+        self._clusters: list[Any] = [None] * len(environments)
         self._demonstrations: list[Any] = [None] * len(environments)
         self._run = None if recording is None else Demonstration(read(recording), exact=False)
         self._pair = None
@@ -136,16 +136,16 @@ class Demonstrations:
                 raise ConfigError(error.message, where=where) from None
 
     def actions(self) -> NDArray[np.int64]:
-        """(E,) what is done in every environment now."""
+        """(E,) the demonstrated action of every environment."""
         if self._pair is not None:
             return np.full(len(self._environments), self._pair)
-        return np.array([self._shown(index) for index in range(len(self._environments))])
+        return np.array([self._demonstrated(index) for index in range(len(self._environments))])
 
-    def _shown(self, index: int) -> int:
+    def _demonstrated(self, index: int) -> int:
         environment = self._environments[index]
-        if self._run is None and self._watched[index] is not environment.cluster:
-            # Another episode: the teacher replays it.
-            self._watched[index] = environment.cluster
+        if self._run is None and self._clusters[index] is not environment.cluster:
+            # A new episode: the teacher replays it.
+            self._clusters[index] = environment.cluster
             (replay,) = self._evaluation.replays(self._teacher, [environment.cluster.workload])
             self._demonstrations[index] = Demonstration(replay, exact=True)
         demonstration = self._run or self._demonstrations[index]

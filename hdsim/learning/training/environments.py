@@ -1,4 +1,4 @@
-"""Several environments stepped together, which can be brought back to where they were after a crash."""
+"""Environments stepped together, whose state can be saved and restored."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from hdsim.learning.agent import Masks, Observations, Transitions, stacked
 
 
 class Environments:
-    """Environments of one kind; one whose episode is over begins the next at once.
+    """Equal environments; after the end of an episode an environment begins the next one.
 
-    An environment draws an episode from its generator when the episode begins, and is deterministic from then on. So
-    its state is that of the generator before that and the actions since: replaying them brings it back, whatever it is
-    made of.
+    An environment draws an episode from its generator at the start of the episode, and is deterministic from then on.
+    Its state is the generator's state before the episode and the actions since; replaying them restores it.
 
     Args:
         environments: The environments.
-        seed: Seed of what the episodes are.
+        seed: Seed of the episodes.
 
     Attributes:
-        observations: (E, ...) what is to be decided on.
-        masks: (E, A) what is legal.
+        observations: (E, ...) present observations.
+        masks: (E, A) legal actions.
         finished: Return, number of steps and metrics of the episodes that ended in the latest step.
     """
 
@@ -37,7 +36,7 @@ class Environments:
             environment.np_random = np.random.default_rng(child)
         self._episodes = [self._begin(environment) for environment in self._environments]
         self.finished: list[tuple[float, int, Mapping[str, float]]] = []
-        self._look()
+        self._observe()
 
     def __len__(self) -> int:
         return len(self._environments)
@@ -60,7 +59,7 @@ class Environments:
             if terminated[index] or truncated[index]:
                 self.finished.append((episode.total, len(episode.actions), info.get("metrics", {})))
                 self._episodes[index] = self._begin(environment)
-        self._look()
+        self._observe()
         return Transitions(
             observations=before,
             masks=legal,
@@ -73,14 +72,14 @@ class Environments:
         )
 
     def state(self) -> list[dict[str, Any]]:
-        """Where every environment is."""
+        """State of every environment, for a checkpoint."""
         return [
             {"drawn": episode.drawn, "source": episode.source, "actions": np.array(episode.actions, np.int64)}
             for episode in self._episodes
         ]
 
     def load_state(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Brings every environment to where it was."""
+        """Restores the state of every environment."""
         for index, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
             environment.np_random.bit_generator.state = kept["source"]
             environment.episodes.drawn = kept["drawn"]
@@ -90,20 +89,20 @@ class Environments:
                 episode.mask = info["action_mask"]
                 episode.total += float(reward)
                 episode.actions.append(action)
-        self._look()
+        self._observe()
 
     def _begin(self, environment: SchedulingEnv) -> _Episode:
         drawn, source = environment.episodes.drawn, environment.np_random.bit_generator.state
         seen, info = environment.reset()
         return _Episode(drawn, source, seen, info["action_mask"])
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         self.observations: Observations = stacked([episode.seen for episode in self._episodes])
         self.masks: Masks = np.stack([episode.mask for episode in self._episodes])
 
 
 class _Episode:
-    """An episode under way."""
+    """A running episode."""
 
     def __init__(self, drawn: int, source: Mapping[str, Any], seen: Any, mask: NDArray[np.bool_]) -> None:
         self.drawn = drawn  # episodes before it

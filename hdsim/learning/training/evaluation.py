@@ -1,4 +1,4 @@
-"""How good an agent is: a metric of its replays of held-out windows, beside those of classic policies."""
+"""Evaluation of agents: a metric of replays of held-out windows, and classic policies as baselines."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ OBJECTIVE_METRICS = {
     "edp": "edp",
     "bounded_slowdown": "mean_bounded_slowdown",
     "avg_bounded_slowdown": "mean_bounded_slowdown",
-    "cluster_balance": "mean_turnaround_time",  # no metric tells of balance; crowded nodes slow their jobs down
+    "cluster_balance": "mean_turnaround_time",  # balance has no metric; crowded nodes slow their jobs down
 }
-#: Orders of the queue that an agent which picks jobs is compared with.
+#: Job orders that are baselines of an agent that picks jobs.
 _ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
 
 
@@ -80,11 +80,11 @@ class Evaluation:
         return np.array([result.metrics[self.metric] for result in replays])
 
     def better(self, score: float, other: float) -> bool:
-        """Whether one score is better than another; a score that is not a number never is."""
+        """Whether a score is better than another; NaN never is."""
         return (score - other) * direction(self.metric) > 0
 
     def best(self, scores: Mapping[str, float]) -> str:
-        """Name of the best of some scores, the first of equals."""
+        """Name of the best score, the first of equals."""
         best, *others = scores
         for name in others:
             if self.better(scores[name], scores[best]):
@@ -93,10 +93,10 @@ class Evaluation:
 
 
 def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
-    """Classic policies that could do what the agent of a problem may do, by name.
+    """Classic policies with the same kind of decisions as the agent of a problem, by name.
 
-    The policy pairs among its actions; for an agent that picks jobs, orders of the queue with its core policy,
-    commitment and backfilling; for one that picks nodes, core policies with its order.
+    For policy pairs, the pairs among its actions; for an agent that picks jobs, job orders with its core policy,
+    commitment and backfilling; for one that picks nodes, core policies with its job order.
     """
     settings = problem.settings
     if isinstance(problem.action, PolicyPair):

@@ -1,4 +1,4 @@
-"""Networks for observations that are graphs: convolutions, then a number for every vertex or for the whole graph."""
+"""Networks for observations that are graphs: convolutions, then a number per vertex or for the whole graph."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from hdsim.learning.training.networks import mlp, require_size
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem
 
-#: Kinds of actions that choose a vertex of the graph, and its type; all others look at the graph as a whole.
+#: Actions that choose a vertex of the graph, and its type; all others use the graph as a whole.
 _CHOSEN = {"job": JOB, "node": NODE}
-#: Arrays that are the same in every graph of a platform.
+#: Arrays that are equal in every graph of a platform.
 _CONSTANT_ARRAYS = ("node_type", "edge_index", "edge_type")
 
 
 class GraphNetwork(nn.Module):
     """Graph convolutions (Kipf and Welling, ICLR 2017), then numbers for vertices and for the graph.
 
-    Each vertex begins as its features and its type. What it was and what every convolution made of it stand side by
-    side in its embedding (Xu et al., Jumping Knowledge Networks, ICML 2018), since convolutions alone make vertices
-    that share a neighbour look alike: all nodes of a cluster share its link. Vertices and edges that are not there take
-    no part. Nothing depends on the numbers of vertices and edges, so the weights fit every platform and queue.
+    The input of a vertex is its features and its type. Its embedding concatenates the input and the output of every
+    convolution (Xu et al., Jumping Knowledge Networks, ICML 2018), because convolutions alone make vertices with a
+    common neighbour alike: all nodes of a cluster share its link. Masked vertices and edges are left out. The weights
+    do not depend on the numbers of vertices and edges, so they fit every platform and queue.
 
     Args:
         features: Numbers of a vertex.
         convolutions: Widths of the graph convolutions.
-        kernel: Widths of the hidden layers of the perceptron that every vertex of the type `chosen` goes through.
-        hidden: Widths of the hidden layers of the perceptron that the mean of all vertices goes through.
-        chosen: Type of the vertices that get a number each, None where none do.
+        kernel: Widths of the hidden layers of the perceptron applied to every vertex of the type `chosen`.
+        hidden: Widths of the hidden layers of the perceptron applied to the mean of all vertices.
+        chosen: Type of the vertices that get a number each, None for none.
         pooled: Numbers for the whole graph.
         gain: See :func:`hdsim.learning.training.networks.mlp`.
     """
@@ -99,8 +99,8 @@ def graph_scorer(
     """A network from graphs to one number for every action: of each job or node to choose, or of the whole graph.
 
     Args:
-        shapes: What it is for.
-        problem: What is decided.
+        shapes: Shapes of the observation and number of actions.
+        problem: The decision problem.
         convolutions: See :class:`GraphNetwork`, like the next two.
         kernel: See there.
         hidden: See there.
@@ -120,10 +120,11 @@ def graph_valuer(shapes: TensorShapes, convolutions: Sequence[int], hidden: Sequ
 
 
 class GraphAgentMixin(LearningAgent):
-    """What an agent that learns from graphs adds to its algorithm; stands before it among the base classes.
+    """Mixin of agents that learn from graphs; precedes the algorithm among the base classes.
 
-    Vertices and edges are in the same places in every observation of a platform: the algorithm stores what changes, and
-    gets the rest back when it asks for tensors. A replay buffer would hold every edge once a transition otherwise.
+    Vertices and edges are in the same order in every observation of a platform: the algorithm stores the arrays that
+    change, and the mixin adds the constant ones when tensors are made. A replay buffer would store all edges with every
+    transition otherwise.
     """
 
     def build(self, shapes: TensorShapes) -> None:

@@ -25,13 +25,13 @@ from hdsim.simulation.terminal import signals_received
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
-#: Metrics of finished episodes that are recorded beside the one that agents are judged by.
+#: Metrics of finished episodes in progress.csv, besides the metric of the evaluation.
 _EPISODE_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """How long to train and what happens on the way; all numbers count steps of all environments together.
+    """Length and intervals of a training; all numbers count steps of all environments together.
 
     Attributes:
         steps: Length of the training.
@@ -48,16 +48,16 @@ class TrainingBudget:
 
 @dataclass
 class TrainingState:
-    """Where a training is; all of it is in the checkpoint.
+    """Progress of a training, part of its checkpoint.
 
     Attributes:
         step: Steps of all environments so far.
-        episodes: Episodes that are over.
-        seconds: Wall-clock time so far.
+        episodes: Finished episodes.
+        seconds: Wall-clock time so far, seconds.
         next_log: Step of the next row of progress.csv.
         next_evaluation: Step of the next evaluation.
         best_score: The best score of an evaluation, None before the first.
-        best_step: Its step.
+        best_step: Step of the best score.
         baselines: Mean scores of the classic policies on the validation windows by name.
     """
 
@@ -76,14 +76,14 @@ class Training:
 
     Args:
         agent: The agent, after `begin_training`.
-        environments: What it acts in.
-        evaluation: How it is judged.
+        environments: The environments.
+        evaluation: Source of the scores.
         windows: Validation windows.
-        baselines: Classic policies to judge it against, by name.
-        budget: How long.
+        baselines: Classic policies to compare with, by name.
+        budget: Length and intervals.
         directory: The run directory; checkpoints go to its folder ``checkpoints``.
         actions: Names of the actions.
-        scale_rewards: Divide rewards by the size of their discounted sums.
+        scale_rewards: Divide rewards by the root mean square of their discounted sums.
         tensorboard: Write TensorBoard events.
         progress: Show a progress bar.
     """
@@ -118,11 +118,11 @@ class Training:
 
     @property
     def state_file(self) -> Path:
-        """The checkpoint that `resume` goes on from."""
+        """Checkpoint for `resume`."""
         return self.checkpoints / "state.safetensors"
 
     def resume(self) -> bool:
-        """Takes up an interrupted training; False if it left no checkpoint, so that it begins anew."""
+        """Restores an interrupted training; returns False without a checkpoint."""
         if not self.state_file.is_file():
             return False
         saved = checkpoint.load(self.state_file, "resume", signed=True)
@@ -137,10 +137,10 @@ class Training:
         return True
 
     def run(self) -> None:
-        """Trains to the end, or until SIGINT or SIGTERM comes.
+        """Trains to the end, or until SIGINT or SIGTERM arrives.
 
         Raises:
-            KeyboardInterrupt: A signal came; `resume` goes on from the step it came at.
+            KeyboardInterrupt: A signal arrived; `resume` continues from that step.
         """
         state, steps = self.state, self._budget.steps
         next_checkpoint = self._next(self._budget.checkpoint_every)
@@ -168,7 +168,7 @@ class Training:
         self._keep("final")
 
     def _step(self) -> None:
-        """One action in every environment, and what the agent learns from it."""
+        """Carries out one action in every environment and lets the agent learn from it."""
         environments, state = self._environments, self.state
         step = environments.step(self.agent.explore(environments.observations, environments.masks))
         rewards = step.rewards
@@ -194,7 +194,7 @@ class Training:
             state.next_log = self._next(self._budget.log_every)
 
     def _evaluate(self) -> None:
-        """Replays the validation windows, if there are any; keeps the agent if it has never been better."""
+        """Replays the validation windows, if any; saves the agent if its score is the best so far."""
         state, evaluation = self.state, self._evaluation
         if not self._windows:
             state.next_evaluation = self._budget.steps + 1
@@ -214,11 +214,11 @@ class Training:
         state.next_evaluation = self._next(self._budget.evaluate_every)
 
     def _keep(self, name: str) -> None:
-        """Writes what a replay needs of the present agent into the folder ``checkpoints``."""
+        """Saves the agent for replays in the folder ``checkpoints``."""
         checkpoint.save(self.checkpoints / f"{name}.safetensors", self.agent.trained())
 
     def _save(self) -> None:
-        """Writes everything that going on from here needs."""
+        """Saves the state of the training."""
         saved = {
             "training": dataclasses.asdict(self.state),
             "agent": self.agent.state(),
@@ -230,7 +230,7 @@ class Training:
         checkpoint.save(self.state_file, saved)
 
     def _next(self, every: int) -> int:
-        """The next step at which something is due that happens every so many steps and at the end."""
+        """The next multiple of an interval, at most the last step."""
         step, steps = self.state.step, self._budget.steps
         return min(step - step % every + every, steps) if step < steps else step + 1
 
@@ -248,9 +248,9 @@ class Training:
 
 @contextmanager
 def reproducible() -> Iterator[None]:
-    """Makes PyTorch give the same bits every time: deterministic algorithms, one thread."""
+    """Makes PyTorch reproducible bit by bit: deterministic algorithms, one thread."""
     deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    # What CUDA asks for; it is read when CUDA is first used.
+    # Required by CUDA; read at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)

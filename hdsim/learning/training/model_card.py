@@ -1,6 +1,6 @@
-"""The model card: what a trained agent is, what it learned from, and how good it is, beside its checkpoint.
+"""The model card of a checkpoint: the agent, its training data and its scores.
 
-After Mitchell et al., Model Cards for Model Reporting (FAT* 2019), as far as an agent has such facts.
+After Mitchell et al., Model Cards for Model Reporting (FAT* 2019).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
 def facts(setup: TrainingSetup, training: Training, replays: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
-    """Gathers the card.
+    """Collects the contents of the card.
 
     Args:
-        setup: What the training was made of.
+        setup: The parts of the training.
         training: The training, at its end.
         replays: Replays of the test windows by agent.
     """
@@ -91,7 +91,7 @@ def _best_first(card: Mapping[str, Any]) -> list[str]:
 
 
 def _described(trace: Workload) -> dict[str, Any]:
-    """A trace or a part of one; the digest of its jobs is that of manifest.json."""
+    """Description of a trace or a window; `jobs_sha256` is the digest in manifest.json."""
     return {
         "path": trace.source,
         "sha256": trace.sha256,
@@ -120,7 +120,7 @@ def _text(card: Mapping[str, Any]) -> str:
 Decision problem: {problem}. Objective: {card["config"]["env"]["objective"]}.
 
 `best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
-windows; `final.safetensors` the one at the end. Neither has learned from a job of the validation or test windows.
+windows; `final.safetensors` is that of the last step. Neither was trained on a job of the validation or test windows.
 
 ## Scores
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
 
-#: Score of an action that must not be taken; its probability is exactly 0 in single precision.
+#: Logit of an illegal action; its probability is exactly 0 in single precision.
 _NEVER = -1e8
-#: What counts as 0 where logarithms are taken: their range is then -1 to 0.
+#: Lower limit of the arguments of logarithms, whose range is then -1 to 0 after scaling.
 _TINY = 1e-3
 _LOG_TINY = math.log(_TINY)
 _MOST_WEIGHTS = 20_000_000
@@ -38,15 +38,12 @@ def require_size(widths: Sequence[int]) -> None:
 
 
 def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
-    """A perceptron with orthogonal weights and zero biases (Saxe et al. 2014; PPO's usual start).
+    """A perceptron with orthogonal weights and zero biases (Saxe et al. 2014; the usual initialisation of PPO).
 
     Args:
         widths: Numbers of inputs, hidden units and outputs.
-        activation: After every layer but the last.
-        gain: Scale of the last layer's weights: small ones make a policy that begins close to uniform.
-
-    Raises:
-        ConfigError: It would be too large.
+        activation: Activation after every layer but the last.
+        gain: Scale of the last layer's weights; a small one makes the initial policy close to uniform.
     """
     require_size(widths)
     layers: list[nn.Module] = []
@@ -60,18 +57,18 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: floa
 
 
 class RowKernel(nn.Module):
-    """Embeds every row with one small network, RLScheduler's kernel, so that it fits any number of rows.
+    """Applies one small network to every row, RLScheduler's kernel, which fits any number of rows.
 
     RLScheduler (Zhang et al., SC 2020) scores each queued job this way but values the state with a network of the whole
-    padded queue; here the value, and the score of the action for no row, come from the mean over the rows in use and
-    the logarithm of their number. Beside the numbers of a row the kernel gets their logarithms: what orders queues well
-    are products such as cores x time, and most jobs ask for a small share of a platform.
+    padded queue; here the value, and the score of the action without a row, are computed from the mean over the rows in
+    use and the logarithm of their number. The kernel's inputs are the numbers of a row and their logarithms: good queue
+    orders are products such as cores x time, and most jobs request a small share of a platform.
 
     Args:
         features: Numbers in a row.
         hidden: Widths of the kernel's layers.
-        actions: Outputs beside one for every row: 0 or 1.
-        scores: Whether there is an output for every row.
+        actions: Outputs besides those of the rows: 0 or 1.
+        scores: One output per row.
         gain: See :func:`mlp`.
     """
 
@@ -88,7 +85,7 @@ class RowKernel(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """(B, R, F) -> (B, R + actions)."""
         used = (rows != 0).any(dim=-1)
-        # Most rows are empty most of the time: only the others go through the network.
+        # Most rows are empty most of the time: only the rows in use go through the network.
         packed = rows[used]
         embedded = self.embed(torch.cat([packed, (packed + _TINY).log() / -_LOG_TINY], dim=-1))
         outputs = []
@@ -107,7 +104,7 @@ def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[
     """A network from observations to one number for every action: logits of a policy or values Q.
 
     Args:
-        shapes: What it is for: rows to choose from get a kernel, anything else a perceptron.
+        shapes: Shapes; observations with one row per action get a kernel, others a perceptron.
         hidden: Widths of the perceptron's hidden layers.
         kernel: Widths of the kernel's layers.
         gain: See :func:`mlp`.
@@ -122,10 +119,10 @@ def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[
 
 
 def numpy_policy(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[np.bool_]], int]:
-    """The best action by a network of `score_network` for an observation, (R, F) or (F,), and a mask, (A,), in NumPy.
+    """A NumPy function of `score_network`: observation (R, F) or (F,) and mask (A,) to the best legal action.
 
-    PyTorch's calls cost several times the sums themselves, and only the rows that may be chosen need be looked at. It
-    shares the memory of the weights, so it changes with them.
+    A call of PyTorch costs several times the arithmetic, and only legal rows need be scored. The function shares the
+    memory of the weights and follows their changes.
     """
     if isinstance(network, RowKernel):
         embed, score, pooled = (_layers(part) for part in (network.embed, network.score, network.pooled))
@@ -152,7 +149,7 @@ def numpy_policy(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[n
 
 
 def _layers(network: nn.Module | None) -> list[tuple[NDArray[np.float32], NDArray[np.float32], Any]]:
-    """Weights (inputs, outputs), biases (outputs,) and what follows them, of every layer."""
+    """Weights (inputs, outputs), biases (outputs,) and activation of every layer."""
     after = {nn.ReLU: lambda sums: np.maximum(sums, 0.0, out=sums), nn.Tanh: np.tanh}
     layers: list[tuple[NDArray[np.float32], NDArray[np.float32], Any]] = []
     for part in network.modules() if network is not None else ():
@@ -180,7 +177,7 @@ def state_value_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Seq
 
 
 def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
-    """Logarithms of the probabilities (B, A) of a policy that never does what its masks (B, A) forbid."""
+    """(B, A) logarithms of the probabilities of a policy; illegal actions have probability 0."""
     return logits.masked_fill(~masks, _NEVER).log_softmax(dim=-1)
 
 

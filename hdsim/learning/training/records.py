@@ -1,4 +1,4 @@
-"""What training leaves behind on its way: progress.csv, actions.csv, TensorBoard events, a progress bar."""
+"""Records of a training: progress.csv, actions.csv and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Records:
         self._writer: Any = None
         self.rows: list[dict[str, float]] = []
         self._shares: list[list[float]] = []
-        # Since the latest row: how often each action was taken, what it brought, losses by name, finished episodes.
+        # Since the latest row: counts of actions, sum of rewards, losses by name, finished episodes.
         self._counts: NDArray[np.int64]
         self._reward: float
         self._losses: dict[str, list[float]]
@@ -45,20 +45,20 @@ class Records:
         self._reset()
 
     def step(self, actions: NDArray[np.int64], rewards: NDArray[np.float64], losses: Mapping[str, float]) -> None:
-        """Takes in one step of E environments: actions (E,), rewards (E,) and losses, if there was an update."""
+        """Records one step of E environments: actions (E,), rewards (E,), and losses after an update."""
         self._counts += np.bincount(actions, minlength=len(self._actions))
         self._reward += float(rewards.sum())
         for name, value in losses.items():
             self._losses[name].append(value)
 
     def episode(self, total: float, length: int, metrics: Mapping[str, float]) -> None:
-        """Takes in an episode that is over."""
+        """Records a finished episode."""
         self._episodes.append({"return": total, "length": float(length), **metrics})
 
     def row(self, step: int, **numbers: float) -> dict[str, float]:
-        """Ends a row at a step, with further numbers in it, and writes everything.
+        """Completes a row at a step, adds further numbers, and writes the files.
 
-        A step whose evaluation was interrupted already has its row.
+        The row of an interrupted evaluation already exists.
         """
         if self.rows and self.rows[-1]["step"] == step:
             return self.rows[-1]
@@ -94,12 +94,12 @@ class Records:
         self._action_shares.write(["step", *self._actions], rows)
 
     def close(self) -> None:
-        """Writes what TensorBoard's writer still holds."""
+        """Flushes the TensorBoard writer."""
         if self._writer is not None:
             self._writer.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything it holds, for a checkpoint."""
+        """State for a checkpoint."""
         return {
             "rows": self.rows,
             "shares": self._shares,
@@ -110,7 +110,7 @@ class Records:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what another one held; events after the last row are hidden from TensorBoard."""
+        """Restores the state; TensorBoard hides later events."""
         self.rows, self._shares = state["rows"], state["shares"]
         self._counts, self._reward = state["counts"], state["reward"]
         self._losses = defaultdict(list, state["losses"])
@@ -132,7 +132,7 @@ class Records:
             elif name != "step":
                 writer.add_scalar(f"training/{name}", value, step)
         counts = self._counts.astype(float)
-        # Each action is a bin of its own.
+        # One bin per action.
         writer.add_histogram_raw(
             "actions",
             min=-0.5,

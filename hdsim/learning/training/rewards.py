@@ -1,4 +1,4 @@
-"""The unit of rewards: objectives differ by ten orders of magnitude, networks want numbers around 1."""
+"""Scaling of rewards: objectives differ by ten orders of magnitude, networks need numbers around 1."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 class RewardScale:
     """Divides rewards by the root mean square of their discounted sums so far.
 
-    Gymnasium's NormalizeReward takes the standard deviation instead, which is 0 at first and can be far below the sums
-    themselves, so that values would be far from 1.
+    NormalizeReward of Gymnasium uses the standard deviation, which is 0 at first and can be far below the sums, so that
+    values would be far from 1.
 
     Args:
-        environments: How many environments rewards come from.
+        environments: Number of environments.
         gamma: Discount factor of the sums.
     """
 
@@ -26,11 +26,11 @@ class RewardScale:
         self._count, self._squares = 0, 0.0
 
     def __call__(self, rewards: NDArray[np.float64], over: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Takes in the rewards of a step and returns them scaled.
+        """Records the rewards of a step and returns them scaled.
 
         Args:
-            rewards: (E,).
-            over: (E,) whether they were the last of their episodes.
+            rewards: (E,) rewards.
+            over: (E,) the episode ended.
         """
         self._sums = self._sums * self._gamma + rewards
         self._count += len(rewards)
@@ -40,13 +40,13 @@ class RewardScale:
 
     @property
     def scale(self) -> float:
-        """What rewards are divided by; 1 as long as all were 0."""
+        """The divisor; 1 while all rewards were 0."""
         return (self._squares / self._count) ** 0.5 if self._squares else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything it holds, for a checkpoint."""
+        """State for a checkpoint."""
         return {"sums": self._sums, "count": self._count, "squares": self._squares}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what another one held."""
+        """Restores the state."""
         self._sums, self._count, self._squares = state["sums"], state["count"], state["squares"]

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 def run_training(
     setup: TrainingSetup, directory: Path, *, resume: bool, progress: bool
 ) -> tuple[Result, dict[str, Any]]:
-    """Trains, tests, and writes checkpoints, records and the model card into a run directory.
+    """Trains, replays the test windows, and writes checkpoints, records and the model card into a run directory.
 
     Args:
         setup: The parts of the training.
         directory: The run directory.
-        resume: Go on from its latest checkpoint, if there is one.
+        resume: Continue from its latest checkpoint, if there is one.
         progress: Show a progress bar.
 
     Returns:
-        The replay of the first test window under the trained agent, and what the manifest is to tell.
+        The replay of the first test window under the trained agent, and the training's entries of the manifest.
 
     Raises:
-        KeyboardInterrupt: A signal came; `resume` goes on from there.
+        KeyboardInterrupt: A signal arrived; `resume` continues from there.
     """
     training = _training(setup, directory, progress=progress)
     if not (resume and training.resume()):
@@ -45,12 +45,12 @@ def run_training(
     try:
         return _test(setup, training, directory)
     except Interrupted:
-        # What has been replayed by now is no result of the training.
+        # An interrupted test gives no result.
         raise KeyboardInterrupt from None
 
 
 def _test(setup: TrainingSetup, training: Training, directory: Path) -> tuple[Result, dict[str, Any]]:
-    """Replays the test windows, and writes what came of it all."""
+    """Replays the test windows and writes evaluation.csv and the model card."""
     agents: dict[str, Agent] = {"final": setup.agent}
     if training.state.best_score is not None:
         best = {"checkpoint": str(training.checkpoints / "best.safetensors")}
@@ -60,7 +60,7 @@ def _test(setup: TrainingSetup, training: Training, directory: Path) -> tuple[Re
     _write_evaluation(directory / "evaluation.csv", replays)
     facts = model_card.facts(setup, training, replays)
     model_card.write(training.checkpoints, facts)
-    # The best on the validation windows, the last of them, is the one to ship.
+    # The agent with the best validation score, the last of the list, is shipped.
     return replays[list(agents)[-1]][0], {"training": facts}
 
 
@@ -83,7 +83,7 @@ def _training(setup: TrainingSetup, directory: Path, *, progress: bool) -> Train
 
 
 def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Result]]) -> None:
-    """Writes evaluation.csv: a row for every agent and test window, with the metrics of the replay."""
+    """Writes evaluation.csv: one row per agent and test window, with the metrics of the replay."""
     first = next(iter(replays.values()))[0].metrics
     names = [name for name in first if name != "jobs_per_second"]
     rows = [

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """Everything a configuration says about a training, read and made.
+    """The parts of a training, made from its configuration.
 
     Attributes:
         config: The configuration.
         platform: The platform.
         workload: The trace of the held-out windows.
-        traces: Where the episodes come from.
-        validation: Windows for the evaluations during training, which choose the best checkpoint.
-        test: Windows for the evaluation after it.
+        traces: Traces of the episodes.
+        validation: Windows of the evaluations during training, which select the best checkpoint.
+        test: Windows of the evaluation after the training.
         agent: The agent, untrained.
-        environments: What it learns in.
-        evaluation: How it is judged.
-        baselines: Classic policies to judge it against, by name.
-        actions: Names of its actions.
+        environments: Its environments.
+        evaluation: Source of the scores.
+        baselines: Classic policies to compare with, by name.
+        actions: Names of the actions.
     """
 
     config: Mapping[str, Any]
@@ -54,13 +54,13 @@ class TrainingSetup:
     def of(
         cls, config: Mapping[str, Any], platform: Platform, workload: Workload, traces: Sequence[Workload]
     ) -> TrainingSetup:
-        """Makes everything that a configuration names.
+        """Makes the parts.
 
         Args:
             config: The configuration.
             platform: The platform.
             workload: The trace of the held-out windows.
-            traces: Traces to learn from; none: what the windows leave of the workload.
+            traces: Traces to learn from; if empty, the workload without the windows.
 
         Raises:
             ConfigError: A setting cannot be used.
@@ -80,7 +80,7 @@ class TrainingSetup:
         if backend.episodes is None:
             raise ConfigError(f"expected sim for training, got {backend.name}", where="backend")
         validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"])
-        # What an episode and a replay share.
+        # Options that episodes and replays share.
         options = {
             **{group: config[group] for group in ("contention", "network", "failures")},
             **backend.episodes,

@@ -1,4 +1,4 @@
-"""Which windows of a trace agents are judged by; they learn from the rest of it."""
+"""Held-out windows of a trace, which agents are evaluated on and not trained on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ def held_out(
 ) -> tuple[list[int], list[int]]:
     """First jobs of the validation and of the test windows of a trace.
 
-    Windows of one kind may overlap where they are named; those of different kinds have no job in common.
+    Named windows of one kind may overlap; windows of different kinds have no job in common.
 
     Args:
         trace_jobs: Jobs of the trace.
         jobs: Jobs of a window.
-        validation: First jobs of the windows; or how many there are, taken side by side from the end of what the
-            test windows leave.
-        test: The same; those that are counted are taken from the end of the trace.
+        validation: First jobs of the windows; or their number: adjacent windows before the test windows.
+        test: First jobs of the windows; or their number: adjacent windows at the end of the trace.
 
     Raises:
-        ConfigError: The trace is too short, or a window does not lie in it or shares jobs with one of the other kind.
+        ConfigError: The trace is too short, a window is outside of it, or windows of different kinds share jobs.
     """
     free = np.ones(trace_jobs, bool)
     tested = _starts(test, jobs, free, "train.test")
@@ -33,7 +32,7 @@ def held_out(
 
 
 def _starts(wanted: int | Sequence[int], jobs: int, free: NDArray[np.bool_], where: str) -> list[int]:
-    """First jobs of the windows of one kind, ascending where they are counted; takes their jobs out of `free`."""
+    """First jobs of the windows of one kind, ascending for a number; removes their jobs from `free`."""
     starts = _last(wanted, jobs, free, where) if isinstance(wanted, int) else [int(start) for start in wanted]
     for start in starts:
         if not 0 <= start <= len(free) - jobs:
@@ -48,7 +47,7 @@ def _starts(wanted: int | Sequence[int], jobs: int, free: NDArray[np.bool_], whe
 
 
 def _last(count: int, jobs: int, free: NDArray[np.bool_], where: str) -> list[int]:
-    """First jobs of the last so many windows of free jobs."""
+    """First jobs of the last `count` windows of free jobs."""
     starts: list[int] = []
     end = len(free)
     while len(starts) < count:
