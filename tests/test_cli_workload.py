@@ -195,7 +195,7 @@ def test_generate(tmp_path: Path) -> None:
         (["--jobs", "x"], "'x' is not a valid integer"),
         (["--jobs", "10", "--memory", "1,b"], "expected numbers separated by commas, got '1,b'"),
         (["--jobs", "10", "--estimates", "tsafrir"], "expected at least 200 jobs for the model of estimates, got 10"),
-        (["--jobs", "0"], "expected at least 1 job, got 0"),
+        (["--jobs", "0"], "jobs: expected 1 to 10000000, got 0"),
     ],
 )
 def test_generate_with_bad_options(tmp_path: Path, options: list[str], message: str) -> None:

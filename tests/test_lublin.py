@@ -169,8 +169,8 @@ def test_arrival_factor_and_memory_and_own_classes() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 0}, "expected at least 1 job, got 0"),
-        ({"cores": 0}, "expected at least 1 core, got 0"),
+        ({"jobs": 0}, "jobs: expected 1 to 10000000, got 0"),
+        ({"cores": 0}, "cores: expected 1 to 100000000, got 0"),
         ({"estimates": "guess"}, "estimates: expected none or tsafrir, got 'guess'"),
         ({"memory": []}, r"memory: expected finite MB >= 0, got \[\]"),
         ({"memory": [-1]}, r"memory: expected finite MB >= 0, got \[-1\]"),

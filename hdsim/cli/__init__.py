@@ -97,7 +97,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if os.environ.get("HDSIM_DEBUG"):
+        # One with a note is from a user's own agent, whose traceback is wanted.
+        if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
             raise
         try:
             sys.stdout.flush()
@@ -106,6 +107,11 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         place = f"{error.filename}: cannot be used: " if error.filename else ""
         click.echo(f"hdsim: error: {place}{error.strerror or error}", err=True)
         sys.exit(2 if error.errno in _MISTAKES else 1)
+    except MemoryError as error:
+        if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
+            raise
+        click.echo(f"hdsim: error: expected inputs that fit into the memory: {error or 'nothing is left'}", err=True)
+        sys.exit(1)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)
         sys.exit(1)

@@ -13,6 +13,7 @@ import click
 
 from hdsim.backends.batsim.protocol import DEFAULT_ENDPOINT
 
+_LONGEST_WAIT = 1e6  # s, what ZeroMQ and the operating system can wait for
 _file = click.Path(exists=True, dir_okay=False)
 
 
@@ -86,8 +87,8 @@ def batsim_serve(
     from hdsim.simulation.setup import make_contention, make_network
     from hdsim.util.resources import resolve
 
-    if timeout <= 0:
-        raise click.UsageError(f"--timeout: expected more than 0 s, got {timeout:g}")
+    if not 0 < timeout <= _LONGEST_WAIT:
+        raise click.UsageError(f"--timeout: expected more than 0 s and at most {_LONGEST_WAIT:g}, got {timeout:g}")
     if sched_cfg is not None and sched_cfg_file is not None:
         raise click.UsageError("expected one of --sched-cfg and --sched-cfg-file, got both")
     if sched_cfg_file is not None:

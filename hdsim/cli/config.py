@@ -27,6 +27,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
 
 from hdsim.cli.paths import quoted_path, with_absolute_paths
 from hdsim.errors import ConfigError, nearest
@@ -47,6 +48,12 @@ def run_name(overrides: str) -> str:
     name = re.sub(r"[/\\\s]+", "_", re.sub("['\"]", "", overrides)) or "default"
     return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
 
+
+#: What Hydra, OmegaConf and PyYAML raise for overrides and files that they do not expect.
+_FAULTS = (
+    HydraException, OmegaConfBaseException, YAMLError, LookupError, TypeError, ValueError, AttributeError,
+    AssertionError, RecursionError, OverflowError,
+)  # fmt: skip
 
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
@@ -142,7 +149,11 @@ def _check_value(key: str, value: Any, rule: Rule | Mapping[str, Any], faults: l
     fault = rule.fault(value, key)
     if fault is not None:
         faults.append(fault)
-    return int(value) if isinstance(value, float) and rule.expected.startswith("a whole number") else value
+    return (
+        int(value)
+        if isinstance(value, float) and fault is None and rule.expected.startswith("a whole number")
+        else value
+    )
 
 
 def _unknown_key(key: str, allowed: Sequence[str] | Mapping[str, Any]) -> ConfigError:
@@ -214,13 +225,16 @@ class Composer:
         composed = self._compose(overrides, RunMode.RUN)
         with _explained("hydra.run.dir"):
             directory = Path(composed.hydra.run.dir)
+        with _explained("hydra.job.chdir"):
+            changes = bool(composed.hydra.job.chdir)
         config = plain(composed)
-        return with_absolute_paths(config) if composed.hydra.job.chdir else config, directory
+        return with_absolute_paths(config) if changes else config, directory
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration asks for a sweep by itself (``hydra.mode``), as an experiment may."""
-        mode = self._compose(overrides, RunMode.MULTIRUN).hydra.mode
-        return mode is RunMode.MULTIRUN
+        composed = self._compose(overrides, RunMode.MULTIRUN)
+        with _explained("hydra"):
+            return composed.hydra.mode is RunMode.MULTIRUN
 
     def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[dict[str, Any]]]:
         """Returns the folder of a sweep and the configurations of its runs, each as `compose` does.
@@ -248,11 +262,15 @@ class Composer:
 
     def run(self, overrides: Sequence[str], function: RunFunction) -> Any:
         """Makes the run directory, calls the function and returns its result."""
-        return self._hydra.run(self._config_name, _of_hydra(function), list(overrides)).return_value
+        # What the function raises is in what comes back, and raised by `return_value`.
+        job = self._guard(overrides, lambda: self._hydra.run(self._config_name, _of_hydra(function), list(overrides)))
+        return job.return_value
 
     def multirun(self, overrides: Sequence[str], function: RunFunction) -> list[Any]:
         """Calls the function for every run of a sweep and returns the results."""
-        batches = self._hydra.multirun(self._config_name, _of_hydra(function), list(overrides))
+        batches = self._guard(
+            overrides, lambda: self._hydra.multirun(self._config_name, _of_hydra(function), list(overrides))
+        )
         return [job.return_value for batch in batches for job in batch]
 
     def show(self, overrides: Sequence[str], part: str, package: str | None, resolve: bool) -> None:
@@ -290,7 +308,7 @@ class Composer:
         while True:
             try:
                 return call()
-            except (HydraException, OmegaConfBaseException, ValueError) as error:
+            except _FAULTS as error:
                 if not self._learn_agent(error):
                     raise self._explain(error, overrides) from error
 
@@ -317,6 +335,10 @@ class Composer:
     def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:
         """Says Hydra's or OmegaConf's fault in one line with what is allowed."""
         cause = error.__cause__
+        if isinstance(error, MarkedYAMLError) and error.problem_mark:
+            mark = error.problem_mark
+            where = f"{mark.name}:{mark.line + 1}:{mark.column + 1}"
+            return ConfigError(f"expected YAML: {error.problem}", where=where)
         if isinstance(error, OverrideParseException):
             return ConfigError(
                 f"expected KEY=VALUE, got '{error.override}' (a value with commas, spaces or = needs quotes)"
@@ -337,6 +359,8 @@ class Composer:
             unknown, options = _unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
             return ConfigError(f"{unknown.message}; a key of {', '.join(options)}", where=key) if options else unknown
         message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
+        if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
+            message = f"expected overrides that Hydra can compose, got {type(error).__name__}: {message}"
         if message.startswith("Ambiguous value"):
             message += " (several values need -m, a list needs [])"
         return ConfigError(message)
@@ -378,7 +402,7 @@ def _of_hydra(function: RunFunction) -> Callable[[DictConfig], object]:
 def _explained(where: str) -> Iterator[None]:
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
+    except _FAULTS as error:
         raise ConfigError(_first_line(error), where=where) from error
 
 

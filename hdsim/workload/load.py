@@ -97,6 +97,8 @@ def load_workload(
     """
     _choice("runtime", runtime, ("trace", "requested", "hdeeprm"))
     _choice("walltime", walltime, ("trace", "requested", "none"))
+    if seed < 0:
+        raise WorkloadError(f"expected a seed >= 0, got {seed}", where="seed")
     if jobs is not None and jobs < 1:
         raise WorkloadError(f"expected at least 1 job or null for all, got {jobs}", where="workload.jobs")
     digest: str | None = None

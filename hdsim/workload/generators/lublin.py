@@ -144,10 +144,9 @@ def generate(
         WorkloadError: An argument is out of range.
     """
     where = "workload.generate"
-    if jobs < 1:
-        raise WorkloadError(f"expected at least 1 job, got {jobs}", where=where)
-    if cores < 1:
-        raise WorkloadError(f"expected at least 1 core, got {cores}", where=where)
+    for name, value, low, high in (("jobs", jobs, 1, 10**7), ("cores", cores, 1, 10**8), ("seed", seed, 0, 2**64)):
+        if not low <= value <= high:
+            raise WorkloadError(f"{name}: expected {low} to {high}, got {value}", where=where)
     if estimates not in (None, "none", "tsafrir"):
         raise WorkloadError(f"estimates: expected none or tsafrir, got '{estimates}'", where=where)
     if memory is not None and not (len(memory) and all(0 <= amount < math.inf for amount in memory)):
