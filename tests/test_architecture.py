@@ -50,7 +50,7 @@ LONG_FILES_LEFT = {
 LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 # Modules that are only loaded by the command or function that needs the package.
 HEAVY = {
-    "cli/config.py": {"hydra", "omegaconf"},
+    "cli/config.py": {"hydra", "omegaconf", "yaml"},
     "backends/batsim/zeromq.py": {"zmq"},
     "platform/simgrid.py": {"lxml"},
     "report": {"matplotlib", "plotly"},
