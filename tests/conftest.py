@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from tiers import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data"
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
@@ -50,6 +51,8 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: all(map(importlib.util.find_spec, ("gymnasium", "safetensors", "tensorboard", "torch"))),
         "pip install 'hdsim[rl]'",
     ),
+    "torch-geometric": (lambda: importlib.util.find_spec("torch_geometric") is not None, "pip install 'hdsim[rl]'"),
+    "reference data": (DATA.is_dir, f"expected at {DATA}"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
 }
 
@@ -58,7 +61,7 @@ def require_component(name: str) -> None:
     """Skips the calling test where an external component is missing, and fails it under ``HDSIM_REQUIRE_ALL=1``."""
     present, remedy = _COMPONENTS[name]
     if not present():
-        message = f"{name} is not installed ({remedy})"
+        message = f"{name} is missing ({remedy})"
         if os.environ.get("HDSIM_REQUIRE_ALL"):
             pytest.fail(message)
         pytest.skip(message)
@@ -93,10 +96,8 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Reference traces and results of other systems, which lie beside the checkout and are no part of it."""
-    path = ROOT.parent / "shared" / "data"
-    if not path.is_dir():
-        pytest.skip(f"the reference data is not at {path}")
-    return path
+    require_component("reference data")
+    return DATA
 
 
 class Warm:

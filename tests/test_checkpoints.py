@@ -15,8 +15,7 @@ from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.util.resources import bundled, folder
 from hdsim.workload.load import load_workload
 
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
+pytestmark = pytest.mark.requires("torch")
 
 CARDS = sorted(path.with_suffix("").name for path in folder("checkpoints").glob("*.json"))
 

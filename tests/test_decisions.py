@@ -247,8 +247,8 @@ def test_graph_observation(action: str) -> None:
     assert shared_seen
 
 
+@pytest.mark.requires("torch-geometric")
 def test_graph_views() -> None:
-    pytest.importorskip("torch_geometric")
     from hdsim.decisions.observations.graph import EDGE_TYPES, VERTEX_TYPES, to_data, to_hetero_data
 
     player = Player(environment("job", "graph", queue_size=6))

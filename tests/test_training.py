@@ -500,3 +500,47 @@ def test_a_checkpoint_of_another_algorithm_is_refused(trained: Path) -> None:
     path = str(trained / "checkpoints/best.safetensors")
     with pytest.raises(ConfigError, match=r"expected a checkpoint of DQNAgent, .* is of PPOAgent"):
         make_agent({"_target_": "hdsim.agents.dqn.DQNAgent", "checkpoint": path})
+
+
+@pytest.mark.parametrize("tampered", ["agent", "hydra", "file", "yaml", "list"])
+def test_a_training_from_elsewhere_runs_only_what_its_manifest_names(
+    tampered: str, tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from hdsim.agents.reinforce import ReinforceAgent\n\n\nclass Mine(ReinforceAgent): ...\n"
+    )
+    overrides = (
+        *SMALL,
+        "agent.path=mine.py",
+        "train.steps=40",
+        "train.tensorboard=false",
+        "train.test=1",
+        "train.validation=0",
+    )
+    done = hdsim("train", *overrides, "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    evil = "from pathlib import Path\nPath('executed').touch()\n"
+    recorded = tmp_path / "run/.hydra/overrides.yaml"
+    manifest = tmp_path / "run/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"status": "finished"', '"status": "interrupted"'))
+    expected = {
+        "agent": "expected the configuration in the manifest of run, agent differs",
+        "hydra": "expected a list of overrides KEY=VALUE without Hydra's, got '++hydra.callbacks.x._target_=evil.run'",
+        "file": "expected the files that the manifest of run names, with the same content; not so: agent 'mine.py'",
+        "yaml": "overrides.yaml: expected YAML",
+        "list": "expected a list of overrides KEY=VALUE without Hydra's, got 42",
+    }[tampered]
+    if tampered == "agent":
+        (tmp_path / "run/evil.py").write_text(evil)
+        recorded.write_text(recorded.read_text().replace("mine.py", "run/evil.py"))
+    elif tampered == "hydra":
+        (tmp_path / "evil.py").write_text(evil)
+        recorded.write_text(recorded.read_text() + "- ++hydra.callbacks.x._target_=evil.run\n")
+    elif tampered == "file":
+        (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text() + evil)
+    else:
+        recorded.write_text("a: [1" if tampered == "yaml" else "42")
+    resumed = hdsim("train", "resume=true", "hydra.run.dir=run")
+    assert resumed.returncode == 2
+    assert expected in resumed.stderr
+    assert not (tmp_path / "executed").exists()

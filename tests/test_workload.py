@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 from pathlib import Path
@@ -316,3 +317,39 @@ def test_room_on_an_empty_platform(nodes: list[tuple[int, int]], memory: list[in
     )
     for megabytes, room in zip(memory, feasible_cores(platform, np.array(memory) * 1000.0), strict=True):
         assert room == sum(min(cores, gb // megabytes if megabytes else cores) for cores, gb in nodes)
+
+
+@pytest.mark.parametrize("time", [1.1e12, 1e18, 1e100])
+@pytest.mark.parametrize("name", ["submission_time", "runtime", "requested_time"])
+def test_times_that_floats_do_not_resolve_are_refused(name: str, time: float, tmp_path: Path) -> None:
+    number = {"submission_time": 1, "runtime": 3, "requested_time": 8}[name]
+    fields = ["1", "0", "-1", "10", "1", "-1", "-1", "1", "20", "-1", "1", "1", "1", "1", "1", "1", "-1", "-1"]
+    trace = tmp_path / "far.swf"
+    trace.write_text(" ".join(fields) + "\n")
+    assert len(load_workload(trace)) == 1
+    fields[number] = f"{time:.0f}"
+    trace.write_text("; a comment\n" + " ".join(fields) + "\n")
+    place = rf"far\.swf:2: field {number + 1} \({name.split('_')[0][:3]}.*\): expected at most 1e\+12 s, got"
+    with pytest.raises(WorkloadError, match=place):
+        load_workload(trace)
+    (fault,) = validate_workload(trace)
+    assert "expected at most 1e+12 s" in str(fault)
+    columns = {"submission_time": [0.0, 5.0], "runtime": [1.0, 1.0], "requested_time": [1.0, 1.0]}
+    columns[name][1] = time
+    with pytest.raises(WorkloadError, match=rf"{name}\[1\]: expected at most 1e\+12 s, got"):
+        Workload.from_columns(**columns, requested_cores=[1, 1])
+
+
+def test_times_of_json_that_floats_do_not_resolve_are_refused(tmp_path: Path) -> None:
+    document = {
+        "nb_res": 1,
+        "jobs": [{"id": "late", "subtime": 1e18, "res": 1, "profile": "p"}],
+        "profiles": {"p": {"type": "delay", "delay": 1e13}},
+    }
+    path = tmp_path / "far.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(WorkloadError) as caught:
+        load_workload(path)
+    first, second = (str(error) for error in caught.value.errors[:2])
+    assert first == f"{path}: jobs[0].subtime: expected at most 1e+12 s, got 1e+18"
+    assert second == f"{path}: jobs[0].profile (runtime): expected at most 1e+12 s, got 1e+13"

@@ -19,7 +19,7 @@ from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown
 from hdsim.workload.programs import Compiler, Program
-from hdsim.workload.raw import RawJobs, plain, unused
+from hdsim.workload.raw import LONGEST_TIME, RawJobs, plain, unused
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -135,7 +135,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
             extra["walltime"] = job["walltime"]
         requested = demand.requested_time
         if math.isnan(requested):
-            requested = walltime if walltime < math.inf else demand.runtime
+            requested = walltime if walltime <= LONGEST_TIME else demand.runtime
         rows.append((identity, submitted, cores, walltime, name, extra or None, requested, gpus, demand))
         places.append(index)
     return RawJobs(

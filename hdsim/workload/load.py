@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
-from hdsim.workload.raw import RawJobs, raise_faults
+from hdsim.workload.raw import LONGEST_TIME, TIMES, RawJobs, raise_faults
 from hdsim.workload.swf import read_swf
 
 if TYPE_CHECKING:
@@ -182,9 +183,14 @@ def is_json(path: str | Path) -> bool:
 
 
 def _read(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
-    if is_json(path):
-        return read_batsim(path, reference_gflops)
-    return read_swf(path)
+    raw, digest = read_batsim(path, reference_gflops) if is_json(path) else read_swf(path)
+    too_long = [
+        WorkloadError(f"expected at most {LONGEST_TIME:g} s, got {column[row]:g}", where=raw.where(row, name))
+        for name in TIMES
+        if (column := raw.columns.get(name)) is not None
+        for row in np.flatnonzero(column > LONGEST_TIME).tolist()
+    ]
+    return replace(raw, errors=(*raw.errors, *too_long)), digest
 
 
 def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | Path) -> dict[str, np.ndarray]:

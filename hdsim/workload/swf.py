@@ -105,6 +105,7 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
         number = {
             "submission_time": SUBMIT,
             "runtime": RUN,
+            "requested_time": REQUESTED_TIME if table[row, REQUESTED_TIME] > 0 else RUN,
             "requested_cores": REQUESTED if requested[row] or table[row, ALLOCATED] == -1 else ALLOCATED,
             "memory": REQUESTED_MEMORY if own_memory[row] else USED_MEMORY,
         }[column]
