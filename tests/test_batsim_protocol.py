@@ -18,13 +18,13 @@ from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
     Event,
     encode,
-    format_hosts,
     format_message,
     parse_hosts,
     parse_message,
     split_job_id,
 )
 from hdsim.errors import BackendError
+from hdsim.util.intervals import format_interval_set
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(-1e15, 1e15) | st.text(),
@@ -78,7 +78,7 @@ def test_values_that_are_not_json_are_refused(value: Any) -> None:
 
 @given(st.sets(st.integers(0, 60)))
 def test_interval_sets_agree_with_procset(hosts: set[int]) -> None:
-    text = format_hosts(sorted(hosts))
+    text = format_interval_set(sorted(hosts))
     assert text == str(ProcSet(*hosts))
     assert parse_hosts(text, 61) == sorted(hosts)
 

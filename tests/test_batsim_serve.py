@@ -34,7 +34,7 @@ import hdsim
 from hdsim.backends.batsim.hosts import hosts_of, load_hosts, read_xml
 from hdsim.backends.batsim.inputs import JobFile, Options, read_events, read_jobs
 from hdsim.backends.batsim.output import JobRow, Outcome
-from hdsim.backends.batsim.protocol import FROM_BATSIM, format_hosts, parse_hosts, parse_message
+from hdsim.backends.batsim.protocol import FROM_BATSIM, parse_hosts, parse_message
 from hdsim.backends.batsim.serve import serve
 from hdsim.backends.batsim.server import Server
 from hdsim.cluster import invariants
@@ -42,6 +42,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
 from hdsim.platform.simgrid import to_xml
 from hdsim.simulation.setup import make_contention, make_network
+from hdsim.util.intervals import format_interval_set
 from hdsim.workload.batsim_json import jobs_of, write_batsim
 from hdsim.workload.generators import lublin
 from hdsim.workload.model import COLUMNS
@@ -214,7 +215,7 @@ class Greedy:
             job, size = self.queue.pop(0)
             given = sorted(self.idle)[:size]
             self.idle -= set(given)
-            events.append(event(message, "EXECUTE_JOB", job_id=job, alloc=format_hosts(given)))
+            events.append(event(message, "EXECUTE_JOB", job_id=job, alloc=format_interval_set(given)))
         return events
 
 
@@ -1146,7 +1147,7 @@ class Moody:
             events.append(event(message, "CALL_ME_LATER", now, timestamp=self.calls[-1]))
         if self.energy and rng.random() < 0.3:
             state = rng.choice("01")
-            alloc = format_hosts(sorted(rng.sample(range(4), rng.randint(1, 4))))
+            alloc = format_interval_set(sorted(rng.sample(range(4), rng.randint(1, 4))))
             events.append(event(message, "SET_RESOURCE_STATE", now, resources=alloc, state=state))
             events.append(event(message, "QUERY", now, requests={"consumed_energy": {}}))
         for job, document in list(self.waiting.items()):
@@ -1156,7 +1157,7 @@ class Moody:
                 events.append(event(message, "REJECT_JOB", at, job_id=job))
             elif document["res"] <= len(self.idle):
                 hosts = rng.sample(sorted(self.idle), document["res"])
-                alloc = format_hosts(sorted(hosts))
+                alloc = format_interval_set(sorted(hosts))
                 self.idle -= set(hosts)
                 self.running[job] = (at, alloc)
                 events.append(event(message, "EXECUTE_JOB", at, job_id=job, alloc=alloc))

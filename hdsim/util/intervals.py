@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hdsim.util.text import shown
+
+_SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
 
 
 def parse_interval_sets(texts: Iterable[str], below: int = 2**24) -> NDArray[np.int32]:
@@ -57,3 +62,50 @@ def interval_sets(cores: NDArray[np.int32], sizes: NDArray[np.int64]) -> list[st
         joined.append(spans[start] if end == start + 1 else " ".join(spans[start:end]))
         start = end
     return joined
+
+
+def parse_interval_set(text: str, count: int) -> list[int]:
+    """Returns the ids of one interval set, ascending; for small sets, in about a tenth of the time of arrays.
+
+    Args:
+        text: The set.
+        count: Number of ids there are.
+
+    Raises:
+        ValueError: The text is not an interval set, or has an id twice or one that does not exist.
+    """
+    ids: list[int] = []
+    for part in text.split():
+        first, dash, last = part.partition("-")
+        if not _SPAN.fullmatch(part):
+            raise ValueError(f"expected hosts as in '0-3 8', got {shown(text)}")
+        if not dash:
+            ids.append(int(first))
+            continue
+        low, high = int(first), int(last)
+        if not low <= high < count:
+            raise ValueError(f"expected hosts from 0 to {count - 1}, got {shown(text)}")
+        ids.extend(range(low, high + 1))
+    ids.sort()
+    if ids and ids[-1] >= count:
+        raise ValueError(f"expected hosts from 0 to {count - 1}, got {shown(text)}")
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"expected each host once, got {shown(text)}")
+    return ids
+
+
+def format_interval_set(ids: Sequence[int]) -> str:
+    """Returns the interval set of ascending ids."""
+    if not ids:
+        return ""
+    first = last = ids[0]
+    if ids[-1] - first == len(ids) - 1:
+        return f"{first}-{ids[-1]}" if len(ids) > 1 else str(first)
+    spans = []
+    for each in ids:
+        if each > last + 1:
+            spans.append(f"{first}-{last}" if last > first else str(first))
+            first = each
+        last = each
+    spans.append(f"{first}-{last}" if last > first else str(first))
+    return " ".join(spans)

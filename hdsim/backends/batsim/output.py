@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.backends.batsim.protocol import format_hosts
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
-from hdsim.results.run_directory.formats import JOB_COLUMNS
+from hdsim.results.run_directory.formats import JOB_COLUMNS, schedule_csv
 from hdsim.util.files import csv_fields, csv_text, write_bytes
-from hdsim.util.version import __version__
+from hdsim.util.intervals import format_interval_set
 
 #: P-state of a host that is on its way to another.
 _SWITCHING = -1
@@ -111,11 +110,11 @@ class OutputWriter:
     def begin(self, states: NDArray[np.int64]) -> None:
         """The P-states of the hosts at time 0."""
         for state in np.unique(states).tolist():
-            self._pstates.append((0.0, format_hosts(np.flatnonzero(states == state).tolist()), state))
+            self._pstates.append((0.0, format_interval_set(np.flatnonzero(states == state).tolist()), state))
 
     def switch(self, now: float, hosts: Sequence[int], state: int) -> None:
         """Hosts change to a P-state, at once."""
-        text = format_hosts(hosts)
+        text = format_interval_set(hosts)
         self._pstates += [(now, text, _SWITCHING), (now, text, state)]
         self._switches += len(hosts)
         self._grouped_switches += 1
@@ -176,8 +175,7 @@ class OutputWriter:
         """
         jobs = [(self._describe(outcome.job), outcome) for outcome in self.jobs]
         machines = self._machines()
-        files = {
-            "schedule": self._schedule(jobs, machines, scheduling_seconds, wall_seconds),
+        files: dict[str, tuple[Sequence[str], Iterable[Sequence[object]]]] = {
             "machine_states": (
                 ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing"),
                 ([_short(now), 0, 0, 0, idle, computing] for now, idle, computing in machines.told),
@@ -196,7 +194,10 @@ class OutputWriter:
                 ),
             )
         make_folder(prefix)
-        texts = {"jobs": ",".join(JOB_COLUMNS) + "\n" + "".join([self._job_line(*job) for job in jobs])}
+        texts = {
+            "jobs": ",".join(JOB_COLUMNS) + "\n" + "".join([self._job_line(*job) for job in jobs]),
+            "schedule": self._schedule(jobs, machines, scheduling_seconds, wall_seconds),
+        }
         for name, (header, rows) in files.items():
             texts[name] = csv_text([header, *rows])
         paths = []
@@ -228,7 +229,7 @@ class OutputWriter:
         machines: _Machines,
         scheduling_seconds: float,
         wall_seconds: float,
-    ) -> tuple[tuple[str, ...], list[list[object]]]:
+    ) -> str:
         ended = [(row, outcome) for row, outcome in jobs if outcome.state != FinalState.REJECTED]
         success = sum(outcome.state == FinalState.COMPLETED_SUCCESSFULLY for _, outcome in ended)
         waits = [outcome.start - row.submission for row, outcome in ended]
@@ -237,37 +238,29 @@ class OutputWriter:
         computing = sum(((outcome.finish - outcome.start) * row.size for row, outcome in ended), 0.0)
         # Batsim divides by all submitted jobs, and counts a host as idle until its last change of state.
         submitted = max(self.submitted, 1)
-        values: dict[str, object] = {
-            "batsim_version": f"hdsim-{__version__}",
+        return schedule_csv(
+            self.submitted,
+            len(ended),
+            success,
             # As in Batsim, energy counts from the first submission to the last completion, the makespan from 0.
-            "consumed_joules": self._joules_at_last_end - self.joules_at_first_submission,
-            "makespan": max((outcome.finish for _, outcome in ended), default=0.0),
-            "max_slowdown": max(stretches, default=0.0),
-            "max_turnaround_time": max(turnarounds, default=0.0),
-            "max_waiting_time": max(waits, default=0.0),
-            "mean_slowdown": sum(stretches) / submitted,
-            "mean_turnaround_time": sum(turnarounds) / submitted,
-            "mean_waiting_time": sum(waits) / submitted,
-            "nb_computing_machines": self._hosts,
-            "nb_grouped_switches": self._grouped_switches,
-            "nb_jobs": self.submitted,
-            "nb_jobs_finished": len(ended),
-            "nb_jobs_killed": len(ended) - success,
-            "nb_jobs_rejected": len(jobs) - len(ended),
-            "nb_jobs_success": success,
-            "nb_machine_switches": self._switches,
-            "scheduling_time": scheduling_seconds,
-            "simulation_time": wall_seconds,
-            "success_rate": success / submitted,
-            "time_computing": computing,
-            "time_idle": machines.seconds - computing - machines.away_seconds,
-            "time_sleeping": 0.0,
-            "time_switching_off": 0.0,
-            "time_switching_on": 0.0,
-            "time_unavailable": machines.away_seconds,
-        }
-        row = [_six(value) if isinstance(value, float) else value for value in values.values()]
-        return tuple(values), [row]
+            consumed_joules=self._joules_at_last_end - self.joules_at_first_submission,
+            makespan=max((outcome.finish for _, outcome in ended), default=0.0),
+            max_slowdown=max(stretches, default=0.0),
+            max_turnaround_time=max(turnarounds, default=0.0),
+            max_waiting_time=max(waits, default=0.0),
+            mean_slowdown=sum(stretches) / submitted,
+            mean_turnaround_time=sum(turnarounds) / submitted,
+            mean_waiting_time=sum(waits) / submitted,
+            nb_computing_machines=self._hosts,
+            nb_grouped_switches=self._grouped_switches,
+            nb_jobs_rejected=len(jobs) - len(ended),
+            nb_machine_switches=self._switches,
+            scheduling_time=scheduling_seconds,
+            simulation_time=wall_seconds,
+            time_computing=computing,
+            time_idle=machines.seconds - computing - machines.away_seconds,
+            time_unavailable=machines.away_seconds,
+        )
 
 
 def make_folder(prefix: str) -> None:

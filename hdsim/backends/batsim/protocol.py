@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring as quote
 from types import NoneType
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 import orjson
 
 from hdsim.errors import BackendError, nearest
+from hdsim.util.intervals import parse_interval_set
 from hdsim.util.text import shown
 
 #: Where Batsim connects to and a scheduler binds by default.
@@ -25,10 +25,6 @@ DEFAULT_ENDPOINT = "tcp://localhost:28000"
 LATEST = 1e15
 #: Between the name of a workload and the job's own id.
 SEPARATOR = "!"
-
-_SHOWN = 80
-#: What no interval set has, though a number in Python may.
-_NO_HOSTS = re.compile(r"[^0-9 -]")
 
 Types = tuple[type, ...]
 Kinds = Mapping[str, Mapping[str, Types]]
@@ -264,55 +260,15 @@ def _fault(where: str, message: str) -> BackendError:
 
 
 def parse_hosts(text: str, count: int) -> list[int]:
-    """Host ids of an interval set such as ``"0-3 8"``, ascending.
-
-    Plain lists, because sets of intervals take quadratic time for scattered hosts.
-
-    Args:
-        text: The interval set.
-        count: How many hosts there are.
+    """Host ids of an interval set; see :func:`hdsim.util.intervals.parse_interval_set`.
 
     Raises:
-        BackendError: It is no interval set, a host is in it twice, or one does not exist.
+        BackendError: The text is not such a set.
     """
-    if _NO_HOSTS.search(text):
-        raise BackendError(f"expected hosts as in '0-3 8', got {shown(text)}")
-    hosts: list[int] = []
     try:
-        for part in text.split():
-            first, dash, last = part.partition("-")
-            if dash:
-                low, high = int(first), int(last)
-                if not low <= high < count:
-                    raise BackendError(f"expected hosts from 0 to {count - 1}, got {shown(text)}")
-                hosts.extend(range(low, high + 1))
-            else:
-                hosts.append(int(part))
-    except ValueError:
-        raise BackendError(f"expected hosts as in '0-3 8', got {shown(text)}") from None
-    hosts.sort()
-    if hosts and hosts[-1] >= count:
-        raise BackendError(f"expected hosts from 0 to {count - 1}, got {shown(text)}")
-    if len(set(hosts)) < len(hosts):
-        raise BackendError(f"expected each host once, got {shown(text)}")
-    return hosts
-
-
-def format_hosts(hosts: Sequence[int]) -> str:
-    """The interval set of ascending host ids."""
-    if not hosts:
-        return ""
-    first = last = hosts[0]
-    if hosts[-1] - first == len(hosts) - 1:
-        return f"{first}-{hosts[-1]}" if len(hosts) > 1 else str(first)
-    spans = []
-    for host in hosts:
-        if host > last + 1:
-            spans.append(f"{first}-{last}" if last > first else str(first))
-            first = host
-        last = host
-    spans.append(f"{first}-{last}" if last > first else str(first))
-    return " ".join(spans)
+        return parse_interval_set(text, count)
+    except ValueError as error:
+        raise BackendError(str(error)) from None
 
 
 def split_job_id(job_id: str) -> tuple[str, str]:

@@ -24,7 +24,6 @@ from hdsim.backends.batsim.protocol import (
     earliest,
     encode,
     format_event,
-    format_hosts,
     format_message,
     join_message,
     parse_hosts,
@@ -37,6 +36,7 @@ from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.setup import make_executor
+from hdsim.util.intervals import format_interval_set
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -277,7 +277,7 @@ class Server:
         self._open -= 1
         cluster, record, meter = self.cluster, self.record, self._meter
         state, hosts = cluster.state[job], self._alloc.pop(job)
-        alloc = format_hosts(hosts)
+        alloc = format_interval_set(hosts)
         joules = -1.0
         if meter is not None:
             total = meter.read(now)
@@ -300,7 +300,7 @@ class Server:
             there = kind == "machine_available"
             (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
             self.record.available(now, hosts, there=there)
-            data["resources"] = format_hosts(hosts)
+            data["resources"] = format_interval_set(hosts)
         self._tell("NOTIFY", {"type": MACHINE_EVENTS.get(kind, kind), **data})
         if not self._external:
             self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
@@ -316,7 +316,7 @@ class Server:
                     raise BackendError(f"data.{key} is not supported; allowed: job_id, alloc and mapping")
             self._jobs.check_mapping(job, data.get("mapping"), len(hosts))
         if self._unavailable and not self._unavailable.isdisjoint(hosts):
-            away = format_hosts(sorted(self._unavailable.intersection(hosts)))
+            away = format_interval_set(sorted(self._unavailable.intersection(hosts)))
             raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
         cluster, meter = self.cluster, self._meter
         now = cluster.now
@@ -401,7 +401,7 @@ class Server:
         self._engine.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
         self.record.switch(now, hosts, state)
-        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_hosts(hosts), "state": text})
+        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_interval_set(hosts), "state": text})
 
     def _query(self, data: Mapping[str, Any]) -> None:
         requests = data["requests"]

@@ -17,7 +17,6 @@ from hdsim.backends.batsim.protocol import (
     FROM_BATSIM,
     SEPARATOR,
     format_event,
-    format_hosts,
     join_message,
     parse_hosts,
     parse_message,
@@ -25,6 +24,7 @@ from hdsim.backends.batsim.protocol import (
 )
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, nearest
+from hdsim.util.intervals import format_interval_set
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -191,7 +191,7 @@ class BatsimSession:
             cluster.calls.clear()
         if self._pstates is not None:
             for state, cores in self._pstates.changes():
-                hosts = format_hosts(self._hosts_of(cores))
+                hosts = format_interval_set(self._hosts_of(cores))
                 self._switching[hosts] = None
                 yield "SET_RESOURCE_STATE", f'{{"resources":"{hosts}","state":"{state}"}}'
         if self._requests:
@@ -214,7 +214,7 @@ class BatsimSession:
                 f"job {self._name(job)} was started on host {min(self._unavailable.intersection(hosts))}, which "
                 "Batsim's external events have made unavailable; agents do not know of unavailable cores"
             )
-        text = self.allocations[job] = format_hosts(hosts)
+        text = self.allocations[job] = format_interval_set(hosts)
         if self._pstates is not None:
             self._cores[job] = cores
             self._pstates.start(job, cores)

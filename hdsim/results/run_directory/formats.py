@@ -15,6 +15,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.util import inputs
 from hdsim.util.files import replacing
+from hdsim.util.version import __version__
 
 Floats = NDArray[np.float64]
 
@@ -24,6 +25,17 @@ JOB_COLUMNS = (
     "success", "final_state", "starting_time", "execution_time", "finish_time", "waiting_time", "turnaround_time",
     "stretch", "allocated_resources", "consumed_energy", "metadata",
 )  # fmt: skip
+
+#: Columns of schedule.csv, which are those of Batsim's out_schedule.csv, with the values of what hdsim does not have.
+_SCHEDULE: dict[str, str | float | None] = {
+    "batsim_version": f"hdsim-{__version__}", "consumed_joules": None, "makespan": None,
+    "max_slowdown": None, "max_turnaround_time": None, "max_waiting_time": None,
+    "mean_slowdown": None, "mean_turnaround_time": None, "mean_waiting_time": None,
+    "nb_computing_machines": None, "nb_grouped_switches": 0, "nb_jobs": None, "nb_jobs_finished": None,
+    "nb_jobs_killed": None, "nb_jobs_rejected": None, "nb_jobs_success": None, "nb_machine_switches": 0,
+    "scheduling_time": None, "simulation_time": None, "success_rate": None, "time_computing": None, "time_idle": None,
+    "time_sleeping": 0.0, "time_switching_off": 0.0, "time_switching_on": 0.0, "time_unavailable": None,
+}  # fmt: skip
 
 #: States in which a job has a row in jobs.csv: it is done with.
 DONE = (
@@ -42,6 +54,27 @@ CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
 _LARGEST = 1e18
 #: Products of energies and squared times, and no number that a float cannot hold.
 _LARGEST_IN_JSON = 1e100
+
+
+def schedule_csv(submitted: int, finished: int, success: int, **values: float | int) -> str:
+    """Returns the text of schedule.csv, the run in one row; a value that is absent or NaN is empty.
+
+    Args:
+        submitted: Number of jobs submitted.
+        finished: Number of jobs that have run, killed ones included.
+        success: Number of jobs that completed successfully.
+        values: The other columns.
+    """
+    counts: dict[str, float] = {"nb_jobs": submitted, "nb_jobs_finished": finished, "nb_jobs_success": success}
+    counts |= {"nb_jobs_killed": finished - success, "success_rate": success / submitted if submitted else 0.0}
+    row = {**_SCHEDULE, **counts, **values}
+    return ",".join(row) + "\n" + ",".join(map(_cell, row.values())) + "\n"
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:

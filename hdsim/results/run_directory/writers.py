@@ -6,7 +6,6 @@ other tools read them. Every file appears whole or not at all.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,11 @@ from hdsim.results.run_directory.formats import (
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
     WALL_METRICS,
+    schedule_csv,
     write_json,
 )
 from hdsim.util.files import csv_fields, replacing
 from hdsim.util.intervals import interval_sets
-from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
     from hdsim.results.result import Result
@@ -104,49 +103,32 @@ def _write_details(path: Path, result: Result) -> None:
 
 
 def _write_schedule(path: Path, result: Result) -> None:
-    """Writes schedule.csv, the run in one row; what hdsim has no notion of is 0 or empty."""
+    """Writes schedule.csv, the run in one row; what hdsim does not have is 0 or empty."""
     metrics, counts = result.metrics, np.bincount(result.state, minlength=len(FinalState))
     ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
     success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
     submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
     computing = float(result.segments.sizes @ (result.segments.end - result.segments.begin))
     unavailable = series.down_resources(result).integral()
-    row = {
-        "batsim_version": f"hdsim-{__version__}",
-        "consumed_joules": result.energy_joules,
-        "makespan": metrics["makespan"],
+    text = schedule_csv(
+        submitted,
+        ended,
+        success,
+        consumed_joules=result.energy_joules,
+        makespan=metrics["makespan"],
         **{
-            f"{kind}_{ours}": metrics[f"{kind}_{ours}"]
+            f"{kind}_{quantity}": metrics[f"{kind}_{quantity}"]
             for kind in ("max", "mean")
-            for ours in ("slowdown", "turnaround_time", "waiting_time")
+            for quantity in ("slowdown", "turnaround_time", "waiting_time")
         },
-        "nb_computing_machines": result.platform.n_cores,
-        "nb_grouped_switches": 0,
-        "nb_jobs": submitted,
-        "nb_jobs_finished": ended,
-        "nb_jobs_killed": ended - success,
-        "nb_jobs_rejected": rejected,
-        "nb_jobs_success": success,
-        "nb_machine_switches": 0,
-        "scheduling_time": None,
-        "simulation_time": None,
-        "success_rate": success / submitted if submitted else 0.0,
-        "time_computing": computing,
-        "time_idle": result.platform.n_cores * result.end_time - computing - unavailable,
-        "time_sleeping": 0.0,
-        "time_switching_off": 0.0,
-        "time_switching_on": 0.0,
-        "time_unavailable": unavailable,
-    }
+        nb_computing_machines=result.platform.n_cores,
+        nb_jobs_rejected=rejected,
+        time_computing=computing,
+        time_idle=result.platform.n_cores * result.end_time - computing - unavailable,
+        time_unavailable=unavailable,
+    )
     with replacing(path) as file:
-        file.write(",".join(row) + "\n")
-        file.write(",".join(_cell(value) for value in row.values()) + "\n")
-
-
-def _cell(value: float | str | None) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
+        file.write(text)
 
 
 def _write_machine_states(path: Path, result: Result) -> None:
