@@ -11,6 +11,7 @@ from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
     from hdsim.backends.base import Backend, Capabilities
+    from hdsim.cluster.state import FinalState
     from hdsim.platform.load import load_platform
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
@@ -23,6 +24,7 @@ _HOME = {
     "Agent": "hdsim.scheduling.agent",
     "Backend": "hdsim.backends.base",
     "Capabilities": "hdsim.backends.base",
+    "FinalState": "hdsim.cluster.state",
     "Platform": "hdsim.platform.model",
     "load_platform": "hdsim.platform.load",
     "Simulation": "hdsim.simulation.simulation",
@@ -36,6 +38,7 @@ __all__ = [
     "Agent",
     "Backend",
     "Capabilities",
+    "FinalState",
     "Platform",
     "Result",
     "Simulation",

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from asynchronous import Asynchronous
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdsim
+from hdsim.backends.base import Capabilities
 from hdsim.cluster import invariants
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError, DecisionError, WorkloadError
 from hdsim.platform.load import load_platform
+from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.scheduling.agent import make_agent
 from hdsim.util.resources import resolve
 
@@ -252,3 +257,29 @@ def test_every_kind_of_agent_schedules_amounts(agent: str, platform: hdsim.Platf
         cluster.started.clear()
         invariants.check(cluster)
     assert {job for job in range(len(jobs)) if cluster.state[job] == DONE} == feasible
+
+
+class Amounts(Asynchronous):
+    """The asynchronous fake on nodes with amounts."""
+
+    capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False)
+
+
+@pytest.mark.parametrize("agent", ["fcfs-pack", "easy"])
+def test_a_backend_without_core_ids(agent: str, tmp_path: Path) -> None:
+    """A run directory and its report say nothing of cores, and what depends on them is not defined."""
+    jobs = workload(7, 120, PLATFORM)
+    result, _ = Amounts().run(PLATFORM, jobs, agent, tmp_path, check=True)
+    reference = Reference(PLATFORM, jobs)
+    feasible = [reference.pick(job, "spread") is not None for job in range(len(jobs))]
+    assert (result.state == DONE).tolist() == feasible
+    assert np.isnan([result.metrics[name] for name in ("utilization", "energy_joules", "edp")]).all()
+    assert result.metrics["mean_waiting_time"] > 0
+    assert set(result.jobs["allocated_resources"]) == {""}
+    run = RunDirectory(tmp_path)
+    run.start({}, PLATFORM, jobs)
+    run.finish(result)
+    with (tmp_path / "failed_starts.csv").open() as file:
+        refused = list(csv.DictReader(file))
+    assert len(refused) == len(result.failed_starts) > 10
+    assert refused[0]["reason"] == "by lot"

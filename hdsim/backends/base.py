@@ -40,9 +40,8 @@ class Capabilities:
         resizes: ``cluster.resize`` is carried out.
         sets_speed: ``cluster.set_speed`` is carried out.
         confirms_starts: A start is a request that the backend confirms or refuses; otherwise started jobs run at once.
-        core_ids: Jobs get cores that have ids; otherwise quantities of nodes.
+        core_ids: Jobs get cores that have ids; otherwise amounts of nodes, such as half a core.
         known_jobs: All jobs are in the workload before time 0.
-        virtual_time: Time passes as fast as events are handled; otherwise the clock is a real one.
     """
 
     contention: Collection[str] | None = ()
@@ -56,7 +55,6 @@ class Capabilities:
     confirms_starts: bool = False
     core_ids: bool = True
     known_jobs: bool = True
-    virtual_time: bool = True
 
 
 class Backend:
@@ -172,7 +170,8 @@ class Backend:
             open_ended=not can.known_jobs,
             has_core_ids=can.core_ids,
         )
-        setup.cluster.can_resize, setup.cluster.can_set_speed = can.resizes, can.sets_speed
+        cluster = setup.cluster
+        cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:

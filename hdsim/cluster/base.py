@@ -46,6 +46,7 @@ class ClusterState:
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
             a failure, or their start has failed.
         rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
+        can_kill: Whether the backend carries `kill` out.
         can_resize: Whether the backend carries `resize` out.
         speed_changes: Core ids and their new share of the peak speed, as the scheduler wants them in its present pass.
         can_set_speed: Whether the backend carries `set_speed` out.
@@ -129,6 +130,7 @@ class ClusterState:
         self.rejected: list[int] = []
         self.started: list[int] = []
         self.resized: list[int] = []
+        self.can_kill = True
         self.can_resize = True
         self.speed_changes: list[tuple[NDArray[np.int64], float]] = []
         self.can_set_speed = True

@@ -179,10 +179,12 @@ class Cluster(ClusterState):
         """Asks the backend to kill a running job at this instant; one that is STARTING, as soon as it runs.
 
         Raises:
-            DecisionError: The job does not run.
+            DecisionError: The job does not run, or the backend kills no jobs.
         """
         if job not in self.running:
             raise self._misplaced(job, "killed", "running")
+        if not self.can_kill:
+            raise DecisionError(f"job {self._name(job)} cannot be killed: the backend kills no jobs")
         self.killed.append(job)
 
     def call_me_later(self, time: float) -> None:

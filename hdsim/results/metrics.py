@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -145,6 +146,10 @@ def statistics(name: str, values: Floats) -> dict[str, float]:
     return {f"{kind}_{name}": float(number) for kind, number in zip(_STATISTICS, numbers, strict=True)}
 
 
+#: Metrics that are not defined where cores have no ids.
+_OF_CORES = {"utilization", "energy_joules", "edp", "ed2p", "gpu_hours", "gpu_utilization"}
+
+
 def summary(result: FullReplay) -> dict[str, float]:
     """The metrics of every replay.
 
@@ -166,7 +171,7 @@ def summary(result: FullReplay) -> dict[str, float]:
     energy = result.energy_joules
     counts = np.bincount(result.state, minlength=len(FinalState))
     killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
-    return {
+    metrics = {
         "makespan": makespan,
         **statistics("waiting_time", start - submission),
         **statistics("turnaround_time", turnaround),
@@ -185,6 +190,9 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.outages is None else reliability(result)),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
+    if ended.any() and not len(result.segments.job):
+        metrics |= dict.fromkeys(_OF_CORES & metrics.keys(), math.nan)
+    return metrics
 
 
 def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:

@@ -58,6 +58,7 @@ class Result:
         latest: The last allocation segment of every job that has started, in order of the starts.
         earlier: The segments that a resize, a change of speed or a failure has ended.
         failed_permanently: (G,) jobs that have failed for good because nodes failed under them too often.
+        failed_starts: Starts that the backend has refused, in order.
         outages: When nodes were down, None where they do not fail.
         time_breakdown: Where the time of jobs has gone, None where none has a program.
         end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
@@ -95,6 +96,7 @@ class Result:
         self.end_time: float = cluster.now if interrupted else last
         self.latest = segments.latest(cluster, np.where(np.isnan(self.finish_time), self.end_time, self.finish_time))
         self.failed_permanently = np.array(cluster.failed_permanently, np.int64)
+        self.failed_starts = tuple(cluster.failed_starts)
         self.outages = Outages.of(cluster.outages).begun_before(self.end_time) if cluster.nodes_fail else None
         self.time_breakdown: TimeBreakdown | None = cluster.time_breakdown
         self.wall_seconds = wall_seconds

@@ -159,7 +159,7 @@ class Segments:
 
 
 def latest(cluster: Cluster, busy_until: Floats) -> Segments:
-    """The last segment of every job that has started, in order of the starts.
+    """The last segment of every job that has started, in order of the starts; none where cores have no ids.
 
     Args:
         cluster: The state at the end of a replay.
@@ -167,6 +167,8 @@ def latest(cluster: Cluster, busy_until: Floats) -> Segments:
     """
     cluster.compact()
     job, sizes, cores = (np.concatenate(portions) for portions in zip(*cluster.allocations.compacted, strict=True))
+    if not cluster.has_core_ids:
+        job, sizes = job[:0], sizes[:0]
     begin, speed, attempt = (
         np.array(cluster.starting_time),
         np.ones(len(busy_until)),

@@ -124,7 +124,10 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=np.random.default_rng(seed),
     )
-    infeasible = infeasible_jobs(platform, workload)
+    if has_core_ids:
+        infeasible = infeasible_jobs(platform, workload)
+    else:
+        infeasible = np.array([job for job in range(len(workload)) if not cluster.fits(job)], np.int64)
     if len(infeasible):
         log.warning("%d of %d jobs can never run on %s and are rejected", len(infeasible), len(workload), platform.name)
     return Setup(agent, cluster, model, links, breakdowns, infeasible, seed)

@@ -25,7 +25,7 @@ from hdsim.results.run_directory.formats import (
     schedule_csv,
     write_json,
 )
-from hdsim.util.files import csv_fields, replacing
+from hdsim.util.files import csv_fields, replacing, write_csv
 from hdsim.util.intervals import interval_sets
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def write_results(path: Path, result: Result) -> None:
     if result.outages is not None:
         _write_outages(path / "outages.csv", result.outages)
         _write_interruptions(path / "interruptions.csv", result)
+    if result.failed_starts:
+        _write_failed_starts(path / "failed_starts.csv", result)
     held = result.segments
     if held.attempts is not held or (held.speed != 1.0).any():
         _write_allocations(path / "allocations.csv", result)
@@ -176,6 +178,13 @@ def _write_interruptions(path: Path, result: Result) -> None:
         file.writelines(
             "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cores, strict=True)
         )
+
+
+def _write_failed_starts(path: Path, result: Result) -> None:
+    """Writes failed_starts.csv: one row for each start that the backend has refused."""
+    ids = result.workload.job_id
+    rows = ((ids[job], f"{asked:.6f}", f"{told:.6f}", reason) for job, asked, told, reason in result.failed_starts)
+    write_csv(path, ("job_id", "requested", "refused", "reason"), rows)
 
 
 def _write_allocations(path: Path, result: Result) -> None:
