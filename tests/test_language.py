@@ -31,11 +31,9 @@ BANNED = {
 LEFT = (
     "hdsim/backends",
     "hdsim/cli",
-    "hdsim/cluster/state.py",
     "hdsim/envs",
     "hdsim/learning",
     "hdsim/report",
-    "hdsim/results",
     "hdsim/simulation",
 )
 

@@ -34,18 +34,18 @@ class ClusterState:
 
     Attributes:
         platform: The platform.
-        now: Time in s since the first submission.
+        now: Time in seconds since the first submission.
         queue: Jobs that wait, as keys in order of submission.
         running: Placement of each job that holds cores, in order of the requests to start them; those that are
             STARTING are among them.
-        starting: Jobs whose start the backend has yet to confirm, each with the time of the request in s.
+        starting: Jobs whose start the backend has yet to confirm, each with the time of the request in seconds.
         held: Jobs that have arrived but may not start yet, as keys.
-        arrived: How many jobs have arrived.
+        arrived: Number of jobs that have arrived.
         open_ended: Jobs may be added; the backend clears it when none will be any more.
         submitted: Jobs that arrived at this instant, were released or came back to the queue, in order.
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
             a failure, or their start has failed.
-        rejected: Jobs turned away at this instant, by the scheduler or because they could never run.
+        rejected: Jobs rejected at this instant, by the scheduler or because they could never run.
         can_kill: Whether the backend carries `kill` out.
         can_resize: Whether the backend carries `resize` out.
         speed_changes: Core ids and their new share of the peak speed, as the scheduler wants them in its present pass.
@@ -58,21 +58,21 @@ class ClusterState:
         nodes_fail: Nodes may fail.
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order.
-        outages: (node, begin in s, end in s) of every outage that has begun; the end may lie ahead.
+        outages: (node, begin, end) in seconds of every outage that has begun; the end may lie ahead.
         failed_starts: Starts that the backend has refused, in order.
-        failed_permanently: Jobs that have failed for good because nodes failed under them too often.
+        failed_permanently: Jobs that have failed because nodes failed under them too often.
         starting_time: s of the last start, NaN until it is confirmed and after an interruption; one entry a job.
         finish_time: s, NaN before the end; one entry a job.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job; without core ids its CPU in cores.
         has_core_ids: Jobs get cores with ids, otherwise amounts of nodes.
-        requests: What each job takes from the stores of cores.
+        requests: Requests of the jobs.
         requested_time: s at reference speed, of each job.
         fixed_duration: Whether each job lasts as long on cores of any speed.
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
             give, (N,).
-        allocations: What jobs have held.
+        allocations: Allocations of all jobs.
         placements: See :class:`hdsim.cluster.allocations.Allocations`.
         time_breakdown: Where the time of jobs with programs goes, None where no job has one.
         rng: For random policies.
@@ -190,10 +190,10 @@ class ClusterState:
         """Whether jobs may still arrive."""
         return self.open_ended or self.arrived < len(self.state)
 
-    # What a backend calls
+    # Calls of the backend
 
     def next_instant(self, now: float) -> None:
-        """Goes on to an instant in s, at which nothing has happened yet."""
+        """Goes to an instant in seconds, at which nothing has happened yet."""
         self.now = now
         self.submitted.clear()
         self.ended.clear()
@@ -315,7 +315,7 @@ class ClusterState:
 
         Args:
             job: The job.
-            lost: s of running that it will have to repeat.
+            lost: Seconds of running that it will have to repeat.
         """
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
         self.cores.release(job, self.running.pop(job))
@@ -328,7 +328,7 @@ class ClusterState:
 
         Args:
             node: The node.
-            until: s, when it will be repaired; not before `repair` is called.
+            until: Date of its repair in seconds; not before `repair` is called.
         """
         self.cores.fail(node)
         self.down[node] = None

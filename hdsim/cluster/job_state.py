@@ -1,4 +1,4 @@
-"""States of jobs, and what became of starts."""
+"""States of jobs, and starts that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FinalState(IntEnum):
-    """What became of a job; the names are Batsim's where Batsim has one."""
+    """State of a job; the names are Batsim's where Batsim has one."""
 
     NOT_SUBMITTED = 0
     QUEUED = 1

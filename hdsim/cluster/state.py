@@ -2,10 +2,10 @@
 
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
 cannot tell them apart. A backend opens each instant with `next_instant`, then calls `submit`, `refuse` and `end`; a
-scheduler calls `start`, `start_on`, `resize`, `set_speed`, `reject` and `kill` and reads the rest. Where nodes fail,
-the backend also calls `interrupt`, `fail` and `repair`; where jobs wait for others, `hold` and `release`.
+scheduler calls `start`, `start_on`, `resize`, `set_speed`, `reject` and `kill` and reads the rest. For nodes that
+fail, the backend also calls `interrupt`, `fail` and `repair`; for jobs that wait for others, `hold` and `release`.
 
-A start is a request. Most backends carry it out at once. Where the backend confirms starts, a job holds its cores
+A start is a request. Most backends carry it out at once. If the backend confirms starts, a job holds its cores
 from `start` on but is STARTING until `confirm_start`; `start_failed` takes the cores back and returns the job to its
 place in the queue, which an agent sees as an end and a submission, as after the failure of a node.
 """
@@ -83,7 +83,7 @@ class Cluster(ClusterState):
 
         Args:
             job: The job.
-            placement: What it is to hold, of the kind that `pick` returns.
+            placement: All it is to hold, of the kind that `pick` returns.
 
         Raises:
             DecisionError: The backend cannot resize jobs; the job does not run, starts at this instant or has a
@@ -165,7 +165,7 @@ class Cluster(ClusterState):
         return self.cores.placement_of(cores)
 
     def reject(self, job: int) -> None:
-        """Takes a queued job out for good.
+        """Removes a queued job, which will not run.
 
         Raises:
             DecisionError: The job is not in the queue.
@@ -188,7 +188,7 @@ class Cluster(ClusterState):
         self.killed.append(job)
 
     def call_me_later(self, time: float) -> None:
-        """Asks for a scheduling pass at a future time in s.
+        """Asks for a scheduling pass at a future time in seconds.
 
         Raises:
             DecisionError: The time is not in the future.

@@ -1,1 +1,1 @@
-"""What came out of a replay: columns, metrics, time series, run directories."""
+"""Results of a replay: columns, metrics, time series, run directories."""

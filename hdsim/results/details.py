@@ -1,4 +1,4 @@
-"""How jobs ran: computing, sending messages or waiting at barriers, slowed down or not, on few nodes or on many.
+"""Execution of jobs: computing, sending messages or waiting at barriers, slowed down or not, on few nodes or on many.
 
 Jobs without a program compute all the time. Of a job that failures have cut short, the last start counts.
 """
@@ -26,11 +26,12 @@ COUNTS = ("supersteps", "nodes")
 def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:
     """Makers of the columns by name, each of (J,).
 
-    ``supersteps`` done; ``computation_time`` (s of wall clock from the begin of each computation to the end of its last
-    task), ``communication_time`` (s in exchanges of messages and at the latency of barriers), ``barrier_waiting_time``
-    (s of the computation that a task has waited on average for slower ones), ``communication_share`` of the execution
+    ``supersteps`` done; ``computation_time`` (seconds of simulated time from the begin of each computation to the end
+    of its last task), ``communication_time`` (seconds in exchanges of messages and at the latency of barriers),
+    ``barrier_waiting_time`` (seconds of the computation that a task has waited on average for slower ones),
+    ``communication_share`` of the execution
     time; ``slowdown_factor``, see :func:`slowdown_factor`; ``nodes`` (0 for a job that never started) and
-    ``node_spread``, the nodes over the fewest that have so many cores.
+    ``node_spread``, the nodes over the fewest that have as many cores.
     """
     time_breakdown = result.time_breakdown
     jobs = len(result.workload)
@@ -93,7 +94,7 @@ def nodes(result: FullReplay) -> Ints:
 
 
 def fewest_nodes(platform: Platform, cores: Ints) -> Ints:
-    """Returns the (J,) least number of nodes that have so many cores between them.
+    """Returns the (J,) least number of nodes that have as many cores between them.
 
     Args:
         platform: The platform.

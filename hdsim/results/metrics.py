@@ -39,7 +39,7 @@ class Direction(IntEnum):
 
 
 class Metric(NamedTuple):
-    """What is known of a metric beside its value."""
+    """Properties of a metric beside its value."""
 
     unit: str  # empty for a pure number
     direction: Direction
@@ -196,7 +196,7 @@ def summary(result: FullReplay) -> dict[str, float]:
 
 
 def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
-    """How GPUs were used.
+    """Usage of GPUs.
 
     Returns:
         ``gpu_hours`` (hours x GPUs that jobs held until the last finish), ``gpu_utilization`` (the share of the GPUs'
@@ -211,7 +211,7 @@ def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
 
 
 def reliability(result: FullReplay) -> dict[str, float]:
-    """What failures did.
+    """Effects of failures.
 
     Returns:
         ``availability`` (node-seconds up over all, until the last finish), ``failures`` of nodes, ``restarts`` of jobs,
@@ -261,7 +261,7 @@ def full(result: FullReplay) -> dict[str, float]:
 
 
 def execution_metrics(result: FullReplay) -> dict[str, float]:
-    """How jobs ran.
+    """Execution of jobs.
 
     Returns:
         The statistics of the slow-down factor (:func:`hdsim.results.details.slowdown_factor`), ``mean_nodes`` and
@@ -339,7 +339,7 @@ def loss_of_capacity(result: FullReplay) -> float:
 
 
 def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
-    """How evenly a cost is spread over users: Jain's index, the worst user's share, Gini's coefficient.
+    """Evenness of a cost over users: Jain's index, the worst user's share, Gini's coefficient.
 
     Args:
         user: (J,) user of each job.

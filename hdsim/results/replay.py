@@ -1,4 +1,4 @@
-"""What a replay offers to the functions that evaluate it, whether it was made just now or read from a run directory."""
+"""Interface of a replay for the functions that evaluate it, whether it was just made or read from a run directory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Replay(Protocol):
 
     @property
     def end_time(self) -> float:
-        """End of the period accounted for, s."""
+        """End of the period accounted for, in seconds."""
 
     @property
     def segments(self) -> Segments:
@@ -59,11 +59,11 @@ class Replay(Protocol):
 
     @property
     def oversubscribed(self) -> tuple[NDArray[np.int32], Floats, Floats]:
-        """Spans in which the demands on a processor exceeded its memory bandwidth: processors, begins and ends in s."""
+        """Spans in which the demands on a processor exceeded its memory bandwidth: processors, begins, ends."""
 
     @property
     def contention(self) -> Floats:
-        """(E, 3) changes, in any order: date in s, cores' worth of speed lost to contention, tasks that send messages.
+        """(E, 3) changes in any order: date in seconds, cores' worth of speed lost to contention, tasks that send.
 
         Empty where jobs have no programs.
         """
@@ -86,7 +86,7 @@ class FullReplay(Replay, Protocol):
 
     @property
     def time_breakdown(self) -> TimeBreakdown | None:
-        """Where the time of jobs has gone, None where none has a program."""
+        """Time of jobs by activity, None where none has a program."""
 
     @property
     def energy_joules(self) -> float:

@@ -1,4 +1,4 @@
-"""What came out of a replay: start, end, state and cores of every job, as columns."""
+"""Result of a replay: start, end, state and cores of every job, as columns."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Result:
         state: (J,) :class:`hdsim.cluster.state.FinalState`.
         latest: The last allocation segment of every job that has started, in order of the starts.
         earlier: The segments that a resize, a change of speed or a failure has ended.
-        failed_permanently: (G,) jobs that have failed for good because nodes failed under them too often.
+        failed_permanently: (G,) jobs that have failed because nodes failed under them too often.
         failed_starts: Starts that the backend has refused, in order.
         outages: When nodes were down, None where they do not fail.
-        time_breakdown: Where the time of jobs has gone, None where none has a program.
-        end_time: s, end of the period accounted for: the last finish, or the moment of the interruption.
+        time_breakdown: Time of jobs by activity, None where none has a program.
+        end_time: End of the period accounted for in seconds: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
         engine: Which parts of the engine the replay has used: ``mode`` (``events`` or ``in_order``), ``cores`` (store)
@@ -109,8 +109,8 @@ class Result:
 
         `requested_number_of_resources` counts cores and GPUs, both of which are hosts to Batsim, `requested_gpus` the
         latter alone.
-        `restarts` and `lost_core_seconds` tell how often a job was started again after a failure, and the s x cores of
-        running that failures have undone. :func:`hdsim.results.details.columns` explains the others.
+        `restarts` counts the starts of a job after failures, and `lost_core_seconds` the core-seconds that failures
+        have undone. :func:`hdsim.results.details.columns` explains the others.
         """
         workload, start, finish = self.workload, self.starting_time, self.finish_time
         submission = workload.submission_time
@@ -160,7 +160,7 @@ class Result:
 
     @cached_property
     def oversubscribed(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-        """Spans in which the demands on a processor exceeded its memory bandwidth: processors, starts and ends in s."""
+        """Spans in which the demands on a processor exceeded its memory bandwidth: processors, begins, ends."""
         ran, held = self.segments, self.segments.usage
         demand = held.cores * self.workload.memory_bandwidth[ran.job[held.segment]]
         limited = np.isfinite(self.platform.mem_bw) & ~self.platform.is_gpu
@@ -185,7 +185,7 @@ class Result:
 
     @cached_property
     def contention(self) -> NDArray[np.float64]:
-        """(E, 3) changes, in any order: date in s, cores' worth of speed lost to contention, tasks that send messages.
+        """(E, 3) changes, in any order: date in seconds, cores' worth of speed lost to contention, tasks that send messages.
 
         Empty where jobs have no programs.
         """
@@ -200,7 +200,7 @@ class Result:
         return texts
 
     def _consumed_energy(self) -> Column:
-        """Energy of a job's own cores while it ran, J; cores that idle beside it are nobody's."""
+        """Energy of a job's own cores while it ran, J; idle cores beside it do not count."""
         energy = np.full(len(self.workload), np.nan)
         ran, watts = self.segments, self.platform.power
         if len(watts) and (watts == watts[0]).all():

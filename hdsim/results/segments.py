@@ -1,4 +1,4 @@
-"""Allocation segments: which cores each job held when, one row for every stretch of time with the same cores.
+"""Allocation segments: the cores that each job held over time, one row for every stretch of time with the same cores.
 
 A job that is started once and never resized has one segment. A resize, a change of speed and a failure end a segment.
 """
@@ -150,7 +150,7 @@ class Segments:
         return self.sizes * self.lost
 
     def restarts(self, jobs: int) -> Ints:
-        """(jobs,) how often each job was started again."""
+        """(jobs,) restarts of each job."""
         return np.maximum(np.bincount(self.attempts.job, minlength=jobs) - 1, 0)
 
     def lost_by_job(self, jobs: int) -> Floats:
@@ -181,7 +181,7 @@ def latest(cluster: Cluster, busy_until: Floats) -> Segments:
     ):
         values[list(known)] = list(known.values())
     begin, end = begin[job], busy_until[job]
-    # A job that was given up has run in vain.
+    # All running of a job that has failed permanently is lost.
     lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
     return Segments(
         cluster.platform, job, attempt[job], begin, end, sizes, cores, speed[job], lost, np.zeros(len(job), bool)

@@ -1,4 +1,4 @@
-"""What went on over time, as step functions made from the starts and ends of a replay: exact, not sampled.
+"""Curves over time, as step functions made from the starts and ends of a replay: exact, not sampled.
 
 Every function takes a :class:`hdsim.results.result.Result`, or a :class:`hdsim.results.run_directory.reader.Run` read
 back from a run directory.
@@ -28,7 +28,7 @@ class StepFunction:
     Attributes:
         times: (T,) s, strictly ascending.
         values: (T,) what holds from the time beside it until the next one, the last until `end`.
-        end: s.
+        end: End of the last step in seconds.
     """
 
     times: Floats
@@ -85,7 +85,7 @@ def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0
     Args:
         times: (E,) s, at least 0.
         changes: (E,).
-        end: s.
+        end: End of the last step in seconds.
         initial: Value before the first change.
     """
     order = np.argsort(times, kind="stable")
@@ -216,7 +216,7 @@ def exchanging_tasks(result: Replay) -> StepFunction:
 def _contention(result: Replay, column: int) -> StepFunction:
     changes = result.contention[result.contention[:, column] != 0]
     steps = accumulate(changes[:, 0], changes[:, column], result.end_time)
-    # What is left of sums of fractions that cancel out.
+    # Sums of fractions that cancel out leave a rest.
     return StepFunction(steps.times, np.round(steps.values, 9) + 0.0, steps.end)
 
 
@@ -265,7 +265,7 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
         rows: Most groups of nodes.
 
     Returns:
-        First node of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
+        First node of each group (G,), bounds of the stretches (bins + 1,) in seconds, and the (G, bins) shares, 0..1.
     """
     platform, ran = result.platform, result.segments
     held = ran.usage
@@ -287,7 +287,7 @@ def oversubscription(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.i
         rows: Most groups of processors.
 
     Returns:
-        First processor of each group (G,), bounds of the stretches (bins + 1,) in s, and the (G, bins) shares, 0..1.
+        First processor of each group (G,), bounds of the stretches (bins + 1,) in seconds, and the (G, bins) shares, 0..1.
     """
     processors = result.platform.n_processors
     first, bounds = _grid(result, processors, bins, rows)

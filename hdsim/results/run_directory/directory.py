@@ -100,7 +100,7 @@ class RunDirectory:
 
         Args:
             result: The replay.
-            **facts: What else the manifest is to tell.
+            **facts: Further entries of the manifest.
         """
         self._results(result)
         self._end("interrupted" if result.interrupted else "finished", **facts)
@@ -119,7 +119,7 @@ class RunDirectory:
         """Keeps in the manifest why there are no results; also the results of a replay until then.
 
         Args:
-            error: What went wrong; a KeyboardInterrupt is an interruption and no failure.
+            error: The failure; a KeyboardInterrupt is an interruption and no failure.
         """
         if (result := getattr(error, "result", None)) is not None:
             self._results(result)

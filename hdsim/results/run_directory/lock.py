@@ -95,7 +95,7 @@ def told(owner: dict[str, Any]) -> str:
 
 
 def _owner(file: int, kind: int) -> dict[str, Any] | None:
-    """Who else has the lock of an open file; None: the caller now has it."""
+    """Another holder of the lock of an open file; None: the caller now has it."""
     facts: Any = None
     with contextlib.suppress(ValueError):
         facts = json.loads(os.pread(file, 4096, 0))

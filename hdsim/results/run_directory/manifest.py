@@ -1,4 +1,4 @@
-"""The manifest of a run: how it is read, and what it tells of the software."""
+"""The manifest of a run: reading, and versions of the software."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def told_status(manifest: Mapping[str, Any]) -> str:
 def other_software(manifest: Mapping[str, Any]) -> str | None:
     """Words for the first difference between the software of a run and the present one; None: there is none.
 
-    What counts is hdsim (version and commit) and the packages of the classes that the configuration names.
+    Compared are hdsim (version and commit) and the packages of the classes that the configuration names.
     """
     used = manifest.get("versions") or {}
     now = {"hdsim": __version__}

@@ -54,7 +54,7 @@ class Run:
         platform: The platform.
         jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist; the GPUs
             of a job that never started are not known, and 0.
-        oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, starts and ends in s.
+        oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, begins, ends.
         segments: Allocation segments of these jobs.
         outages: When nodes were down, None where they do not fail.
         contention: (E, 3) changes of lost speed and of tasks that send messages, without what no report can show.
@@ -93,7 +93,7 @@ class Run:
 
     @cached_property
     def end_time(self) -> float:
-        """End of the period accounted for, s."""
+        """End of the period accounted for, in seconds."""
         finish = self.finish_time
         return float(self.manifest.get("simulated_seconds", finish[~np.isnan(finish)].max(initial=0.0)))
 
@@ -111,7 +111,7 @@ def read(path: str | Path) -> Run:
             training, which may have been cut short at any time.
 
     Raises:
-        ConfigError: It is no run directory, its run failed, still goes on or died without results, or a file in it is
+        ConfigError: It is no run directory, its run failed, is still running or died without results, or a file in it is
             missing or damaged.
     """
     path = Path(path)
