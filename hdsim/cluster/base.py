@@ -61,20 +61,20 @@ class ClusterState:
         outages: (node, begin, end) in seconds of every outage that has begun; the end may lie ahead.
         failed_starts: Starts that the backend has refused, in order.
         failed_permanently: Jobs that have failed because nodes failed under them too often.
-        starting_time: s of the last start, NaN until it is confirmed and after an interruption; one entry a job.
-        finish_time: s, NaN before the end; one entry a job.
+        starting_time: Last start in seconds, NaN until it is confirmed and after an interruption; one entry for each job.
+        finish_time: Finish in seconds, NaN before it; one entry for each job.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job; without core ids its CPU in cores.
         has_core_ids: Jobs get cores with ids, otherwise amounts of nodes.
         requests: Requests of the jobs.
-        requested_time: s at reference speed, of each job.
+        requested_time: Requested time of each job in seconds at reference speed.
         fixed_duration: Whether each job lasts as long on cores of any speed.
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
             give, (N,).
         allocations: Allocations of all jobs.
         placements: See :class:`hdsim.cluster.allocations.Allocations`.
-        time_breakdown: Where the time of jobs with programs goes, None where no job has one.
+        time_breakdown: Time of jobs with programs by activity, None where no job has one.
         rng: For random policies.
 
     Args:

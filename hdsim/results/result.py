@@ -185,7 +185,7 @@ class Result:
 
     @cached_property
     def contention(self) -> NDArray[np.float64]:
-        """(E, 3) changes, in any order: date in seconds, cores' worth of speed lost to contention, tasks that send messages.
+        """(E, 3) changes, in any order: date in seconds, cores' worth of speed lost to contention, tasks that send.
 
         Empty where jobs have no programs.
         """
