@@ -61,8 +61,8 @@ class ClusterState:
         outages: (node, begin, end) in seconds of every outage that has begun; the end may lie ahead.
         failed_starts: Starts that the backend has refused, in order.
         failed_permanently: Jobs that have failed because nodes failed under them too often.
-        starting_time: Last start in seconds, NaN until it is confirmed and after an interruption; one entry for each job.
-        finish_time: Finish in seconds, NaN before it; one entry for each job.
+        starting_time: Last start of each job in seconds, NaN until it is confirmed and after an interruption.
+        finish_time: Finish of each job in seconds, NaN before it.
         state: :class:`FinalState` of each job.
         size: Requested cores of each job; without core ids its CPU in cores.
         has_core_ids: Jobs get cores with ids, otherwise amounts of nodes.

@@ -287,7 +287,7 @@ def oversubscription(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.i
         rows: Most groups of processors.
 
     Returns:
-        First processor of each group (G,), bounds of the stretches (bins + 1,) in seconds, and the (G, bins) shares, 0..1.
+        First processor of each group (G,), bounds of the stretches in seconds (bins + 1,), and (G, bins) shares, 0..1.
     """
     processors = result.platform.n_processors
     first, bounds = _grid(result, processors, bins, rows)

@@ -111,7 +111,7 @@ def read(path: str | Path) -> Run:
             training, which may have been cut short at any time.
 
     Raises:
-        ConfigError: It is no run directory, its run failed, is still running or died without results, or a file in it is
+        ConfigError: It is no run directory, its run failed, is still running or died without results, or a file is
             missing or damaged.
     """
     path = Path(path)
