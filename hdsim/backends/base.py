@@ -176,6 +176,7 @@ class Backend:
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:
                 self.open(setup, Path(directory), stop)
+                setup.agent.begin(setup.cluster)
                 replay(self, setup.cluster, setup.agent, stop, bar, check=check)
             finally:
                 self.close()

@@ -101,21 +101,17 @@ def replay(
     bar: ReplayBar,
     *,
     check: bool = False,
-    begun: bool = False,
 ) -> None:
     """Runs a backend to its end.
 
     Args:
         backend: Where the events come from.
         cluster: The state the backend keeps.
-        agent: Who decides.
+        agent: Who decides; it has begun.
         stop: Signals received so far; the replay ends when there is one.
         bar: Progress bar.
         check: Assert the invariants at every instant.
-        begun: The agent has begun already.
     """
-    if not begun:
-        agent.begin(cluster)
     advance, apply, decide = backend.advance, backend.apply, agent.decide
     instants = 0
     while advance():

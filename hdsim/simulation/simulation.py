@@ -113,12 +113,7 @@ class Simulation:
             DecisionError: The agent asked for something impossible.
         """
         cluster, env = self.cluster, self.env
-        if not self._begun:
-            self._begun = True
-            self.agent.begin(cluster)
-        if cluster.started or cluster.resized or cluster.killed:
-            # The user has decided something between two instants.
-            env.apply()
+        self._begin()
         while most > 0:
             if not env.advance(time):
                 self._over = env.over
@@ -157,10 +152,17 @@ class Simulation:
                 kill, refused = self._kill_at_walltime, self._setup.infeasible
                 replay_in_order(self.cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
             else:
-                begun, self._begun = self._begun, True
-                replay(self.env, self.cluster, self.agent, stop, bar, check=self._check, begun=begun)
+                self._begin()
+                replay(self.env, self.cluster, self.agent, stop, bar, check=self._check)
 
         return carry_out(run, self.cluster, progress=progress, config=config, engine=engine)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.agent.begin(self.cluster)
+        # The user may have decided something between two instants.
+        self.env.apply()
 
 
 def simulate(
