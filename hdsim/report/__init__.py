@@ -1,1 +1,1 @@
-"""What is made of finished runs: comparisons, interactive pages and figures."""
+"""Comparisons, interactive pages and figures of finished runs."""

@@ -1,4 +1,4 @@
-"""What a report can draw, as plain data: step curves, blocks in lanes over time, heat maps."""
+"""Charts of a report as plain data: step curves, blocks in lanes over time, heat maps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Colours that neighbouring jobs take in turn; told apart by people who confuse red and green too.
+#: Colours of neighbouring jobs in turn; distinguishable with red-green colour blindness.
 JOB_COLORS = (
     "#4e79a7", "#a0cbe8", "#f1a340", "#8cb369", "#b07aa1", "#76b7b2", "#d4a6c8", "#9c755f", "#edc948", "#5f9ed1",
 )  # fmt: skip
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6690", "#d97a1d", "#4b8b3b", "#c0392b", "#7a5195", "#8a94a0"
-#: Nothing to everything.
+#: Colour scale of heat maps from 0 to 1.
 HEAT = ("#f4f7fa", "#cfe0ee", "#8fbcdb", "#4a8ebf", "#1f5f96", "#0b2f55")
 
 #: Most steps of a curve.
@@ -25,14 +25,14 @@ POINTS = 4_000
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows.
+    """An axis.
 
     Attributes:
-        label: With the unit, except for times.
-        kind: ``time`` is time since the first submission in s, labelled in whatever unit suits; ``duration`` is s on a
-            logarithmic axis; ``log`` and ``number`` are plain numbers, ``count`` are whole ones.
-        low: Where the axis begins.
-        high: Where it ends; None leaves room above the largest value.
+        label: Label with the unit, except for times.
+        kind: ``time``: seconds since the first submission, labelled in a suitable unit; ``duration``: seconds on a
+            logarithmic axis; ``log`` and ``number``: plain numbers; ``count``: integers.
+        low: Lower end.
+        high: Upper end; None leaves a margin above the largest value.
     """
 
     label: str
@@ -46,7 +46,7 @@ class Line:
     """A step curve: each value holds until the next x.
 
     Attributes:
-        label: What it shows.
+        label: Label in the legend.
         x: (T,).
         y: (T,).
         color: Of the line.
@@ -85,10 +85,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something to tell about each item under the pointer.
+    """A property of each item, shown under the pointer.
 
     Attributes:
-        label: What it is.
+        label: Name of the property.
         values: (I,) one value an item.
         kind: ``time`` is a point in time and ``duration`` a length, both in s.
     """
@@ -100,7 +100,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Items that take lanes for some time, such as jobs on cores.
+    """Items that occupy lanes over time, such as jobs on cores.
 
     Attributes:
         x: Time axis.
@@ -114,9 +114,9 @@ class Blocks:
         color: (I,) index in `colors`.
         colors: Colours.
         legend: (label, colour) of the colours that mean something.
-        lane: What one lane is called.
+        lane: Name of one lane.
         groups: Names of the lanes.
-        facts: What to tell about an item.
+        facts: Properties of the items.
     """
 
     x: Axis
@@ -146,7 +146,7 @@ class Heat:
         times: (T + 1,) s, bounds of the stretches.
         lanes: (R + 1,) bounds of the rows.
         share: (R, T) 0..1.
-        label: What the share is.
+        label: Name of the share.
         groups: Names of the lanes.
     """
 
@@ -204,7 +204,7 @@ class TimeUnit:
 
 
 def time_unit(span: float) -> TimeUnit:
-    """The unit in which a span of so many s reads best."""
+    """Unit that suits a span of seconds."""
     for name, seconds, least in (("days", 86400.0, 4 * 86400.0), ("hours", 3600.0, 3 * 3600.0), ("min", 60.0, 300.0)):
         if span >= least:
             return TimeUnit(name, seconds)

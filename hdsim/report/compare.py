@@ -1,10 +1,10 @@
 """Compares runs: means by configuration, paired differences to a baseline, bootstrap confidence intervals.
 
-Trainings are compared by their replays of test windows: agents that learned and the classic policies beside them.
+Trainings are compared by their replays of test windows: trained agents and classic policies.
 
-A run's configuration is what it has different from the other runs. Runs that differ in nothing but their seed or in the
-part of the trace they replay are replications of one configuration. Where agents differ and other settings do as well,
-those others make up scenarios, and an agent is compared with the baseline's agent within each of them, provided that
+The configuration of a run consists of the settings that differ between the runs. Runs that differ only in their seed or
+in the replayed part of the trace are replications of one configuration. Where agents and other settings differ, the
+other settings make up scenarios, and an agent is compared with the baseline's agent within each of them, provided that
 the baseline's agent ran in all of them.
 """
 
@@ -47,7 +47,7 @@ class Row:
 
     Attributes:
         scenario: Settings that the compared configurations share, as text.
-        configuration: Settings that make the configuration, as text.
+        configuration: Settings of the configuration, as text.
         metric: Name of the metric.
         unit: Its unit.
         runs: Runs of the configuration.
@@ -110,15 +110,15 @@ class Window:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out of comparing runs.
+    """The result of comparing runs.
 
     Attributes:
         rows: Every metric of every configuration, metric by metric.
         metrics: Names of the metrics, in order.
-        sample: What the intervals are over: runs; windows, for trainings; jobs, where there are no replications.
-        runs: What each run directory goes by.
-        windows: Every metric of every run, where there are replications.
-        dead: Runs left out, whose process was killed, with the words for since when.
+        sample: Sample of the intervals: runs; windows, for trainings; jobs, without replications.
+        runs: Name of each run directory.
+        windows: Every metric of every run, if there are replications.
+        dead: Runs left out because their process was killed, with a description of the time.
     """
 
     rows: tuple[Row, ...]
@@ -139,7 +139,7 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
         baseline: Run whose configuration the others are compared with; by default the first run's.
 
     Raises:
-        ConfigError: A directory holds no finished run, there is nothing to compare, or a metric is unknown.
+        ConfigError: A directory has no finished run, fewer than two runs are left, or a metric is unknown.
     """
     directories, dead = without_dead(
         dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given)))
@@ -222,16 +222,16 @@ def _row(
 
 
 def _with_best(rows: list[Row]) -> Iterator[Row]:
-    """Marks the best of each metric in each scenario that has more than one configuration."""
+    """Marks the best of each metric in each scenario with several configurations."""
     means: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         means.setdefault((row.metric, row.scenario), []).append(row.mean)
     for row in rows:
-        rivals = means[row.metric, row.scenario]
+        competitors = means[row.metric, row.scenario]
         better = direction(row.metric)
-        comparable = better and len(rivals) > 1 and not all(map(math.isnan, rivals))
+        comparable = better and len(competitors) > 1 and not all(map(math.isnan, competitors))
         best = np.nanmax if better is Direction.HIGHER else np.nanmin
-        yield replace(row, best=bool(comparable) and row.mean == best(rivals))
+        yield replace(row, best=bool(comparable) and row.mean == best(competitors))
 
 
 class _RunSamples:
@@ -257,7 +257,7 @@ class _RunSamples:
 
 
 class _WindowSamples(_RunSamples):
-    """Windows as the sample: several trainings replayed the same ones, which tells nothing of further windows."""
+    """Windows as the sample: trainings share their windows, so seeds are no further observations."""
 
     of = "windows"
     paired_by = "window"
@@ -271,7 +271,7 @@ class _WindowSamples(_RunSamples):
 
 
 class _JobSamples:
-    """Jobs as the sample: there is one run of each configuration."""
+    """Jobs as the sample: each configuration has one run."""
 
     of = JOBS
 
@@ -299,7 +299,7 @@ class _JobSamples:
         return bootstrap(pairs[~np.isnan(pairs)]), "job"
 
     def _values(self, name: str, entry: Entry) -> Floats | None:
-        """(J,) what each job adds to a mean, None for a metric that is no mean over jobs."""
+        """(J,) values of the jobs whose mean is the metric, None for other metrics."""
         jobs = self._columns(entry)
         wait, turnaround, execution = jobs["waiting_time"], jobs["turnaround_time"], jobs["execution_time"]
         match name:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from hdsim.util.text import format_number, format_table
 
 
 def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
-    """Writes rows; what is not known is empty.
+    """Writes rows; missing values are empty.
 
     Args:
         rows: Rows or windows of a comparison, at least one.
@@ -85,19 +86,15 @@ def _bounds(low: float, high: float) -> str:
 
 
 def write_figure(comparison: Comparison, path: Path) -> None:
-    """Draws the means with their intervals, one panel a metric.
+    """Draws the means with their intervals, one panel per metric.
 
     Args:
-        comparison: What to draw.
+        comparison: The comparison.
         path: The PNG file.
     """
-    from matplotlib.figure import Figure
-
     names = [_name(row) for row in comparison.rows if row.metric == comparison.metrics[0]]
-    panels = len(comparison.metrics)
-    width, height = 1.5 + 0.07 * max(map(len, names)) + 2.6 * panels, 1.5 + 0.28 * len(names)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    for axes, metric in zip(figure.subplots(1, panels, sharey=True, squeeze=False)[0], comparison.metrics, strict=True):
+    figure, panels = _panels(comparison.metrics, names, 0.28)
+    for axes, metric in zip(panels, comparison.metrics, strict=True):
         rows = [row for row in comparison.rows if row.metric == metric]
         for place, row in enumerate(rows):
             color = "tab:green" if row.best else "tab:blue"
@@ -105,37 +102,50 @@ def write_figure(comparison: Comparison, path: Path) -> None:
                 axes.hlines(place, row.low, row.high, color=color, linewidth=2, alpha=0.5)
             axes.plot(row.mean, place, "D" if row.baseline else "o", color=color, markersize=5)
         better = str(direction(metric))
-        axes.set_title(metric, fontsize=9)
         axes.set_xlabel(f"{rows[0].unit} ({better})" if rows[0].unit and better else better or rows[0].unit, fontsize=8)
+    figure.supxlabel(f"diamond: baseline   green: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> tuple[Any, Any]:
+    """A figure with one panel per metric, and its axes, whose rows are configurations.
+
+    Args:
+        metrics: Titles of the panels.
+        names: Names of the configurations.
+        row_height: Inches per configuration.
+    """
+    from matplotlib.figure import Figure
+
+    size = 1.5 + 0.07 * max(map(len, names)) + 2.6 * len(metrics), 1.5 + row_height * len(names)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=True):
+        axes.set_title(metric, fontsize=9)
         axes.tick_params(labelsize=8)
         axes.margins(x=0.1)
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="x", alpha=0.3)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
-    figure.supxlabel(f"diamond: baseline   green: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
-    figure.savefig(path, dpi=150)
+    return figure, panels
 
 
 def write_windows(comparison: Comparison, path: Path) -> bool:
-    """Draws each run's difference to the baseline, and their mean with its interval, one panel a metric.
+    """Draws each run's difference to the baseline, and their mean with its interval, one panel per metric.
 
     Args:
-        comparison: What to draw; it has windows.
+        comparison: A comparison with windows.
         path: The PNG file.
 
     Returns:
-        Whether there was a difference to draw.
+        Whether a difference was drawn.
     """
-    from matplotlib.figure import Figure
-
     configurations = list(dict.fromkeys(_name(row) for row in comparison.rows if row.pairs))
     if not configurations:
         return False
-    panels = len(comparison.metrics)
-    width, height = 1.5 + 0.07 * max(map(len, configurations)) + 2.6 * panels, 1.5 + 0.4 * len(configurations)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    for axes, metric in zip(figure.subplots(1, panels, sharey=True, squeeze=False)[0], comparison.metrics, strict=True):
+    figure, panels = _panels(comparison.metrics, configurations, 0.4)
+    for axes, metric in zip(panels, comparison.metrics, strict=True):
         axes.axvline(0, color="tab:gray", linewidth=1)
         rows = [row for row in comparison.rows if row.metric == metric and row.pairs]
         for row in rows:
@@ -154,14 +164,7 @@ def write_windows(comparison: Comparison, path: Path) -> bool:
             if not math.isnan(row.difference_low):
                 axes.hlines(place + 0.25, row.difference_low, row.difference_high, color="black", linewidth=2)
             axes.plot(row.difference, place + 0.25, "D", color="black", markersize=4)
-        axes.set_title(metric, fontsize=9)
         axes.set_xlabel(rows[0].unit if rows else "", fontsize=8)
-        axes.tick_params(labelsize=8)
-        axes.margins(x=0.1)
-        axes.locator_params(axis="x", nbins=4)
-        axes.grid(axis="x", alpha=0.3)
-        axes.set_yticks(range(len(configurations)), configurations)
-        axes.set_ylim(len(configurations) - 0.5, -0.5)
     base = next(_name(row) for row in comparison.rows if row.baseline)
     figure.supxlabel(
         f"difference to {base}   dots: runs (green: better)   diamond and bar: mean, {CONFIDENCE:.0%} interval",

@@ -29,11 +29,11 @@ from hdsim.results.metrics import TAU, bounded_slowdown
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
 
-#: Slow-down factors up to here are rounding.
+#: Factors up to here are rounding errors.
 _SLOWED = 1 + 1e-5
-#: Numbers whose extremes are so many times apart need a logarithmic axis.
+#: Ratio of the extremes beyond which an axis is logarithmic.
 _WIDE = 20.0
-#: % of the execution time that can be seen in a plot.
+#: Smallest share of the execution time that is drawn, percent.
 _SEEN = 0.01
 _AT_OR_BELOW = "jobs at or below"
 
@@ -108,7 +108,7 @@ def _distribution(key: str, title: str, note: str, x: Axis, curves: Mapping[str,
         key: Of the view.
         title: Heading.
         note: How to read it.
-        x: Axis, which ends beyond the largest value unless it says otherwise.
+        x: Axis; its upper end is set beyond the largest value.
         curves: Values and colours by label.
     """
     largest = max(float(values.max()) for values, _ in curves.values())
@@ -116,7 +116,7 @@ def _distribution(key: str, title: str, note: str, x: Axis, curves: Mapping[str,
     lines = []
     for label, (values, color) in curves.items():
         ordered = np.sort(np.maximum(values, x.low))
-        # At most so many quantiles, the extremes among them.
+        # At most POINTS quantiles, including the extremes.
         ranks = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS)).astype(np.int64))
         last = np.append(ordered[ranks][1:] != ordered[ranks][:-1], True)
         found, share = ordered[ranks][last], 100 * (ranks[last] + 1) / len(ordered)
@@ -133,7 +133,7 @@ def _by_size(sizes: NDArray[np.int64], values: Floats, y: Axis) -> Lines:
     upper = np.ceil(np.log2(sizes)).astype(np.int64)
     classes = np.unique(upper)
     quantiles = np.array([np.percentile(values[upper == one], (50, 95)) for one in classes])
-    # A class of sizes is as wide as it is; one without jobs looks like the one before it.
+    # The width of a class is its range of sizes; a class without jobs repeats the one before.
     bounds = np.append(2.0 ** (classes - 1), 2.0 ** classes[-1])
     lines = tuple(
         Line(label, bounds, np.append(column, column[-1]), color)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Panels that the overview stacks, by the key of a view.
 OVERVIEW = ("occupancy", "utilization", "queue", "power")
-#: Beyond so many blocks, which would make an SVG that no program opens, a picture of so many pixels is drawn.
+#: Number of blocks beyond which a bitmap of this many pixels is drawn, since the SVG would be too large to open.
 _MAX_SHAPES, _PIXELS = 3_000, (2_700, 1_200)
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
 _DURATIONS = {
@@ -65,7 +65,7 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
 
     Args:
         run: The run.
-        directory: Where to; made if need be.
+        directory: Target directory, created if missing.
         kind: ``png`` or ``svg``.
 
     Returns:
@@ -92,7 +92,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     """Draws the schedules of runs beside each other, over one span of time, and below them what became of the jobs.
 
     Args:
-        runs: The runs by what they go by.
+        runs: The runs by name.
         path: The PNG or SVG file.
 
     Returns:
@@ -145,7 +145,7 @@ def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    # No date in the file: the same run gives the same bytes.
+    # Without a date in the file the same run gives the same bytes.
     if path.suffix == ".svg":
         figure.savefig(path, metadata={"Date": None})
     else:
@@ -227,13 +227,13 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
     low, high = chart.position[chart.low], chart.position[chart.high]
     color = chart.color[chart.item]
     if len(start) <= _MAX_SHAPES:
-        # What is shorter than a pixel is drawn as one.
+        # Spans shorter than a pixel get one pixel.
         finish = np.maximum(finish, start + (chart.x.high or 1.0) / _PIXELS[0])
         corners: Any = np.stack(
             [np.stack([x, y], axis=1) for x, y in ((start, low), (finish, low), (finish, high), (start, high))], axis=1
         )
         colors = to_rgba_array(chart.colors)[color]
-        # White lines between neighbours, which would hide what is hardly thicker than they are.
+        # White lines between neighbours, unless they would hide thin blocks.
         widths = np.where((high - low) * _PIXELS[1] > 12 * (chart.y.high or 1.0), 0.3, 0.0)
         blocks = PolyCollection(corners, facecolors=colors, edgecolors="white", linewidths=widths)
         ax.add_collection(blocks, autolim=False)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
-#: Shares are written in so many steps, one byte each.
+#: Number of levels of a share, one byte each.
 _STEPS = 250
-#: Metrics that stand above the others.
+#: Metrics in the first row of tiles.
 _TILES = {
     "makespan": "makespan",
     "mean_waiting_time": "mean waiting time",
@@ -38,9 +38,9 @@ _TILES = {
     "energy_joules": "energy",
     "jobs_completed": "jobs completed",
 }
-#: Packages whose versions stand in the heading.
+#: Packages with their versions in the heading.
 _PACKAGES = {"hdsim": "hdsim", "python": "Python", "numpy": "NumPy"}
-#: Names of metrics that are more than their keys with spaces.
+#: Labels of metrics that differ from their keys.
 _NAMES = {
     "energy_joules": "energy",
     "edp": "EDP",
@@ -105,12 +105,12 @@ def agent_name(config: Mapping[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that can stand in a page: nothing in it ends the element it is in."""
+    """JSON that is safe inside an HTML element."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
 class _Arrays:
-    """Turns charts into what JSON can hold; each array is written once, in base64, and referred to by its number."""
+    """Encodes charts for JSON; each array is written once, in base64, and referenced by its number."""
 
     _TYPES = (("f", 8, "f8"), ("f", 4, "f4"), ("i", 4, "i4"), ("u", 1, "u1"))
 
@@ -258,7 +258,7 @@ def _tile(name: str, value: float) -> str:
 
 
 def _family(name: str, values: Mapping[str, float]) -> str | None:
-    """What a metric is a statistic of, None when it is on its own."""
+    """The quantity a metric is a statistic of, None for other metrics."""
     kind, _, family = name.partition("_")
     whole = kind in _STATISTICS and all(f"{other}_{family}" in values for other in _STATISTICS)
     return family if whole else None

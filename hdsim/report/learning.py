@@ -16,18 +16,18 @@ from hdsim.results.run_directory.reader import Run
 
 Floats = NDArray[np.float64]
 
-#: What the training loop writes into every row besides the agent's losses.
+#: Columns of the training loop; all others are losses of the agent.
 _KEPT = ("step", "episode", "seconds", "mean_reward", "validation_")
 _CLASSIC = "validation_best_classic"
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED)
 
 
 def rewards(run: Run) -> Panel | None:
-    """What the agent was given for its decisions."""
+    """Rewards of the agent."""
     columns = _columns(run.path / "progress.csv")
     if columns is None or "mean_reward" not in columns:
         return None
-    # The row of the begin has seen no decision.
+    # The first row precedes all decisions.
     columns["mean_reward"][columns["step"] == 0] = np.nan
     note = "Mean over the decisions, and sum over the episodes, between two rows of progress.csv."
     names = {"mean_reward": "Per decision", "episode_return": "Per episode"}
@@ -36,7 +36,7 @@ def rewards(run: Run) -> Panel | None:
 
 
 def scores(run: Run) -> Panel | None:
-    """How the agent did on the validation windows, beside the best classic policy."""
+    """Scores of the agent on the validation windows, with the best classic policy."""
     columns = _columns(run.path / "progress.csv") or {}
     metric = next((name for name in columns if name.startswith("validation_") and name != _CLASSIC), None)
     if metric is None:
@@ -49,18 +49,18 @@ def scores(run: Run) -> Panel | None:
 
 
 def losses(run: Run) -> Panel | None:
-    """What the updates made smaller, and what else the agent tells of them."""
+    """Losses and other numbers of the updates."""
     columns = _columns(run.path / "progress.csv") or {}
     names = [name for name in columns if not name.startswith(_KEPT)]
     if not names:
         return None
-    note = "Means over the updates between two rows of progress.csv, as the agent's file names them."
+    note = "Means over the updates between two rows of progress.csv, named as in the agent's file."
     labels = {name: name.replace("_", " ") for name in names}
     return _panel("Losses", note, columns, {name: [(name, RED)] for name in names}, labels, means=True)
 
 
 def preferences(run: Run) -> Panel | None:
-    """Which actions were taken how often over the training."""
+    """Shares of the actions over the training."""
     columns = _columns(run.path / "actions.csv")
     if columns is None or len(columns["step"]) < 2:
         return None
@@ -79,7 +79,7 @@ def preferences(run: Run) -> Panel | None:
         groups=Groups(lanes, names),
     )
     views = [View("actions", "All actions", heat)]
-    # The few that were ever preferred, as curves.
+    # The most frequent actions, as curves.
     often = np.argsort(-share.max(axis=1), kind="stable")[: len(_COLORS)]
     lines = tuple(
         Line(names[action], *_spans(steps[:-1], steps[1:], 100 * share[action]), color)
@@ -99,7 +99,7 @@ def _panel(
     *,
     means: bool = False,
 ) -> Panel:
-    """A view for each of some groups of columns, whose values may be means over the steps since the row before."""
+    """One view per group of columns; `means`: values are means over the steps since the row before."""
     views = []
     for key, found in curves.items():
         steps, lines = columns["step"], []
@@ -119,16 +119,12 @@ def _panel(
 
 
 def _spans(starts: Floats, ends: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Points of a step curve, each of which holds until the next, from values of spans."""
+    """Points of a step curve from the values of spans."""
     return np.append(starts, ends[-1:]), np.append(values, values[-1:])
 
 
 def _columns(path: Path) -> dict[str, Floats] | None:
-    """Columns with numbers in them, NaN for empty cells; None without a file.
-
-    Raises:
-        ConfigError: The file is no table of numbers by step.
-    """
+    """Columns with numbers, NaN for empty cells; None without a file."""
     if not path.is_file():
         return None
     names, rows = read_csv(path)

@@ -15,9 +15,9 @@ from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.util.plugins import short_name
 
 Key = tuple[tuple[str, str], ...]
-#: Settings that change nothing about what a training learns.
+#: Settings without influence on the result of a training.
 _BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
-#: Groups whose option is a class with settings of its own.
+#: Configuration groups whose option is a class with settings.
 MODELS = ("contention", "network", "failures")
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
@@ -32,8 +32,8 @@ class Entry:
     Attributes:
         path: Its directory.
         metrics: Its metrics.
-        scenario: Settings it shares with what it is compared with.
-        configuration: Settings that make its configuration.
+        scenario: Settings shared with the compared runs.
+        configuration: Settings of its configuration.
         replication: Seed and part of the trace.
     """
 
@@ -45,7 +45,7 @@ class Entry:
 
 
 def without_dead(directories: Iterable[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Separates runs whose process was killed, with the words for since when, from the others."""
+    """Separates runs whose process was killed, with a description of the time, from the others."""
     found, dead = [], {}
     for path in directories:
         manifest = read_manifest(path)
@@ -69,29 +69,21 @@ def run_directories(path: Path) -> list[Path]:
 
 
 def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
-    """Reads the replays of test windows that trainings have left, and the baseline's configuration.
+    """Reads the replays of the test windows of trainings, and finds the baseline's configuration.
 
-    Of the agents that a training has made only the one to ship takes part. The baseline is the classic policy that was
-    best in the training `first`.
+    Of the agents of a training only the shipped one takes part. The baseline is the best classic policy of the training
+    `first`.
 
     Raises:
         ConfigError: A training did not finish; all such are listed.
     """
-    entries, errors, settings, facts = [], [], [], []
-    for path in directories:
-        try:
-            config, _ = _load(path)
-        except ConfigError as error:
-            errors.append(error)
-            continue
-        settings.append(dict(_flat(_named(config))))
-        facts.append(read_manifest(path)["training"])
-    if errors:
-        raise ConfigError.many(errors)
+    entries = []
+    settings, _ = _load_all(directories)
+    facts = [read_manifest(path)["training"] for path in directories]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if _differs(key, settings) and key not in REPLICATION]
     shared = [key for key in differing if key.partition(".")[0] not in ("agent", "train")]
-    # Trainings of one algorithm are told apart by their settings, those of several by its name.
+    # Trainings of one algorithm are distinguished by their settings, those of several by its name.
     own = {name: _own([setting for setting, fact in zip(settings, facts, strict=True) if fact["agent"] == name])
            for name in {fact["agent"] for fact in facts}}  # fmt: skip
     places: set[tuple[Key, Key, Key]] = set()
@@ -117,34 +109,22 @@ def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry]
 
 
 def _own(settings: list[dict[str, str]]) -> list[str]:
-    """Settings of agent and training that trainings of one algorithm differ in, but for what only keeps books."""
+    """Settings of agent and training that differ between trainings of one algorithm, except logging settings."""
     keys = dict.fromkeys(key for setting in settings for key in setting if key.partition(".")[0] in ("agent", "train"))
     return [key for key in keys if _differs(key, settings) and key not in (*REPLICATION, *_BOOKKEEPING)]
 
 
 def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
-    """Reads the runs, and finds out in what they differ and what the baseline's configuration is.
+    """Reads the runs, and finds their differences and the baseline's configuration.
 
     Args:
         directories: The runs.
-        first: The one among them that has the baseline's configuration.
+        first: The run with the baseline's configuration.
 
     Raises:
-        ConfigError: There are runs that cannot be compared; all are listed.
+        ConfigError: Runs cannot be compared; all are listed.
     """
-    errors = []
-    settings: list[dict[str, str]] = []
-    metrics: list[Mapping[str, float]] = []
-    for path in directories:
-        try:
-            config, numbers = _load(path)
-        except ConfigError as error:
-            errors.append(error)
-            continue
-        settings.append(dict(_flat(_named(config))))
-        metrics.append(numbers)
-    if errors:
-        raise ConfigError.many(errors)
+    settings, metrics = _load_all(directories)
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if _differs(key, settings)]
     replication = [key for key in differing if key in REPLICATION]
@@ -162,13 +142,33 @@ def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]
     places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
     if places.most_common(1)[0][1] == 1:
         return entries, next(entry.configuration for entry in entries if entry.path == first)
-    # Nothing in their configurations tells these runs apart; their directories do.
+    # The configurations are equal; the names of the directories distinguish the runs.
     names = _distinct_names(directories)
     entries = [
         Entry(entry.path, entry.metrics, entry.scenario, (("", names[entry.path]), *entry.configuration), ())
         for entry in entries
     ]
     return entries, next(entry.configuration for entry in entries if entry.path == first)
+
+
+def _load_all(directories: Iterable[Path]) -> tuple[list[dict[str, str]], list[Mapping[str, float]]]:
+    """Settings and metrics of finished runs.
+
+    Raises:
+        ConfigError: Runs cannot be read or did not finish; all are listed.
+    """
+    errors, settings, metrics = [], [], []
+    for path in directories:
+        try:
+            config, numbers = _load(path)
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            settings.append(dict(_flat(_named(config))))
+            metrics.append(numbers)
+    if errors:
+        raise ConfigError.many(errors)
+    return settings, metrics
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
@@ -183,7 +183,7 @@ def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
 
 
 def _named(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with the short names of its models, ``contention=fair_share``, beside their settings."""
+    """The configuration with the short names of its models, ``contention=fair_share``, and their settings."""
     models = {group: config[group] for group in MODELS if isinstance(config.get(group), Mapping)}
     rest = {key: value for key, value in config.items() if key not in models}
     for group, model in models.items():
@@ -193,7 +193,7 @@ def _named(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differs(key: str, settings: Sequence[Mapping[str, str]]) -> bool:
-    """Whether runs differ in a setting; settings that come with a model are told by the name of the model."""
+    """Whether runs differ in a setting; settings of a model count among runs with that model only."""
     group = key.partition(".")[0]
     having = settings if group not in MODELS else [setting for setting in settings if key in setting]
     return len({setting.get(key) for setting in having}) > 1
@@ -212,7 +212,7 @@ def _key(setting: Mapping[str, str], names: Iterable[str]) -> Key:
 
 
 def key_text(key: Key) -> str:
-    """Settings for people: ``job_policy=first backfill=easy``."""
+    """Settings as text: ``job_policy=first backfill=easy``."""
     last = Counter(name.rpartition(".")[2] for name, _ in key)
     parts = []
     for name, value in key:

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.results.run_directory.reader import Run
 
-#: Beyond so many jobs, or blocks of neighbouring cores, a Gantt chart gives way to shares of busy cores.
+#: Number of jobs, and of blocks of neighbouring cores, beyond which a heat map of busy cores replaces the Gantt chart.
 MAX_JOBS = 2_000
 MAX_BLOCKS = 250_000
-#: Beyond so many spans of oversubscribed bandwidth, shares of time are drawn.
+#: Number of spans of oversubscribed bandwidth beyond which shares of time are drawn.
 MAX_SPANS = 50_000
-#: Most stretches of time and rows of a heat map.
+#: Largest number of time bins and rows of a heat map.
 BINS, ROWS = 480, 160
 
 
@@ -58,7 +58,7 @@ _SPAN_COLOR = "#d0706a"
 
 
 def schedule(run: Run) -> Panel:
-    """Which job ran where and when, or how busy each node was."""
+    """Location and time of every job, or the share of busy cores of every node."""
     title = "Schedule"
     if not len(run.segments):
         return Panel(title, "No job started.", ())
@@ -78,7 +78,7 @@ def schedule(run: Run) -> Panel:
     )
     occupancy = View("occupancy", "Busy cores by node", heat)
     if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
-        note = "Share of the cores that serve a job"
+        note = "Share of busy cores"
         note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
         note += f" Single jobs are drawn up to {MAX_JOBS:,} jobs in {MAX_BLOCKS:,} blocks of neighbouring cores."
         return Panel(title, note, (occupancy,))
@@ -86,7 +86,7 @@ def schedule(run: Run) -> Panel:
     cores, first_core = np.arange(run.platform.n_cores + 1), run.platform.node_first_core
     position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
     by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position)
-    note = "One colour a job; the colours only tell neighbours apart. Drag to zoom, double-click to go back."
+    note = "One colour per job; colours only distinguish neighbours. Drag to zoom, double-click to go back."
     return Panel(
         title,
         note,
@@ -197,7 +197,7 @@ def power(run: Run) -> Panel:
 
 
 def outages(run: Run) -> Panel | None:
-    """Which nodes were down when."""
+    """Outages of nodes over time."""
     found = run.outages
     if found is None:
         return None
@@ -243,11 +243,11 @@ def outages(run: Run) -> Panel | None:
 
 
 def oversubscribed_spans(run: Run) -> Panel:
-    """When the memory bandwidth of each processor was oversubscribed."""
+    """Spans of oversubscribed memory bandwidth per processor."""
     title = "Oversubscribed memory bandwidth"
     processor, begins, ends = run.oversubscribed
     if not len(processor):
-        return Panel(title, "At no time did jobs ask a processor for more memory bandwidth than it has.", ())
+        return Panel(title, "No processor was oversubscribed.", ())
     count = run.platform.n_processors
     first, bounds, share = series.oversubscription(run, BINS, ROWS)
     heat = Heat(
@@ -289,7 +289,7 @@ def oversubscribed_spans(run: Run) -> Panel:
 
 
 def oversubscribed_processors(run: Run) -> Panel | None:
-    """How many processors were oversubscribed."""
+    """Number of oversubscribed processors over time."""
     if not len(run.oversubscribed[0]):
         return None
     steps = series.oversubscribed_processors(run)
@@ -306,7 +306,7 @@ def oversubscribed_processors(run: Run) -> Panel | None:
 
 
 def contention(run: Run) -> Panel | None:
-    """What contention for memory bandwidth takes from jobs."""
+    """Speed lost to contention for memory bandwidth."""
     steps = series.lost_cores(run)
     if not steps.values.any():
         return None
@@ -340,7 +340,7 @@ def progress(run: Run) -> Panel:
         _line("submitted", series.submitted_jobs(run), GREY),
         _line("ended", series.ended_jobs(run), GREEN),
     )
-    note = "Jobs so far. The gap between the curves is what waits or runs, and what was rejected."
+    note = "Jobs so far. The gap between the curves consists of waiting, running and rejected jobs."
     return _over_time(run, "progress", "Jobs submitted and ended", note, Axis("Jobs", "count"), lines)
 
 
@@ -386,7 +386,7 @@ def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[
 
 
 def _nodes(platform: Platform, first: NDArray[Any]) -> Groups:
-    """Names of the nodes, whose lanes begin at `first`."""
+    """Names of the nodes; `first` has the first lane of each."""
     names = zip(platform.node_cluster.tolist(), platform.node_type.tolist(), strict=True)
     return Groups(
         first,

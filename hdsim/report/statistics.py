@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 _SEED = 0
 _RESAMPLES = 2000
-#: Numbers drawn for one interval at most: of a hundred thousand jobs fewer resamples tell enough.
+#: Upper limit of drawn numbers per interval: large samples need fewer resamples.
 _DRAWS = 50_000_000
 _FEWEST_RESAMPLES = 500
 
@@ -53,7 +53,7 @@ def bootstrap(values: Sequence[float] | Floats, statistic: Callable[..., Any] = 
 
     Args:
         values: The sample; a single value has no interval.
-        statistic: What to take instead of the mean: a function of an array and an axis.
+        statistic: Function of an array and an axis, by default the mean.
     """
     sample = np.asarray(values, np.float64)
     if not len(sample):
