@@ -1,4 +1,4 @@
-"""The ``hdsim`` command: finds the subcommand, and turns every fault a user can cause into one message.
+"""The ``hdsim`` command: finds the subcommand, and reports every error of the user in one message.
 
 Exit status: 0 done, 2 the user's mistake, 1 anything else.
 """
@@ -93,7 +93,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         click.echo(f"hdsim: error: {error}", err=True)
         sys.exit(1 if isinstance(error, BackendError) else 2)
     except BrokenPipeError:
-        # Whoever read the output, such as `head`, has enough; nothing more can be written, not even at the exit.
+        # The reader of the output, such as `head`, has closed the pipe; later writes, also at exit, are discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:

@@ -120,7 +120,7 @@ def batsim_serve(
         network=make_network(network, hosts.platform),
         events=None if events is None else read_events(events),
     )
-    # Killed politely, the command writes what it has, as it does when interrupted.
+    # SIGTERM ends the command as SIGINT does: the results so far are written.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begin = time.perf_counter()
     bar = tqdm(total=len(server.cluster.workload), unit="job", desc="simulation", delay=0.5, leave=False, disable=quiet)

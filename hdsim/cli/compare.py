@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-#: More schedules in one figure could not be told apart.
+#: Largest number of distinguishable schedules in one figure.
 _MOST_SCHEDULES = 8
 
 

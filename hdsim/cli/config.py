@@ -69,13 +69,13 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "jobs": integers_from(1) | NULL,
         "start": integers_from(0),
         "arrival_factor": POSITIVE,
-        # The words these take are known, and checked, where the workload is read.
+        # The allowed words are checked where the workload is read.
         "memory_bandwidth": TEXT | NOT_NEGATIVE,
         "memory": TEXT | NOT_NEGATIVE,
         "runtime": TEXT,
         "walltime": TEXT,
         "strict": FLAG,
-        # Checked where the jobs are made, as far as they say "anything" here.
+        # Values of "anything" are checked where the jobs are made.
         "bsp": {
             "supersteps": ANYTHING,
             "communication": ANYTHING,
@@ -89,7 +89,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
 }
 OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures")
 GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
-# What `hdsim train` reads besides; the keys of `env` belong to the environment and its task.
+# Further keys of `hdsim train`; the keys of `env` belong to the environment and its decision problem.
 TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     "train": {
         "steps": integers_from(1),
@@ -198,7 +198,7 @@ class Composer:
         an agent that is not hdsim's own need no ``+``, nor do those of a task; the same goes for the other open groups.
         """
         given = [quoted_path(text) for text in given]
-        # Which settings there are depends on the kinds of action and observation; the task knows them.
+        # The settings depend on the kinds of action and observation and are checked by the decision problem.
         given = [f"++{text}" if text.startswith("env.") else text for text in given]
         for group in OPEN_GROUPS:
             foreign = {"custom", *self._installed.get(group, ())}
@@ -231,7 +231,7 @@ class Composer:
         return with_absolute_paths(config) if changes else config, directory
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
-        """Whether the configuration asks for a sweep by itself (``hydra.mode``), as an experiment may."""
+        """Whether the configuration requests a sweep (``hydra.mode``), as an experiment may."""
         composed = self._compose(overrides, RunMode.MULTIRUN)
         with _explained("hydra"):
             return composed.hydra.mode is RunMode.MULTIRUN
@@ -333,7 +333,7 @@ class Composer:
         return True
 
     def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:
-        """Says Hydra's or OmegaConf's fault in one line with what is allowed."""
+        """Describes an error of Hydra or OmegaConf in one line with the allowed values."""
         cause = error.__cause__
         if isinstance(error, MarkedYAMLError) and error.problem_mark:
             mark = error.problem_mark
@@ -345,7 +345,7 @@ class Composer:
             )
         if isinstance(error, MissingConfigException) and error.missing_cfg_file:
             missing = error.missing_cfg_file
-            # An option given as a path has slashes of its own; only Hydra's groups lie in one another.
+            # An option given as a path has slashes of its own; only groups of Hydra are nested.
             group, _, option = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
             if not option:
                 group, option = "", missing
@@ -388,7 +388,7 @@ class Composer:
 
 
 def _of_hydra(function: RunFunction) -> Callable[[DictConfig], object]:
-    """What Hydra calls for a run."""
+    """The function Hydra calls for a run."""
 
     def task(_: DictConfig) -> object:
         hydra: Any = HydraConfig.get()

@@ -64,7 +64,7 @@ def _options() -> str:
 
 
 def configured(command: Callable[..., None]) -> click.Command:
-    """Makes a command of a function that takes Hydra's options and overrides."""
+    """Decorates a function as a command with the options of Hydra and overrides."""
     for decorate in (
         click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]..."),
         click.option(
@@ -227,7 +227,7 @@ def _check_all(command: Command, configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _run_of_sweep(command: Command, config: Mapping[str, Any], directory: Path, number: int, total: int) -> Outcome:
-    """One run of a sweep; the others go on whatever its outcome."""
+    """One run of a sweep; its failure does not stop the others."""
     from hdsim.results.run_directory.directory import RunDirectory
 
     run = RunDirectory(directory)

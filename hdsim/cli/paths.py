@@ -11,7 +11,7 @@ from hdsim.results.run_directory.inputs import is_input
 
 #: Last part of the keys that take a path.
 _KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
-#: Values that Hydra's parser takes as they are: plain text, quoted text, lists, sweeps over functions, references.
+#: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, sweeps over functions, references.
 _PARSED = re.compile(r"[\w./\\:@%+*?|$=-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 _STATISTICS = ("mean", "median", "p95", "p99", "max")
-# Groups of the configuration whose models a backend follows.
+# Configuration groups of the models of a backend.
 _MODELS = ("contention", "network", "failures")
 
 
@@ -44,7 +44,7 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything that a configuration names."""
+    """The parts of a run, made from its configuration."""
 
     platform: Platform
     workload: Workload
@@ -63,7 +63,7 @@ def build(config: Mapping[str, Any]) -> Inputs:
     from hdsim.decisions.episode_settings import KEYS, check_episode_settings
     from hdsim.scheduling.agent import make_agent
 
-    # A replay takes what is decided and seen from the checkpoint; a mistake in `env` is one all the same.
+    # A replay takes the decision problem from the checkpoint; mistakes in `env` are reported all the same.
     env = config["env"] or {}
     problem = DecisionProblem(**{key: value for key, value in env.items() if key not in KEYS})
     check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
@@ -76,7 +76,7 @@ def build(config: Mapping[str, Any]) -> Inputs:
 
 
 def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple[Result, dict[str, Any]]:
-    """Replays on the backend; returns the result and what the manifest is to tell of the backend."""
+    """Replays on the backend; returns the result and the backend's entries of the manifest."""
     options = {key: config[key] for key in (*_MODELS, "seed")}
     options |= {"progress": sys.stderr.isatty(), "config": config}
     result, facts = inputs.backend.run(inputs.platform, inputs.workload, inputs.agent, directory, **options)

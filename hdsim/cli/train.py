@@ -53,7 +53,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
 
 
 def _flag(given: Sequence[str]) -> bool:
-    """The value of ``resume=``, which says how a training is begun and is no part of its configuration."""
+    """The value of ``resume=``, which is an option of the command and not part of the configuration."""
     import yaml
 
     value = yaml.safe_load(given[-1].partition("=")[2]) if given else False
@@ -152,7 +152,7 @@ def _check_begun(directory: Path, config: Mapping[str, Any]) -> None:
 
 
 def _is_unfinished(directory: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a directory holds a training of a configuration that has not finished."""
+    """Whether a directory has an unfinished training of a configuration."""
     from hdsim.results.run_directory.manifest import read_manifest
 
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Heading and quantile of each statistic; the mean stands between the median and the upper quartile.
+#: Heading and quantile of each statistic; the mean is between the median and the upper quartile.
 _STATISTICS = (
     ("min", 0.0),
     ("25 %", 0.25),
@@ -195,7 +195,7 @@ def generate(output: Path, **options: Any) -> None:
 
 
 def _command(options: dict[str, Any]) -> str:
-    """The command line that makes the same workload, without the name of the file."""
+    """The command line that makes the same workload, without the file name."""
     words = ["hdsim", "workload", "generate"]
     for key, value in options.items():
         if value is None or value is False:

@@ -89,8 +89,8 @@ class Fact:
 
     Attributes:
         label: Name of the property.
-        values: (I,) one value an item.
-        kind: ``time`` is a point in time and ``duration`` a length, both in s.
+        values: (I,) one value per item.
+        kind: ``time`` is a point in time and ``duration`` a length, both in seconds.
     """
 
     label: str

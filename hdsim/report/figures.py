@@ -185,7 +185,7 @@ def _x_axis(ax: Any, axis: Axis) -> None:
     ax.set_xlim(axis.low, axis.high)
     if axis.kind == "time":
         unit = time_unit((axis.high or 0.0) - axis.low)
-        # Ticks at whole numbers of the unit, for data in s.
+        # Ticks at whole numbers of the unit; data are in seconds.
         ticks = MaxNLocator(nbins=12, steps=[1, 2, 5, 10]).tick_values(
             axis.low / unit.seconds, (axis.high or 0) / unit.seconds
         )
