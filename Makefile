@@ -1,6 +1,7 @@
 # make run    replay the shipped trace on the shipped heterogeneous platform gaia, with a report
 # make test   the tests of every change      make test-all   those and their repetitions (docs/testing.md)
 # make lint   style and types                make bench      benchmarks
+# make fuzz   inputs of all kinds, mutated: SEED and CASES (docs/robustness.md)
 # The first of them makes .venv; later ones start at once.
 
 CANDIDATES := python3.13 python3.12 python3.11 python3 python
@@ -14,8 +15,10 @@ WORKERS ?= auto
 # Reference traces beside the checkout, if they are there; BENCH takes further options of benchmarks/replay.py.
 DATA ?= $(wildcard ../shared/data)
 BENCH ?=
+SEED ?= 1
+CASES ?= 20000
 
-.PHONY: run test test-all lint bench clean
+.PHONY: run test test-all lint bench fuzz clean
 
 run: $(VENV)/.run
 	@$(BIN)/hdsim run platform=gaia agent=easy contention=threshold hydra.run.dir=$(RUN)
@@ -36,6 +39,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/replay.py $(if $(DATA),--data $(DATA)) $(BENCH)
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/bsp.py
+
+fuzz: $(VENV)/.dev
+	PYTHONPATH=.:tests $(BIN)/python -m fuzz --seed $(SEED) --cases $(CASES)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

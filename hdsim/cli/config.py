@@ -356,11 +356,17 @@ class Composer:
             return ConfigError(known, where=group or "--config-name")
         if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
             key = str(cause.full_key)
-            unknown, options = _unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
-            return ConfigError(f"{unknown.message}; a key of {', '.join(options)}", where=key) if options else unknown
+            # Another override may be wrong as well.
+            with contextlib.suppress(*_FAULTS):
+                unknown, options = _unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
+                also = f"; a key of {', '.join(options)}" if options else ""
+                return ConfigError(f"{unknown.message}{also}", where=key)
         message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
-        if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
-            message = f"expected overrides that Hydra can compose, got {type(error).__name__}: {message}"
+        if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
+            shown = " ".join(overrides)
+            message = (
+                f"expected overrides that Hydra can compose, got {shown[:200]} ({type(error).__name__}: {message})"
+            )
         if message.startswith("Ambiguous value"):
             message += " (several values need -m, a list needs [])"
         return ConfigError(message)

@@ -118,20 +118,20 @@ def _workload_commands(rng: Random, name: str) -> list[Command]:
     way = rng.random()
     if way < 0.3:
         return [["workload", "validate", name], ["workload", "show", name]]
-    if way < 0.5:
+    if way < 0.52:
         return [
             ["workload", "validate", name, "--platform", "teaching"],
             ["workload", "show", name, "--platform", "teaching"],
         ]
-    if way < 0.62:
+    if way < 0.66:
         return [["workload", "convert", name, "-o", other], ["workload", "show", other]]
-    if way < 0.78:
+    if way < 0.84:
         options = [] if rng.random() < 0.6 else _some_options(rng, _CONVERT_OPTIONS)
         return [["workload", "convert", name, "-o", other, "--platform", "teaching", *options]]
-    if way < 0.88:
+    if way < 0.95:
         words = ["batsim-serve", "-p", "teaching", "-w", name, "-e", "out/x", "--timeout", "0.05", "-s", "ipc://x.sock"]
         return [words if name.endswith(".json") else ["workload", "show", name]]
-    if way < 0.9:
+    if way < 0.96:
         return [["run", "platform=teaching", f"workload.path={name}", *_QUICK, "hydra.run.dir=r"], ["report", "r"]]
     options = [option for option in _RUN_OPTIONS if rng.random() < 0.15]
     return [["run", "platform=teaching", f"workload.path={name}", *options, "hydra.run.dir=r"]]
@@ -289,19 +289,19 @@ def _platform(rng: Random, folder: Path) -> list[Command]:
             path.write_bytes(mutate.json_bytes(rng, content) if rng.random() < 0.4 else json.dumps(content).encode())
     name = _write(rng, folder, "p.json", mutate.json_bytes(rng, tree))
     way = rng.random()
-    if way < 0.45:
+    if way < 0.5:
         return [["platform", "validate", name, *types], ["platform", "show", name, *types]]
-    if way < 0.6:
+    if way < 0.66:
         return [
             ["platform", "convert", name, "--to", "json", "-o", "out.json", *types],
             ["platform", "show", "out.json"],
         ]
-    if way < 0.7:
+    if way < 0.76:
         return [["platform", "convert", name, "--to", "simgrid", *types]]
     (folder / "w.swf").write_text(swf_text(rng, 3), encoding="utf-8")
-    if way < 0.8:
+    if way < 0.86:
         return [["workload", "show", "w.swf", "--platform", name]]
-    if way < 0.88:
+    if way < 0.95:
         return [["batsim-serve", "-p", name, "-w", "w.swf", "-e", "out/x", "--timeout", "0.05", "-s", "ipc://x.sock"]]
     given = [f"platform.path={name}", *(["platform.types=t"] if types else [])]
     return [["run", *given, "workload.path=w.swf", *_QUICK, "hydra.run.dir=r"]]
@@ -864,7 +864,7 @@ KINDS = (
     Kind("xml and events", 3, _xml),
     Kind("overrides", 7, _overrides, _consistent),
     Kind("arguments", 7, _arguments),
-    Kind("outages", 2, _outages, _consistent),
+    Kind("outages", 1, _outages, _consistent),
     Kind("plug-ins", 1, _plugin),
     Kind("run directories", 11, _run_directory),
     Kind("checkpoints", 3.5, _checkpoint, torch=True),
