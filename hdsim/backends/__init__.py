@@ -1,1 +1,1 @@
-"""What runs the jobs: the engine or an external system."""
+"""Backends, which execute jobs: the simulation engine and external systems."""

@@ -1,8 +1,7 @@
-"""What a backend is, what it can do, and how one is found by name, by file, by class or by an installed package."""
+"""The backend interface; backends by name, by file, by class and by installed package."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from hdsim.errors import ConfigError
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import make_contention, make_failures, make_network, model_settings, set_up
 from hdsim.simulation.terminal import ReplayBar
-from hdsim.util.plugins import PluginType, installed
+from hdsim.util.plugins import PluginType, installed, snake_case
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -28,19 +27,19 @@ Model = str | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do, known before time 0.
+    """Capabilities of a backend, known before time 0.
 
     Attributes:
-        contention: Names of the contention models that it follows beside ``none``; None: all.
-        network: The same for network models.
-        failures: Nodes fail as a failure model says.
-        gpus: Jobs may ask for GPUs.
-        supersteps: Jobs may consist of supersteps.
-        kills: ``cluster.kill`` is carried out.
-        resizes: ``cluster.resize`` is carried out.
-        sets_speed: ``cluster.set_speed`` is carried out.
-        confirms_starts: A start is a request that the backend confirms or refuses; otherwise started jobs run at once.
-        core_ids: Jobs get cores that have ids; otherwise amounts of nodes, such as half a core.
+        contention: Names of the supported contention models besides ``none``; None: all.
+        network: Names of the supported network models besides ``none``; None: all.
+        failures: Support for failure models.
+        gpus: Support for jobs that request GPUs.
+        supersteps: Support for jobs with supersteps.
+        kills: Support for ``cluster.kill``.
+        resizes: Support for ``cluster.resize``.
+        sets_speed: Support for ``cluster.set_speed``.
+        confirms_starts: The backend confirms or refuses starts; otherwise started jobs run at once.
+        core_ids: Placements consist of core ids, otherwise of quantities per node.
         known_jobs: All jobs are in the workload before time 0.
     """
 
@@ -58,15 +57,15 @@ class Capabilities:
 
 
 class Backend:
-    """Base class of what runs the jobs: the simulation, a Batsim, a Kubernetes API server.
+    """Base class of backends, which execute jobs.
 
-    The settings of ``conf/backend/NAME.yaml`` are the constructor's arguments. `run` calls `check`, `open`, then
-    `advance` and `apply` in turn until `advance` returns False, and `close` in any case.
+    The settings of ``conf/backend/NAME.yaml`` are the arguments of the constructor. `run` calls `check` and `open`,
+    then `advance` and `apply` alternately until `advance` returns False, and `close` in any case.
 
     Attributes:
-        name: What messages call the backend, by default the name of the class: ``my_cloud`` for ``MyCloud``.
-        capabilities: What the backend can do.
-        episodes: Settings of the environments in which agents learn for this backend, None where it is not simulated.
+        name: Name in messages, by default that of the class: ``my_cloud`` for ``MyCloud``.
+        capabilities: Capabilities of the backend.
+        episodes: Settings of the environments for training, None for a backend that is not simulated.
     """
 
     name: ClassVar[str]
@@ -74,12 +73,12 @@ class Backend:
     episodes: Mapping[str, Any] | None = None
 
     def __init_subclass__(cls) -> None:
-        """Names the class."""
+        """Sets the default name."""
         if "name" not in vars(cls):
-            cls.name = _snake_case(cls.__name__)
+            cls.name = snake_case(cls.__name__)
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
-        """What the backend cannot do beyond what its capabilities say, given models or None."""
+        """Returns faults of a configuration that the capabilities do not express."""
         return []
 
     def check(
@@ -91,10 +90,10 @@ class Backend:
         network: Model = "none",
         failures: Model = "none",
     ) -> None:
-        """Finds out before time 0 whether the backend can do what is asked for.
+        """Checks a configuration before time 0.
 
         Raises:
-            ConfigError: It cannot; one message with all reasons.
+            ConfigError: The backend does not support the configuration; all faults are listed.
         """
         can, jobs = self.capabilities, len(workload)
         model, links = make_contention(contention, platform), make_network(network, platform)
@@ -104,7 +103,7 @@ class Backend:
             ("network", links, can.network),
             ("failures", make_failures(failures, platform), None if can.failures else ()),
         ):
-            name = _snake_case(type(made).__name__)
+            name = snake_case(type(made).__name__)
             if made is not None and allowed is not None and name not in allowed:
                 faults.append(f"{group}: expected {' or '.join(['none', *allowed])}, got {name}")
         if workload.asks_for_gpus and not can.gpus:
@@ -139,23 +138,23 @@ class Backend:
             platform: The platform.
             workload: The jobs.
             agent: See :func:`hdsim.simulation.simulation.simulate`.
-            directory: The run directory, for files of the backend's own.
-            contention: Contention model, as there; the two below likewise.
+            directory: The run directory.
+            contention: Contention model.
             network: Network model.
             failures: Failure model.
             seed: Seed of everything random.
             progress: Show a progress bar on standard error.
             check: Assert all invariants of the state at every instant (slow).
-            config: Settings to keep in the result.
+            config: Configuration, stored in the result.
 
         Returns:
-            The result, and what the manifest of the run tells of the backend.
+            The result and the entries of the backend in the manifest.
 
         Raises:
-            ConfigError: The backend cannot do what is asked for.
-            BackendError: It failed; what was done until then is in the error's `result`.
-            DecisionError: The agent asked for something impossible.
-            Interrupted: SIGINT or SIGTERM came.
+            ConfigError: The backend does not support the configuration.
+            BackendError: The backend failed; the error has the partial `result`.
+            DecisionError: A decision of the agent cannot be carried out.
+            Interrupted: SIGINT or SIGTERM was received.
         """
         models: dict[str, Any] = {"contention": contention, "network": network, "failures": failures}
         self.check(platform, workload, **models)
@@ -184,42 +183,42 @@ class Backend:
         return carry_out(play, setup.cluster, progress=progress, config=config), self.facts()
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest of a run tells of the backend; asked for after `close`."""
+        """Returns entries for the manifest of a run; called after `close`."""
         return {}
 
     def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
-        """Called before the first event.
+        """Starts the backend; called before the first event.
 
         Args:
             setup: Cluster, agent and models; `advance` puts events into ``setup.cluster``.
-            directory: The run directory, for files of the backend's own.
-            stop: Signals received so far; a wait that is not over soon has to end when there is one.
+            directory: The run directory.
+            stop: Received signals; a long wait must end if there is one.
         """
         raise NotImplementedError
 
     def advance(self) -> bool:
-        """Waits for the next instant with news and puts them into the cluster; False when there will be none."""
+        """Waits for the next instant with events and applies them to the cluster; False after the last one."""
         raise NotImplementedError
 
     def apply(self) -> None:
-        """Carries out what the scheduler decided, and empties ``started``, ``killed`` and ``calls`` of the cluster.
+        """Carries out the decisions of the scheduler and clears ``started``, ``killed`` and ``calls`` of the cluster.
 
-        What comes of it, even at once, is put into the cluster by the next `advance`.
+        The next `advance` applies the consequences to the cluster, also those of the same instant.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Called at the end, also after an error in `open`."""
+        """Stops the backend; called at the end, also after an error in `open`."""
 
 
 _TYPE = PluginType("backend", Backend, "hdsim.Backend")
 
 
 def make_backend(spec: Model) -> Backend:
-    """Makes a backend from the name of its file in ``conf/backend``, of an installed one, or from settings.
+    """Creates a backend from the name of a file in ``conf/backend`` or of an installed backend, or from settings.
 
     Raises:
-        ConfigError: There is no such backend, or it does not take the settings.
+        ConfigError: The backend does not exist or does not accept the settings.
     """
     packages = installed("backend")
     backend: Backend
@@ -228,8 +227,3 @@ def make_backend(spec: Model) -> Backend:
     else:
         backend = _TYPE.make(model_settings("backend", spec))
     return backend
-
-
-def _snake_case(name: str) -> str:
-    """A class's name as configurations spell it: ``fair_share`` for ``FairShare``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

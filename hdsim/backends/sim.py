@@ -20,7 +20,7 @@ class Sim(Backend):
 
     Args:
         kill_at_walltime: Kill jobs at their walltime.
-        batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
+        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
 
     capabilities = Capabilities(
@@ -34,7 +34,7 @@ class Sim(Backend):
     def run(
         self, platform: Any, workload: Any, agent: Any, directory: str | Path = ".", **options: Any
     ) -> tuple[Result, dict[str, Any]]:
-        """See :meth:`Backend.run`; the simulation has quicker ways through some replays."""
+        """See :meth:`Backend.run`; the simulation has faster modes for some replays."""
         result = simulate(platform, workload, agent, **options, **self.episodes)
         return result, {"engine": result.engine}
 

@@ -120,7 +120,7 @@ class AverageJobSlowdown(Rate):
 class AverageBoundedSlowdown(AverageJobSlowdown):
     """As `AverageJobSlowdown`, with 10 s for shorter times.
 
-    Where requested times are run times, the integral is the sum of the bounded slowdowns, except that jobs under 10 s
+    If requested times are run times, the integral is the sum of the bounded slowdowns, except that jobs under 10 s
     may contribute less than 1. Unlike `bounded_slowdown`, the cost of a decision shows while jobs wait, not when they
     end.
     """

@@ -19,7 +19,11 @@ def short_name(spec: Mapping[str, Any]) -> str:
     """Returns the short name of the class that a configuration group selects: ``fair_share`` for ``...FairShare``."""
     if spec.get("path"):
         return Path(str(spec["path"])).stem
-    name = str(spec.get("_target_") or "none").rpartition(".")[2]
+    return snake_case(str(spec.get("_target_") or "none").rpartition(".")[2])
+
+
+def snake_case(name: str) -> str:
+    """Returns the name of a class as in configurations: ``fair_share`` for ``FairShare``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 

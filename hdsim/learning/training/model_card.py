@@ -76,7 +76,7 @@ def write(directory: Path, card: Mapping[str, Any]) -> None:
 
 
 def table(card: Mapping[str, Any]) -> str:
-    """The mean scores of the trained agent and of the classic policies, best first, one a line."""
+    """The mean scores of the trained agent and of the classic policies, best first, one per line."""
     means, metric = card["means"], card["metric"]
     windows = card["test_windows"]
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric

@@ -72,7 +72,7 @@ class TrainingSetup:
                 f"expected an agent that learns, got {type(agent).__name__}; `hdsim run` replays it", where="agent"
             )
         if agent.checkpoint is not None:
-            raise ConfigError("expected null; resume=true goes on with a training", where="agent.checkpoint")
+            raise ConfigError("expected null; resume=true continues a training", where="agent.checkpoint")
         jobs = train["window_jobs"]
         if jobs is None:
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
