@@ -1,4 +1,4 @@
-"""Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016): updates from a few steps at a time."""
+"""Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016), with updates from short rollouts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Classic policies: an order of the queue, a core policy, and backfilling.
+"""Classic policies: a job order, a core policy, and backfilling.
 
-A pass serves the head of the queue as long as it fits; then backfilling, if any, lets others overtake it.
+A pass starts jobs from the head of the queue until one does not fit; then backfilling, if any, starts others.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ class ClassicAgent(Agent):
         self._backfill_order = job_order(backfill_order) if backfill_order else None
         self._backfill_name = backfill
         self._commit_head = commit_head
-        # With a fixed order a blocked head stays the head unless a better job arrives, which commitment forbids.
+        # With a static order a blocked head stays the head unless a job of higher priority arrives, which commitment
+        # forbids.
         if self._order is not None and not self._order.dynamic and backfill == "none" and not commit_head:
             self.strict_order = self._order
 
     def begin(self, cluster: Cluster) -> None:
-        """Ranks the workload."""
+        """Creates the queues."""
         if self._order is None:
             return
         self._queue = make_queue(cluster, self._order)
@@ -82,7 +83,7 @@ class ClassicAgent(Agent):
             candidates.add(cluster.submitted)
         if backfill is not None:
             backfill.ended(cluster)
-        # A full machine can be left alone, unless its next job is to be settled on now.
+        # A full cluster needs no pass, except to commit to the next head.
         if not cluster.queue or not (cluster.n_idle or self._commit_head):
             return
         if self._order.dynamic:
@@ -94,7 +95,7 @@ class ClassicAgent(Agent):
             backfill.backfill(cluster, queue, candidates, head)
 
     def _serve(self, cluster: Cluster) -> int | None:
-        """Starts jobs in order until one does not fit; returns that one."""
+        """Starts jobs in order until one does not fit; returns that job."""
         queue, backfill, after_start = self._queue, self._backfill, self._order and self._order.after_start
         while True:
             job = queue.head() if self._head is None else self._head

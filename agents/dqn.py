@@ -38,15 +38,15 @@ class DQNAgent(LearningAgent):
         learning_starts: Steps before the first update.
         train_frequency: Steps between two updates.
         target_network_frequency: Steps between two copies of the network to the target network.
-        start_e: Share of random actions (epsilon) at first ...
-        end_e: ... and in the end;
-        decay_e: factor it shrinks by at every step.
-        heuristic_exploration: Share of random actions that take a least loaded node instead, where nodes are chosen.
-        replay_from: Initial content of the replay buffer: a classic policy that decides in the first
-            episodes, or the run directory of a recording, such as one of the default scheduler.
-        replay_steps: Steps that are taken from it; neither updates nor epsilon begin before.
-        double: Choose the next action by the network and value it by the target network.
-        n_step: Rewards summed up before the value of what follows is asked for.
+        start_e: Initial share of random actions (epsilon).
+        end_e: Final epsilon.
+        decay_e: Factor of epsilon at every step.
+        heuristic_exploration: Share of random actions that choose a least loaded node instead, for action `node`.
+        replay_from: Source of the initial replay buffer: a classic policy that decides in the first episodes, or the
+            run directory of a recording, such as one of the default scheduler.
+        replay_steps: Steps taken from it; updates and the decay of epsilon begin after them.
+        double: Choose the next action with the network and evaluate it with the target network.
+        n_step: Rewards summed up before the next value is estimated.
         max_grad_norm: Gradients are scaled down to this norm.
         hidden: Widths of the perceptron's hidden layers.
         kernel: Widths of the kernel's layers.
@@ -77,7 +77,7 @@ class DQNAgent(LearningAgent):
     kernel: Sequence[int] = layer_widths(32, 16, 8)
 
     def build(self, shapes: TensorShapes) -> None:
-        """The network, its target network, Adam and an empty buffer."""
+        """Creates the network, its target network, Adam and an empty buffer."""
         self.any_size = shapes.row_per_action
         self.network = self.q_network(shapes).to(self.torch_device)
         self.target = deepcopy(self.network)
@@ -102,10 +102,10 @@ class DQNAgent(LearningAgent):
         self.target.load_state_dict(self.network.state_dict())
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
-        """Finds out what exploration and the replay buffer can begin with.
+        """Checks the settings of exploration and of the replay buffer.
 
         Raises:
-            ConfigError: There are no nodes to choose, or no such recording.
+            ConfigError: The problem has no nodes to choose, or the recording is missing.
         """
         self.environments = environments
         action = environments[0].problem.settings["action"]
@@ -131,7 +131,7 @@ class DQNAgent(LearningAgent):
         return np.eye(masks.shape[1])[best]
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Epsilon-greedy among the legal actions; at first what the recording does, if there is one."""
+        """Epsilon-greedy among the legal actions; at first the demonstrated actions, if there is a recording."""
         if self.demonstrations is not None and self.steps < self.replay_steps:
             return self.demonstrations.actions()
         greedy, random = self.probabilities(observations, masks), masks / masks.sum(axis=1, keepdims=True)
@@ -143,7 +143,7 @@ class DQNAgent(LearningAgent):
     # ---- learning
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Stores a step; updates the network and the target network when it is time to."""
+        """Stores a step; updates the network and the target network at their intervals."""
         self.buffer.add(step)
         before, self.steps = self.steps, self.steps + len(step.actions)
         if self.demonstrations is not None and before < self.replay_steps:
@@ -186,7 +186,7 @@ class DQNAgent(LearningAgent):
 
 
 def least_loaded(environment: Any, mask: np.ndarray) -> np.ndarray:
-    """(A,) the same probability for each of the legal nodes with the smallest share of busy cores, 0 for others."""
+    """(A,) equal probabilities of the legal nodes with the smallest share of busy cores, 0 for others."""
     cluster, partial = environment.cluster, environment.problem.wait_queue.partial
     cores = cluster.platform.node_cpu_cores
     idle = cluster.cores.node_idle - partial.chosen * partial.cores_per_chunk

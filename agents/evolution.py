@@ -1,12 +1,12 @@
 """Evolution strategy: members with changed weights replay whole windows, and the policy moves to the better ones.
 
 After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning (2017). Metrics such as
-the mean bounded slowdown hang on few jobs that wait for hours because of what was decided long before; the gradient of
-a policy gets that from rewards of single decisions, with much noise. Here nothing is asked of a decision: every member
-of a generation has the metric that agents are judged by, of the same windows as all others.
+the mean bounded slowdown depend on few jobs that wait for hours because of much earlier decisions; policy gradients
+estimate that from rewards of single decisions, with high variance. Here single decisions have no rewards: the score of
+a member is the metric of the evaluation, on the same windows for all members of a generation.
 
-The environments of the training show what the present policy does, and choose the windows: those that it has played to
-the end are replayed by a generation. These replays are not among the steps that the training counts.
+The environments of the training replay the present policy and select the windows: a generation replays the windows that
+the policy has completed. These replays do not count as steps of the training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hdsim.results.metrics import direction
 from hdsim.simulation.replay import Interrupted
 
 Floats = NDArray[np.float64]
-#: Metrics below count as this much: a mean wait may be 0.
+#: Lower limit of metrics: a mean wait may be 0.
 _LEAST = 1e-3
 
 
@@ -62,11 +62,11 @@ class EvolutionAgent(LearningAgent):
     kernel: Sequence[int] = layer_widths(32, 16, 8)
 
     def build(self, shapes: TensorShapes) -> None:
-        """The policy, Adam, and no window played yet."""
+        """Creates the policy and Adam."""
         self.any_size = shapes.row_per_action
         self.network = score_network(shapes, self.hidden, self.kernel)
         self.best = numpy_policy(self.network)
-        # A generation is a noisy guess of the gradient: the second moment is that of the latest hundred.
+        # The gradient of a generation is noisy: the second moment is averaged over the latest hundred.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99))
         self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
         self.steps = 0  # steps of all environments so far
@@ -82,7 +82,7 @@ class EvolutionAgent(LearningAgent):
         return self.best(observation, mask)
 
     def probabilities(self, observations: Any, masks: NDArray[np.bool_]) -> Floats:
-        """1 for what it chooses."""
+        """1 for the chosen action."""
         chosen: Floats = np.eye(masks.shape[1])[self._chosen(observations, masks)]
         return chosen
 
@@ -97,11 +97,11 @@ class EvolutionAgent(LearningAgent):
     # ---- learning
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
-        """Keeps what draws windows, and what replays them."""
+        """Keeps the environments, which draw windows, and the evaluation, which replays them."""
         self._environments, self._evaluation = environments, evaluation
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Notes the windows that have been played to the end; a generation replays them when there are enough."""
+        """Records completed windows; a generation replays them when there are enough."""
         self.steps += len(step.actions)
         for env in np.flatnonzero(step.terminated | step.truncated):
             window = self._playing[env]
@@ -114,7 +114,7 @@ class EvolutionAgent(LearningAgent):
         return self._generation(windows)
 
     def _generation(self, windows: Sequence[Sequence[int]]) -> dict[str, float]:
-        """Replays windows under all members, and moves the policy to where the better ones are."""
+        """Replays windows under all members and moves the policy towards the better ones."""
         policy = parameters_to_vector(self.network.parameters()).detach().numpy().copy()
         noise = self.rng.standard_normal((self.pairs, len(policy))).astype(np.float32)
         noise = np.concatenate([noise, -noise])
@@ -138,7 +138,7 @@ class EvolutionAgent(LearningAgent):
         return {"loss": float(scores.mean()), "spread": float(scores.std(axis=0).mean())}
 
     def _score(self, window: Any, stopped: list[int]) -> float:
-        """The metric of one replay; a signal that comes meanwhile is put aside, and the replay repeated."""
+        """The metric of one replay; a signal during the replay is deferred and the replay repeated."""
         while True:
             try:
                 return float(self._evaluation.scores(self, [window])[0])
@@ -151,7 +151,7 @@ class EvolutionAgent(LearningAgent):
                 parameter.copy_(torch.from_numpy(part))
 
     def _parts(self, vector: NDArray[np.float32]) -> list[tuple[nn.Parameter, NDArray[np.float32]]]:
-        """All parameters with their parts of a vector of all weights."""
+        """All parameters with their slices of a vector of all weights."""
         parameters = list(self.network.parameters())
         ends = np.cumsum([parameter.numel() for parameter in parameters])
         parts = np.split(vector, ends[:-1])

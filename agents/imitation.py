@@ -1,8 +1,8 @@
-"""Imitation: behaviour cloning of a classic policy's recorded decisions (Pomerleau 1989), a start better than chance.
+"""Imitation: behaviour cloning of the recorded decisions of a classic policy (Pomerleau 1989), as a start for others.
 
-The agent watches a recording decide, in the episodes that other agents learn in, and fits a policy to what it saw. The
-network is the policy of ppo, actor_critic and reinforce, and the values of dqn: ``agent.start=CHECKPOINT`` lets one of
-them begin where the teacher left off. :mod:`hdsim.agents.gnn_imitation` does the same for agents that see a graph.
+The agent follows a recording in the episodes of the training and fits a policy to the recorded decisions. The network
+is the policy of ppo, actor_critic and reinforce, and the values of dqn: with ``agent.start=CHECKPOINT`` one of them
+starts with the weights of imitation. :mod:`hdsim.agents.gnn_imitation` is the variant for graphs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class ImitationAgent(SoftmaxAgent):
     Args:
         num_envs: Environments stepped together.
         teacher: Classic policy whose replay of each episode is the recording.
-        recording: Run directory whose schedule is the recording instead: jobs are picked in the order of their starts
-            there, and get the nodes they had.
+        recording: Run directory whose schedule is the recording instead: jobs are selected in the order of their
+            recorded starts and placed on their recorded nodes.
         learning_rate: Of Adam.
-        buffer_size: Decisions that are remembered.
+        buffer_size: Number of stored decisions.
         batch_size: Decisions of an update.
         train_frequency: Steps between two updates.
         max_grad_norm: Gradients are scaled down to this norm.
@@ -55,7 +55,7 @@ class ImitationAgent(SoftmaxAgent):
     kernel: Sequence[int] = layer_widths(32, 16, 8)
 
     def build(self, shapes: TensorShapes) -> None:
-        """The policy, Adam, and no decision yet."""
+        """Creates the policy, Adam and an empty buffer."""
         self.any_size = shapes.row_per_action
         self.network = self.scoring_network(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
@@ -70,13 +70,13 @@ class ImitationAgent(SoftmaxAgent):
         """See :class:`LearningAgent`."""
         return self.network
 
-    # ---- watching
+    # ---- demonstrations
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
-        """Finds out what there is to watch.
+        """Creates the demonstrations.
 
         Raises:
-            ConfigError: The teacher decides nothing that the problem can decide.
+            ConfigError: The teacher has no decisions of this kind of action.
         """
         self._demonstrations = Demonstrations(
             environments, evaluation, teacher=self.teacher, recording=self.recording, where="agent.teacher"
@@ -89,7 +89,7 @@ class ImitationAgent(SoftmaxAgent):
     # ---- learning
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Remembers the decisions; fits the policy to some of those remembered when it is time to."""
+        """Stores the decisions; fits the policy to a batch of them at its interval."""
         self.buffer.add(step)
         before, self.steps = self.steps, self.steps + len(step.actions)
         if self.steps // self.train_frequency == before // self.train_frequency:

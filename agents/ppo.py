@@ -32,12 +32,12 @@ class PPOAgent(SoftmaxAgent):
         gamma: Discount factor.
         gae_lambda: Of the generalised advantage estimate (Schulman et al. 2016).
         update_epochs: Passes over a rollout.
-        num_minibatches: Parts of a rollout that are updated on one by one.
+        num_minibatches: Minibatches of a rollout.
         clip_coef: Maximum relative change of the probability of an action per update.
         ent_coef: Weight of the entropy bonus.
         vf_coef: Weight of the value's loss.
         max_grad_norm: Gradients are scaled down to this norm.
-        target_kl: Stop the passes once the policy has moved this far; 0 = never.
+        target_kl: Approximate KL divergence that stops the passes; 0 = never.
         hidden: Widths of the perceptron's hidden layers.
         kernel: Widths of the kernel's layers.
     """
@@ -63,7 +63,7 @@ class PPOAgent(SoftmaxAgent):
     kernel: Sequence[int] = layer_widths(32, 16, 8)
 
     def build(self, shapes: TensorShapes) -> None:
-        """Policy (actor) and value (critic), Adam, and an empty rollout."""
+        """Creates policy (actor) and value (critic), Adam, and an empty rollout."""
         self.any_size = shapes.row_per_action
         self.network = nn.ModuleDict(
             {
@@ -88,7 +88,7 @@ class PPOAgent(SoftmaxAgent):
 
     @torch.no_grad()
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Draws from the policy, and keeps what the update needs to know of this step."""
+        """Draws from the policy, and stores the step for the update."""
         seen = self.tensors(observations)
         log_probs = self.policy(seen, self.tensors(masks)).cpu().numpy()
         actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
@@ -103,7 +103,7 @@ class PPOAgent(SoftmaxAgent):
 
     def learn(self, step: Transitions) -> dict[str, float]:
         """Adds a step to the rollout, and updates the networks when it is full."""
-        # An episode that was cut off would have gone on: what followed is put into its last reward.
+        # The value of a truncated episode is added to its last reward.
         rewards = step.rewards.astype(np.float32)
         if step.truncated.any():
             rewards = rewards + self.gamma * step.truncated * self._values(step.next_observations)
@@ -170,7 +170,7 @@ class PPOAgent(SoftmaxAgent):
         return self.value(self.tensors(observations)).cpu().numpy()
 
     def _put(self, name: str, values: Any) -> None:
-        """Writes what E environments gave at this step into the rollout, (T, E, ...)."""
+        """Writes the values of E environments at this step into the rollout, (T, E, ...)."""
         if name not in self.rollout:
             self.rollout[name] = map_arrays(lambda v: np.zeros((self.num_steps, *v.shape), v.dtype), values)
         column = self.rollout[name]

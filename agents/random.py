@@ -1,4 +1,4 @@
-"""Random legal actions: the baseline that any agent must beat, and an exerciser of every problem."""
+"""Random legal actions: a baseline for all agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
 
 @dataclass(eq=False, kw_only=True)
 class RandomAgent(LearningAgent):
-    """Draws among the legal actions, each as probable as the others."""
+    """Draws uniformly among the legal actions."""
 
     weights = ()
     progress = ()
@@ -21,16 +21,16 @@ class RandomAgent(LearningAgent):
     sample: bool = True
 
     def build(self, shapes: TensorShapes) -> None:
-        """Nothing to build."""
+        """Without networks."""
 
     def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """The same for every legal action."""
+        """Equal probabilities of the legal actions."""
         return masks / masks.sum(axis=1, keepdims=True)
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Draws."""
+        """Draws from the policy."""
         return draw(self.probabilities(observations, masks), self.rng)
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Nothing to learn."""
+        """Without updates."""
         return {}

@@ -44,7 +44,7 @@ class ReinforceAgent(SoftmaxAgent):
     kernel: Sequence[int] = layer_widths(32, 16, 8)
 
     def build(self, shapes: TensorShapes) -> None:
-        """The policy, Adam, and no episode yet."""
+        """Creates the policy, Adam and an empty list of episodes."""
         self.any_size = shapes.row_per_action
         self.network = score_network(shapes, self.hidden, self.kernel).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
@@ -58,7 +58,7 @@ class ReinforceAgent(SoftmaxAgent):
     # ---- learning
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Adds a step to every episode; updates when enough of them have come to their end."""
+        """Adds a step to every episode; updates after enough complete episodes."""
         for env, episode in enumerate(self.episodes):
             episode.append(
                 {
@@ -74,7 +74,7 @@ class ReinforceAgent(SoftmaxAgent):
         return self._update() if len(self.finished) >= self.episodes_per_update else {}
 
     def _complete(self, episode: list[dict[str, Any]]) -> dict[str, Any]:
-        """Joins the steps of an episode, with the discounted sum of the rewards from each step on."""
+        """Stacks the steps of an episode, with the discounted return of each step."""
         following = 0.0
         for moment in reversed(episode):
             following = moment["returns"] = moment["returns"] + self.gamma * following
@@ -86,7 +86,8 @@ class ReinforceAgent(SoftmaxAgent):
             np.concatenate([episode[name] for episode in self.finished]) for name in ("masks", "actions", "returns")
         )
         self.finished = []
-        # The mean return is the baseline, and its spread the unit: the step does not depend on the objective's scale.
+        # The mean return is the baseline, and the standard deviation the unit: the update does not depend on the scale
+        # of the objective.
         advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
         log_probs = self.policy(self.tensors(observations), self.tensors(masks))
         taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)

@@ -1,10 +1,10 @@
 """Algorithms of Stable-Baselines3 and sb3-contrib as agents (Raffin et al., JMLR 2021).
 
-hdsim's training loop collects the experience, so that its records, evaluations and checkpoints are the same for all
-agents; networks, buffers and updates are the library's own. Only MaskablePPO knows masks while it learns. The others
-sample as if every action were legal (the environment plays the first legal one instead), and are held to the mask when
-they are evaluated. A checkpoint has the weights as safetensors and the settings as JSON; the zip files of the library,
-which hold pickled parts, are neither written nor read.
+The training loop of hdsim collects the experience, so records, evaluations and checkpoints are the same for all agents;
+networks, buffers and updates are those of the library. Only MaskablePPO uses masks while it learns. The others sample
+as if every action were legal (the environment carries out the first legal one instead), and use the mask in
+evaluations. A checkpoint has the weights as safetensors and the settings as JSON; the zip files of the library, which
+hold pickled parts, are neither written nor read.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class SB3Agent(LearningAgent):
         num_envs: Environments stepped together.
         algo: MaskablePPO, PPO, A2C or DQN.
         gamma: Discount factor.
-        total_steps: Steps of all environments after which what shrinks over a training (DQN's exploration) is done.
+        total_steps: Steps of all environments over which schedules, such as DQN's exploration, are completed.
         options: Further arguments of the algorithm's constructor under their names there, such as
-            ``{n_steps: 256, learning_rate: 0.001, policy_kwargs: {net_arch: [64, 64]}}``. Those not given are the
-            library's, but for `_DEFAULTS`.
+            ``{n_steps: 256, learning_rate: 0.001, policy_kwargs: {net_arch: [64, 64]}}``. The others have the defaults
+            of the library, except those in `_DEFAULTS`.
     """
 
     weights = ("policy",)
@@ -81,10 +81,10 @@ class SB3Agent(LearningAgent):
     options: Mapping[str, Any] | None = None
 
     def build(self, shapes: TensorShapes) -> None:
-        """Makes the algorithm with its policy, optimizer and empty buffer.
+        """Creates the algorithm with its policy, optimizer and empty buffer.
 
         Raises:
-            ConfigError: The library is missing, or does not know the algorithm or its options.
+            ConfigError: The library is missing, or the algorithm or its options are unknown.
         """
         if isinstance(shapes.observation, dict):
             raise ConfigError(
@@ -130,12 +130,12 @@ class SB3Agent(LearningAgent):
 
     @torch.no_grad()
     def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
-        """Those of the policy among the legal actions; DQN takes the best of them."""
+        """Probabilities of the policy among the legal actions; DQN takes the best of them."""
         if self._off_policy:
             values = self.policy.q_net(self.tensors(observations)).cpu().numpy()
             return np.eye(masks.shape[1])[np.where(masks, values, -np.inf).argmax(axis=1)]
         legal = self._distribution(observations, masks).probs.double().cpu().numpy() * masks
-        # A policy that knows no masks may have given all to illegal actions.
+        # A policy without masks may give all probability to illegal actions.
         legal += masks * (legal.sum(axis=1, keepdims=True) == 0)
         return legal / legal.sum(axis=1, keepdims=True)
 
@@ -159,7 +159,7 @@ class SB3Agent(LearningAgent):
     # ---- learning
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """Adds a step to the library's buffer, and calls for an update when the library would."""
+        """Adds a step to the buffer of the library, and updates at the intervals of the library."""
         model, over = self.model, step.terminated | step.truncated
         model.num_timesteps += len(over)
         model._current_progress_remaining = max(0.0, 1 - model.num_timesteps / self.total_steps)
@@ -208,7 +208,7 @@ class SB3Agent(LearningAgent):
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
-    """All that an algorithm asks of an environment it never steps."""
+    """The spaces that an algorithm needs of an environment; it is never stepped."""
 
     def __init__(self, shapes: TensorShapes) -> None:
         self.observation_space = spaces.Box(0, 1, shapes.observation)
@@ -222,14 +222,14 @@ class _Kept:
         self._owner = owner
 
     def state_dict(self) -> dict[str, Any]:
-        """Of a replay buffer as much as has been filled."""
+        """State for a checkpoint; of a replay buffer the filled part."""
         owner = self._owner
         filled = getattr(owner, "pos", None) if not getattr(owner, "full", True) else None
         kept = {name: value for name, value in vars(owner).items() if isinstance(value, np.ndarray | int | float)}
         return {name: value[:filled] if isinstance(value, np.ndarray) else value for name, value in kept.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes them back."""
+        """Restores the state."""
         for name, value in state.items():
             if isinstance(value, np.ndarray):
                 getattr(self._owner, name)[: len(value)] = value
@@ -248,7 +248,7 @@ def _package(name: str) -> Any:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """NumPy's global generator, from which the library draws its batches, seeded for a while."""
+    """Seeds the global generator of NumPy, from which the library draws its batches, in a context."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

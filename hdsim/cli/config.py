@@ -49,7 +49,7 @@ def run_name(overrides: str) -> str:
     return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
 
 
-#: What Hydra, OmegaConf and PyYAML raise for overrides and files that they do not expect.
+#: Exceptions of Hydra, OmegaConf and PyYAML for wrong overrides and files.
 _FAULTS = (
     HydraException, OmegaConfBaseException, YAMLError, LookupError, TypeError, ValueError, AttributeError,
     AssertionError, RecursionError, OverflowError,
@@ -262,7 +262,7 @@ class Composer:
 
     def run(self, overrides: Sequence[str], function: RunFunction) -> Any:
         """Makes the run directory, calls the function and returns its result."""
-        # What the function raises is in what comes back, and raised by `return_value`.
+        # An exception of the function is part of the returned job; `return_value` raises it.
         job = self._guard(overrides, lambda: self._hydra.run(self._config_name, _of_hydra(function), list(overrides)))
         return job.return_value
 

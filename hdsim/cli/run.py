@@ -95,7 +95,7 @@ def _report(inputs: Inputs, outcome: Outcome) -> None:
 
 
 def _metrics_table(metrics: Mapping[str, float]) -> str:
-    """Statistics of one quantity on a line, then the other metrics one a line, with units."""
+    """Statistics of one quantity per line, then the other metrics one per line, with units."""
     from hdsim.results.metrics import unit
 
     statistics: dict[str, dict[str, float]] = {}

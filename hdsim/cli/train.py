@@ -34,7 +34,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     hdsim train -m agent=ppo,dqn seed=1,2,3 hydra.sweep.dir=runs/agents
     hdsim train resume=true hydra.run.dir=runs/2026-01-31_12-00-00
 
-    resume=true goes on with an interrupted training: the one in hydra.run.dir, or the latest of the same configuration.
+    resume=true continues an interrupted training: the one in hydra.run.dir, or the latest of the same configuration.
     `hdsim run agent=ppo agent.checkpoint=RUN/checkpoints/best.safetensors` replays with what was learned. All keys are
     in docs/training.md.
     """  # noqa: D301 - click reads the backspace character
@@ -63,12 +63,12 @@ def _flag(given: Sequence[str]) -> bool:
 
 
 def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str, Any]) -> list[str]:
-    """Completes the overrides of a training to go on with: by its own overrides, or by its directory.
+    """Completes the overrides of a resumed training: by its own overrides, or by its directory.
 
-    Nothing that the configuration names is imported before the manifest has been found to name the same.
+    Classes of the configuration are imported only after the manifest has been found to name the same files.
 
     Raises:
-        ConfigError: There is no such training, or the one in the directory has another configuration or other inputs.
+        ConfigError: The training does not exist, or has another configuration or other inputs.
     """
     from hdsim.cli.config import Composer
 
@@ -185,7 +185,7 @@ def _run(
         return run_training(setup, directory, resume=resume, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted; 'hdsim train resume=true hydra.run.dir={shown(directory)}' goes on from here"
+            f"interrupted; 'hdsim train resume=true hydra.run.dir={shown(directory)}' continues from here"
         ) from None
 
 

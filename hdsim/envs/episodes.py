@@ -58,7 +58,7 @@ class Window:
     Attributes:
         trace: Index of the trace.
         first: Its first job.
-        jobs: How many jobs.
+        jobs: Number of jobs.
     """
 
     trace: int

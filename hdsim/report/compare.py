@@ -3,7 +3,7 @@
 Trainings are compared by their replays of test windows: trained agents and classic policies.
 
 The configuration of a run consists of the settings that differ between the runs. Runs that differ only in their seed or
-in the replayed part of the trace are replications of one configuration. Where agents and other settings differ, the
+in the replayed part of the trace are replications of one configuration. If agents and other settings differ, the
 other settings make up scenarios, and an agent is compared with the baseline's agent within each of them, provided that
 the baseline's agent ran in all of them.
 """
