@@ -258,7 +258,6 @@ def test_an_interrupted_run_keeps_the_jobs_finished_so_far(number: signal.Signal
     run.interrupt(caught.value.result, caught.value.signal)
     assert (manifest(tmp_path)["status"], manifest(tmp_path)["signal"]) == ("interrupted", number.name)
     assert [row["job_id"] for row in rows_of(tmp_path / "jobs.csv")] == ["0"]
-    assert not RunDirectory.is_finished(tmp_path)
     assert read(tmp_path).end_time == 1.0
 
 
@@ -269,13 +268,13 @@ def test_an_interruption_before_there_are_results_is_no_failure(tmp_path: Path) 
     assert manifest(tmp_path)["status"] == "interrupted"
 
 
-def test_finished_with_compares_configurations(tmp_path: Path) -> None:
+def test_a_finished_run_is_one_of_the_same_configurations(tmp_path: Path) -> None:
     config = {"seed": 1, "agent": {"job_policy": "sjf"}, "workload": {"path": Path("w.swf"), "arrival_factor": 1.0}}
     run = RunDirectory(tmp_path)
-    assert not run.finished_with(config)
+    assert run.outdated(config) == ""
     written(tmp_path, config=config)
-    assert run.finished_with(config)
-    assert not run.finished_with(config | {"seed": 2})
+    assert run.outdated(config) is None
+    assert run.outdated(config | {"seed": 2}) == "finished with another configuration"
 
 
 @pytest.mark.parametrize("changes", ["content", "gone", "version", "commit", "another file of that name"])
@@ -291,7 +290,7 @@ def test_a_finished_run_is_one_of_the_same_inputs_and_software(
     run = RunDirectory(tmp_path / "run")
     run.start(config, PLATFORM, workload)
     run.finish(hdsim.simulate(PLATFORM, workload, "fcfs"))
-    assert run.finished_with(config)
+    assert run.outdated(config) is None
     if changes == "content":
         model.write_text("a = 2\n")
         expected = f"finished with another content of contention '{model}'"

@@ -293,6 +293,10 @@ def test_kill_9_and_resume_end_with_the_same_bytes(
     stop_after_checkpoint(process, tmp_path / "killed", signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
     assert not (tmp_path / "killed/checkpoints/final.safetensors").exists()
+    report = hdsim("report", tmp_path / "killed")
+    assert report.returncode == 0 and "dead since 20" in report.stderr
+    page = (tmp_path / "killed/report.html").read_text()
+    assert "dead since 20" in page and "Rewards" in page
     # The directory tells the rest.
     resumed = hdsim("train", "resume=true", f"hydra.run.dir={tmp_path / 'killed'}")
     assert resumed.returncode == 0, resumed.stderr

@@ -29,7 +29,7 @@ SUBCOMMANDS = {
 }
 
 
-#: Faults of files that are the user's to mend; a full disk, for example, is not.
+#: Errors of files that are mistakes of the user, unlike a full disk.
 _MISTAKES = (
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ELOOP,
     errno.ENAMETOOLONG,

@@ -1,4 +1,4 @@
-"""The configuration of a run: Hydra composes it; this module checks it and says what is wrong with it in one line.
+"""Configurations of runs: composition by Hydra, checks, and errors of one line.
 
 Hydra's own entry point prints faults and exits; to turn them into `ConfigError` its `Hydra` object is used directly, as
 that entry point does.
@@ -60,7 +60,7 @@ OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
 
-# The keys hdsim itself reads. The open groups are not among them: their further keys belong to the class they name.
+# Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
     "platform": {"path": TEXT, "types": TEXT | NULL},
@@ -186,7 +186,7 @@ class Composer:
             extra = Path(config_dir).resolve()
             if not extra.is_dir():
                 raise ConfigError(f"expected a directory, got '{config_dir}'", where="--config-dir")
-            # Hydra wants the schemas last.
+            # Hydra requires the schemas to be last.
             search_path.prepend("command-line", f"file://{extra}", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
@@ -282,7 +282,7 @@ class Composer:
         self._guard(overrides, lambda: self._hydra.show_cfg(self._config_name, list(overrides), part, package, resolve))
 
     def info(self, overrides: Sequence[str], about: str) -> None:
-        """Prints how the configuration came about (Hydra's ``--info``).
+        """Prints the sources of the configuration (Hydra's ``--info``).
 
         Raises:
             ConfigError: An override is wrong.

@@ -73,7 +73,7 @@ def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
     return resolve("platforms", config["platform"]["path"], where="platform.path"), config["platform"]["types"]
 
 
-# The runs of a sweep share what they have in common; platforms and workloads cannot be changed.
+# The runs of a sweep share platforms and workloads, which are immutable.
 @lru_cache(maxsize=4)
 def _platform(path: Path, types: str | None) -> Platform:
     from hdsim.platform.load import load_platform

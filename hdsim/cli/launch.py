@@ -161,10 +161,10 @@ def _run(command: Command, config: Mapping[str, Any], inputs: Any, directory: Pa
 
 
 def _execute(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
-    """Runs in a run directory; a failure is kept there and returned.
+    """Executes a run in its directory; an error is recorded there and returned.
 
     Raises:
-        KeyboardInterrupt: A signal came; the jobs finished so far are in the directory.
+        KeyboardInterrupt: A signal arrived; the results until then are in the directory.
     """
     from hdsim.results.run_directory.directory import RunDirectory
     from hdsim.simulation.replay import Interrupted
@@ -212,7 +212,7 @@ def _sweep(command: Command, composer: Composer, given: Sequence[str]) -> None:
 
 
 def _check_all(command: Command, configs: Sequence[Mapping[str, Any]]) -> None:
-    """Finds what can be found wrong with the runs of a sweep without reading every file.
+    """Checks the runs of a sweep as far as possible without reading every file.
 
     Raises:
         HdsimError: A file is missing or an agent cannot be made; or anything is wrong with the first run.

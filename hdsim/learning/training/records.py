@@ -14,10 +14,9 @@ from hdsim.util.files import GrowingCsv
 
 
 class Records:
-    """Collects what happens between two rows of progress.csv, and writes the rows.
+    """Accumulates statistics between two rows of progress.csv, and writes the rows.
 
-    The rows are in memory and in the checkpoint as well: a resumed training writes the files anew with its first row,
-    without a row twice.
+    The checkpoint contains the rows: a resumed training rewrites the files with its first row, without duplicates.
 
     Args:
         directory: The run directory.
@@ -27,7 +26,7 @@ class Records:
 
     def __init__(self, directory: Path, actions: Sequence[str], *, tensorboard: bool) -> None:
         self._directory = directory
-        # A row of both: the numbers, and the share of each action.
+        # A row is a pair: numbers by name, and the share of each action.
         self._progress = GrowingCsv(directory / "progress.csv", lambda row, names: map(_cell, map(row[0].get, names)))
         self._action_shares = GrowingCsv(
             directory / "actions.csv", lambda row, _: map(_cell, (row[0]["step"], *row[1]))

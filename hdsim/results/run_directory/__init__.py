@@ -1,1 +1,1 @@
-"""A run directory: what a replay leaves on disk, in the file formats of Batsim where Batsim has one."""
+"""Run directories: manifest, results, lock. The formats are those of Batsim where Batsim has one."""

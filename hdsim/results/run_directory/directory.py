@@ -106,7 +106,7 @@ class RunDirectory:
         self._end("interrupted" if result.interrupted else "finished", **facts)
 
     def interrupt(self, result: Result, signal: int) -> None:
-        """Writes the results of the jobs that were done when a signal came.
+        """Writes the results of the jobs that had ended when a signal arrived.
 
         Args:
             result: The replay until then.
@@ -131,23 +131,11 @@ class RunDirectory:
             told = "".join(traceback.format_exception(error))
             self._end("failed", error=f"{type(error).__name__}: {error}", traceback=told)
 
-    @staticmethod
-    def is_finished(path: str | Path) -> bool:
-        """Whether a directory holds a run that came to its end."""
-        try:
-            return bool(read_manifest(path)["status"] == "finished")
-        except ConfigError:
-            return False
-
-    def finished_with(self, config: Mapping[str, Any]) -> bool:
-        """Whether the directory holds a finished run of this configuration, the same inputs and the same hdsim."""
-        return self.outdated(config) is None
-
     def outdated(self, config: Mapping[str, Any]) -> str | None:
-        """Why what is in the directory is no finished run of a configuration, in words; None: it is one.
+        """Returns None if the directory holds a finished run of a configuration, else the reason in words.
 
-        The configuration, the digest of each input, the version of hdsim and those of the packages that it names
-        decide. The text is empty where there is no run.
+        The run must have the same configuration, the same digest of each input, and the same versions of hdsim and of
+        the packages that the configuration names. Without any run the text is empty.
         """
         try:
             manifest = read_manifest(self.path)

@@ -1,4 +1,4 @@
-"""Columns of the files of a run directory, and how JSON and CSV are read and written there."""
+"""File formats of a run directory: columns, and readers and writers of JSON and CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hdsim.util.version import __version__
 
 Floats = NDArray[np.float64]
 
-#: Columns of jobs.csv, which are those of Batsim's out_jobs.csv.
+#: Columns of jobs.csv, as in Batsim's out_jobs.csv.
 JOB_COLUMNS = (
     "job_id", "workload_name", "profile", "submission_time", "requested_number_of_resources", "requested_time",
     "success", "final_state", "starting_time", "execution_time", "finish_time", "waiting_time", "turnaround_time",
@@ -37,7 +37,7 @@ _SCHEDULE: dict[str, str | float | None] = {
     "time_sleeping": 0.0, "time_switching_off": 0.0, "time_switching_on": 0.0, "time_unavailable": None,
 }  # fmt: skip
 
-#: States in which a job has a row in jobs.csv: it is done with.
+#: Final states of the jobs in jobs.csv.
 DONE = (
     FinalState.COMPLETED_SUCCESSFULLY,
     FinalState.COMPLETED_FAILED,
@@ -47,7 +47,7 @@ DONE = (
 )
 INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "requeued", "allocated_resources")
 ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources", "speed")
-#: Metrics that depend on wall time: they are in the manifest, so that equal runs have equal files.
+#: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
 #: Numbers beyond this are not from a run: energies of years of the largest machines are below.
@@ -134,7 +134,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Turns a value into what comes back from JSON: paths become text, NaN and infinities null."""
+    """Converts a value to its form after a round trip through JSON: paths become text, NaN and infinities null."""
     if isinstance(value, Mapping):
         return {str(key): plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Columns of a workload that decide what is replayed.
+#: Columns of a workload that affect a replay.
 _DIGESTED = (
     "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
     "fixed_duration", "return_code",
@@ -37,7 +37,7 @@ _VERSIONED = tuple(
 
 
 def inputs(config: Mapping[str, Any], platform: Platform | None, workload: Workload | None) -> Iterator[dict[str, str]]:
-    """Every file that a run reads, with its digest.
+    """Yields every file that a run reads, with its digest.
 
     Args:
         config: The configuration; each text in it that is the path of a file counts.
@@ -61,7 +61,7 @@ def inputs(config: Mapping[str, Any], platform: Platform | None, workload: Workl
 
 
 def imported_files() -> Iterator[dict[str, str]]:
-    """Python files that have been imported and belong to no installed package, as `inputs` yields them."""
+    """Yields the imported Python files outside of installed packages, as `inputs` does."""
     for module in tuple(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if path and path.endswith(".py") and not path.startswith(_VERSIONED):
@@ -69,7 +69,7 @@ def imported_files() -> Iterator[dict[str, str]]:
 
 
 def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[str]:
-    """Inputs of a configuration that are not those of an earlier run of it.
+    """Compares the inputs of a configuration with those of an earlier run of it.
 
     Args:
         recorded: Inputs of the earlier run.
@@ -86,7 +86,7 @@ def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) ->
 
 
 def digest(workload: Workload) -> str:
-    """sha256 of what is replayed: equal for equal jobs, wherever they came from."""
+    """Returns the sha256 of the jobs; equal jobs from different sources have the same."""
     digest = hashlib.sha256()
     for name in (*_DIGESTED, "requested_gpus") if workload.asks_for_gpus else _DIGESTED:
         digest.update(getattr(workload, name).tobytes())
@@ -98,7 +98,7 @@ def digest(workload: Workload) -> str:
 
 
 def file_digest(path: str | Path) -> str:
-    """sha256 of a file, or of the results in a run directory; empty where there is neither."""
+    """Returns the sha256 of a file, or of the results in a run directory; an empty text if there is neither."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -110,7 +110,7 @@ def file_digest(path: str | Path) -> str:
         return ""
 
 
-# Runs of a sweep read the same files.
+# The runs of a sweep share input files.
 @lru_cache(maxsize=256)
 def _file_digest(path: Path, size: int, changed: int) -> str:
     with path.open("rb") as file:
@@ -118,7 +118,7 @@ def _file_digest(path: Path, size: int, changed: int) -> str:
 
 
 def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Key and path of each text in a configuration that names a file or a run directory."""
+    """Yields key and path of each text in a configuration that names a file or a run directory."""
     for key, value in config.items():
         for child in value if isinstance(value, list | tuple) else [value]:
             if isinstance(child, Mapping):

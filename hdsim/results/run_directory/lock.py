@@ -18,10 +18,10 @@ _LOCK = ".lock"
 
 
 class Lock:
-    """The right to write a run directory, from construction to `release` or to the end of the process.
+    """Exclusive access to a run directory, from construction to `release` or to the end of the process.
 
-    The operating system's lock (flock) of the file ``.lock`` says whether the process is alive, however it ended. The
-    file holds host, process id and time: for messages, and for other hosts, which see the file but not always the lock.
+    The operating system's lock (flock) of the file ``.lock`` ends with the process. The file holds host, process id and
+    time: for messages, and for other hosts, on which a lock may not be visible.
 
     Attributes:
         owner: ``host``, ``pid`` and ``start`` of this process's work.
@@ -46,20 +46,20 @@ class Lock:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), self._path.stat()):
                     break
-            os.close(file)  # Its owner has removed it between the two calls.
+            os.close(file)  # The previous owner removed the file between the two calls.
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(self.owner).encode(), 0)
         self._close = weakref.finalize(self, os.close, file)
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock and removes its file."""
         if self._close.alive:
             self._path.unlink(missing_ok=True)
             self._close()
 
 
 def owner(directory: Path) -> dict[str, Any] | None:
-    """Facts of the process that writes a run directory now, None if there is none."""
+    """Returns host, pid and start of the process that uses a run directory, None if no process does."""
     try:
         file = os.open(directory / _LOCK, os.O_RDONLY)
     except OSError:
@@ -71,7 +71,7 @@ def owner(directory: Path) -> dict[str, Any] | None:
 
 
 def check_free(directory: Path) -> None:
-    """Checks that no process writes a run directory.
+    """Checks that no process uses a run directory.
 
     Raises:
         ConfigError: One does.
@@ -90,7 +90,7 @@ def _in_use(directory: Path, other: dict[str, Any]) -> ConfigError:
 
 
 def told(owner: dict[str, Any]) -> str:
-    """Words of a message for the facts of a process."""
+    """Returns the facts of a process for a message."""
     return f"process {owner.get('pid', '?')} on host {owner.get('host', '?')} since {owner.get('start', '?')}"
 
 

@@ -59,7 +59,7 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
 
 
 def told_status(manifest: Mapping[str, Any]) -> str:
-    """Words of a message for the status of a run."""
+    """Returns the status of a run for a message."""
     if manifest["status"] == "dead":
         return f"dead since {manifest['dead_since']} ({lock.told(manifest.get('process') or {})})"
     return ": ".join(str(manifest[key]) for key in ("status", "error") if manifest.get(key))
@@ -84,7 +84,7 @@ def other_software(manifest: Mapping[str, Any]) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of hdsim, of Python and of every installed package that has been imported."""
+    """Returns the versions of hdsim, Python and every imported package."""
     owners = _distributions()
     loaded = {name.partition(".")[0] for name in tuple(sys.modules)}
     used = sorted({owner for name in loaded for owner in owners.get(name, ())} - {"hdsim"})
@@ -98,7 +98,7 @@ def _distributions() -> Mapping[str, list[str]]:
 
 @lru_cache(maxsize=1)
 def git_commit() -> str | None:
-    """Commit of the checkout hdsim runs from, with ``-dirty`` when files differ from it; None outside a checkout."""
+    """Returns the commit of hdsim's checkout, with ``-dirty`` if files differ from it; None outside a checkout."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""Reads a run directory back."""
+"""Reader of run directories."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def dead(self) -> str | None:
-        """Since when a run is dead whose process was killed; None for any other run."""
+        """Status of a run whose process was killed, for a message; None for other runs."""
         return told_status(self.manifest) if self.manifest["status"] == "dead" else None
 
     @property

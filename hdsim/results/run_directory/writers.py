@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
-#: Most steps of each curve of contention.csv: several a pixel of any screen.
+#: Maximum number of steps of each curve of contention.csv: several per pixel of a screen.
 _CONTENTION_STEPS = 20_000
 
 
@@ -93,7 +93,7 @@ def write_jobs(path: Path, result: Result) -> None:
 
 
 def _write_details(path: Path, result: Result) -> None:
-    """Writes job_details.csv: how each job of jobs.csv ran, in the same order."""
+    """Writes job_details.csv: execution details of each job of jobs.csv, in the same order."""
     rows = np.flatnonzero(np.isin(result.state, DONE))
     names = list(details.columns(result))
     ids = csv_fields(result.workload.job_id[rows].tolist())
@@ -149,7 +149,7 @@ def _write_machine_states(path: Path, result: Result) -> None:
 
 
 def _write_contention(path: Path, result: Result) -> None:
-    """Writes contention.csv: two curves, the steps of each thinned so that no peak is lost."""
+    """Writes contention.csv: two curves, the steps of each thinned with all peaks kept."""
     lost, sending = (steps(result).thinned(_CONTENTION_STEPS) for steps in (series.lost_cores, series.exchanging_tasks))
     times = np.union1d(lost.times, sending.times)
     with replacing(path) as file:
