@@ -21,7 +21,7 @@ from tiers import examples
 from hdsim import Agent, Platform, Workload, simulate
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
-from hdsim.errors import DecisionError, InvariantError
+from hdsim.errors import ConfigError, DecisionError, InvariantError
 from hdsim.results import series
 from hdsim.results.result import Result
 from hdsim.results.run_directory.directory import RunDirectory
@@ -414,3 +414,37 @@ def check(case: Case, agent: Resizer, contention: str, directory: Path) -> None:
         assert run.segments.job.tolist() == held.job.tolist() and run.segments.cores.tolist() == held.cores.tolist()
         for curve in (series.power, series.busy_cores, series.busy_gpus, series.queue_length):
             assert curve(run).integral() == pytest.approx(curve(result).integral(), rel=1e-5, abs=1e-4)
+
+
+def test_a_report_draws_every_segment(tmp_path: Path) -> None:
+    from hdsim.report import panels
+    from hdsim.report.charts import Blocks
+
+    workload = Workload.from_columns(submission_time=[0], runtime=[50], requested_cores=[2])
+    run = written(tmp_path, simulate(TEN, workload, Steps((10.0, [0, 1, 2, 3, 4, 6, 7, 8]))))
+    blocks = panels.schedule(run).views[0].chart
+    assert isinstance(blocks, Blocks)
+    drawn = zip(blocks.start[blocks.item], blocks.finish[blocks.item], blocks.low, blocks.high, strict=True)
+    assert [tuple(map(float, block)) for block in drawn] == [(0, 10, 0, 2), (10, 20, 0, 5), (10, 20, 6, 9)]
+    assert panels.utilization(run).views[0].chart.lines[0].y.tolist()[:2] == [20, 80]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("10.000000,20.000000,0-7", "10.000000,9.000000,0-7", "expected an end after each begin"),
+        ("0-7", "", "cores in each row"),
+        ("0-7", "5-10", "allocated_resources: expected core ids 0 to 9"),
+        ("0-7", "x", "allocated_resources: expected interval sets"),
+        ("0,0,10", "0,-1,10", "attempt: "),
+        ("attempt,", "", "expected rows of job_id,attempt,begin,end,allocated_resources,speed|fields"),
+    ],
+)
+def test_a_damaged_allocations_csv_gives_one_error(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    workload = Workload.from_columns(submission_time=[0], runtime=[50], requested_cores=[2])
+    written(tmp_path, simulate(TEN, workload, Steps((10.0, [0, 1, 2, 3, 4, 5, 6, 7]))))
+    path = tmp_path / "allocations.csv"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=complaint) as error:
+        read(tmp_path)
+    assert "allocations.csv" in str(error.value)

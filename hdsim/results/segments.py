@@ -116,10 +116,10 @@ class Segments:
     def last_attempts(self) -> Segments:
         """The rows of `attempts` that are the last of their jobs."""
         attempts = self.attempts
-        last = np.zeros(attempts.job.max(initial=0) + 1, np.int64)
-        np.maximum.at(last, attempts.job, attempts.attempt)
-        if not last.any():
+        if not attempts.attempt.any():
             return attempts
+        last = np.zeros(attempts.job.max() + 1, np.int64)
+        np.maximum.at(last, attempts.job, attempts.attempt)
         return attempts.rows(np.flatnonzero(attempts.attempt == last[attempts.job]))
 
     @cached_property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import DecisionError
+from hdsim.errors import DecisionError, require
 
 
 class HostCores:
@@ -55,4 +55,4 @@ class HostCores:
     def check(self, running: Sequence[list[int]]) -> None:
         """Asserts that every host is either idle or held by exactly one running job."""
         held = [host for hosts in running for host in hosts]
-        assert sorted([*held, *self._idle]) == list(range(len(self._speed))), "a host is lost or held twice"
+        require(sorted([*held, *self._idle]) == list(range(len(self._speed))), "a host is lost or allocated twice")
