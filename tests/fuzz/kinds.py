@@ -721,7 +721,6 @@ def checkpoint_bytes(rng: Random, data: bytes) -> bytes:
     try:
         (length,) = struct.unpack("<Q", data[:8])
         header, arrays = json.loads(data[8 : 8 + length]), data[8 + length :]
-        # Without the digest, as in files of others.
         kept = json.loads(header["__metadata__"]["hdsim"])["tree"]
     except (struct.error, ValueError, KeyError, TypeError):
         return mutate.damaged(rng, data)
@@ -738,7 +737,7 @@ def checkpoint_bytes(rng: Random, data: bytes) -> bytes:
             )
         )
     tensors = [name for name in header if name != "__metadata__"]
-    text = None
+    text = json.dumps(kept)
     if way < 0.6:
         text = mutate.dumps(mutate.mutated(rng, kept))
     elif way < 0.75 and tensors:
@@ -752,17 +751,18 @@ def checkpoint_bytes(rng: Random, data: bytes) -> bytes:
             header[name]["dtype"] = rng.choice(("F32", "I32", "U32", "BF16", "F64", "BOOL", "F8_E4M3", "X"))
     elif way < 0.85:
         values = rng.choice((b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x7f", b"\x00\x00\x00\x00"))
-        return data[: 8 + length] + values * (len(arrays) // 4) + arrays[: len(arrays) % 4]
+        arrays = values * (len(arrays) // 4) + arrays[: len(arrays) % 4]
     else:
         header = mutate.mutated(rng, header)
-    if text is not None:
+    # Most without the digest, as in files of others.
+    if rng.random() < 0.9 and isinstance(header, dict) and isinstance(header.get("__metadata__"), dict):
         header["__metadata__"]["hdsim"] = text
     packed = mutate.dumps(header).encode()
     return struct.pack("<Q", len(packed)) + packed + arrays
 
 
 def _checkpoint(rng: Random, folder: Path) -> list[Command]:
-    source = folder.parent / _RUNS / "training" / "checkpoints" / rng.choice(("best", "best", "final", "state"))
+    source = folder.parent / _RUNS / "training" / "checkpoints" / rng.choice(("best",) * 5 + ("final", "state"))
     (folder / "c.safetensors").write_bytes(checkpoint_bytes(rng, source.with_suffix(".safetensors").read_bytes()))
     (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
     if rng.random() < 0.12:
@@ -779,7 +779,7 @@ def _checkpoint(rng: Random, folder: Path) -> list[Command]:
                 "agent.start=c.safetensors",
             ]
         ]
-    agent = rng.choice(("ppo", "ppo", "ppo", "ppo", "dqn", "reinforce"))
+    agent = rng.choice(("ppo",) * 9 + ("dqn", "reinforce"))
     return [
         [
             "run",

@@ -27,6 +27,11 @@ WALL_SECONDS = 120
 #: Outcomes that are faults of hdsim; the last one is a fault of the fuzzer.
 FAULTS = ("traceback", "hang", "memory", "wrong", "crash", "broken")
 OUTCOMES = ("ok", "refused", "failed", "plug-in", *FAULTS)
+#: What commands import when they need it.
+_WARM = (
+    "hdsim.report.figures", "hdsim.report.compare", "hdsim.backends.batsim.serve", "hdsim.backends.batsim.zeromq",
+    "zmq.utils.monitor", "hdsim.network.fluid", "lxml.etree", "plotly.offline",
+)  # fmt: skip
 _STATUS = "status.jsonl"
 _BROKEN_CASE = 77
 
@@ -65,14 +70,7 @@ def warm(scratch: Path, *, torch: bool) -> None:
 
     for name in (*hdsim.cli.SUBCOMMANDS, "config"):
         __import__(f"hdsim.cli.{name.replace('-', '_')}")
-    for name in (
-        "hdsim.report.figures",
-        "hdsim.report.compare",
-        "hdsim.backends.batsim.server",
-        "hdsim.network.fluid",
-        "lxml.etree",
-        "plotly.offline",
-    ):
+    for name in _WARM:
         __import__(name)
     scratch.mkdir(parents=True, exist_ok=True)
     if torch:
