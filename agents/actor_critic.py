@@ -82,7 +82,7 @@ class ActorCriticAgent(SoftmaxAgent):
                 "masks": step.masks,
                 "actions": step.actions,
                 "rewards": rewards,
-                "goes_on": 1.0 - (step.terminated | step.truncated).astype(np.float32),
+                "continues": 1.0 - (step.terminated | step.truncated).astype(np.float32),
             }
         )
         return self._update(step.next_observations) if len(self.rollout) == self.num_steps else {}
@@ -91,7 +91,7 @@ class ActorCriticAgent(SoftmaxAgent):
         returns = self._values(next_observations)
         targets = []
         for moment in reversed(self.rollout):
-            returns = moment["rewards"] + self.gamma * moment["goes_on"] * returns
+            returns = moment["rewards"] + self.gamma * moment["continues"] * returns
             targets.insert(0, returns)
         observations, masks, actions = (
             map_arrays(

@@ -41,6 +41,6 @@ class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
     def networks(self, shapes: TensorShapes) -> dict[str, nn.Module]:
         """See :class:`ActorCriticAgent`."""
         return {
-            "actor": graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden),
+            "actor": graph_scorer(shapes, self.problem, self.convolutions, self.kernel, self.hidden),
             "critic": graph_valuer(shapes, self.convolutions, self.hidden),
         }

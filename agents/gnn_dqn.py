@@ -39,4 +39,4 @@ class GNNDQNAgent(GraphAgentMixin, DQNAgent):
 
     def q_network(self, shapes: TensorShapes) -> nn.Module:
         """See :class:`DQNAgent`."""
-        return graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden, gain=1.0)
+        return graph_scorer(shapes, self.problem, self.convolutions, self.kernel, self.hidden, gain=1.0)

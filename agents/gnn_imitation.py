@@ -36,4 +36,4 @@ class GNNImitationAgent(GraphAgentMixin, ImitationAgent):
 
     def scoring_network(self, shapes: TensorShapes) -> nn.Module:
         """See :class:`ImitationAgent`."""
-        return graph_scorer(shapes, self.decisions, self.convolutions, self.kernel, self.hidden)
+        return graph_scorer(shapes, self.problem, self.convolutions, self.kernel, self.hidden)

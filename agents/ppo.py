@@ -121,12 +121,12 @@ class PPOAgent(SoftmaxAgent):
     def _advantages(self, next_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Generalised advantage estimates and returns, (T, E) each."""
         values, rewards = self.rollout["values"], self.rollout["rewards"]
-        goes_on = 1.0 - self.rollout["over"].astype(np.float32)
+        continues = 1.0 - self.rollout["over"].astype(np.float32)
         advantages = np.zeros_like(rewards)
         following = np.zeros_like(next_values)
         for t in reversed(range(self.num_steps)):
-            delta = rewards[t] + self.gamma * goes_on[t] * next_values - values[t]
-            advantages[t] = following = delta + self.gamma * self.gae_lambda * goes_on[t] * following
+            delta = rewards[t] + self.gamma * continues[t] * next_values - values[t]
+            advantages[t] = following = delta + self.gamma * self.gae_lambda * continues[t] * following
             next_values = values[t]
         return advantages, advantages + values
 

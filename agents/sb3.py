@@ -95,8 +95,8 @@ class SB3Agent(LearningAgent):
         model = self.model = self._make(shapes)
         self.policy, self.optimizer = model.policy, model.policy.optimizer
         self.policy.set_training_mode(False)
-        self.buffer = _Kept(model.replay_buffer if self._off_policy else model.rollout_buffer)
-        self.counters = _Kept(model)
+        self.buffer = _AttributeState(model.replay_buffer if self._off_policy else model.rollout_buffer)
+        self.counters = _AttributeState(model)
         self.starts = np.ones(self.num_envs, bool)  # whether the next step is the first of its episode
 
     def _make(self, shapes: TensorShapes) -> Any:
@@ -215,7 +215,7 @@ class _Spaces(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(shapes.actions)
 
 
-class _Kept:
+class _AttributeState:
     """Numbers and arrays among the attributes of an object of the library, for a checkpoint."""
 
     def __init__(self, owner: Any) -> None:

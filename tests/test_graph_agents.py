@@ -41,7 +41,7 @@ class Recorder(hdsim.Agent):
         self.agent.begin(cluster)
 
     def decide(self, cluster: Any) -> None:
-        problem = self.agent.decisions
+        problem = self.agent.problem
         while problem.pending():
             observation, mask = problem.observe(), problem.mask().copy()
             self.seen.append((observation, mask))

@@ -159,9 +159,9 @@ class LearningAgent(Agent):
         for setting in fields(self):
             setattr(self, setting.name, checked(setting, getattr(self, setting.name)))
         if self.checkpoint is not None:
-            self._open(str(self.checkpoint))
+            self._load_checkpoint(str(self.checkpoint))
         elif self.task is not None:
-            self._take(DecisionProblem(**self.task))
+            self._set_problem(DecisionProblem(**self.task))
 
     def begin(self, cluster: Cluster) -> None:
         """Called once before the first event of a replay.
@@ -169,11 +169,11 @@ class LearningAgent(Agent):
         Raises:
             ConfigError: The agent is not trained, or its networks do not fit this number of nodes or jobs.
         """
-        if not hasattr(self, "decisions"):
+        if not hasattr(self, "problem"):
             raise ConfigError(
                 "expected agent.checkpoint=FILE of a trained agent; `hdsim train` makes one", where="agent.checkpoint"
             )
-        shapes = TensorShapes.of(self.decisions, cluster.platform)
+        shapes = TensorShapes.of(self.problem, cluster.platform)
         if self.trainable and shapes != self.shapes and not self.any_size:
             raise ConfigError(
                 f"expected a platform like the one it was trained on, with observations of {self.shapes.observation} "
@@ -181,11 +181,11 @@ class LearningAgent(Agent):
                 where="agent.checkpoint",
             )
         self._draws = cluster.rng
-        self.decisions.begin(cluster)
+        self.problem.begin(cluster)
 
     def decide(self, cluster: Cluster) -> None:
         """Carries out all decisions that are pending at this instant."""
-        problem = self.decisions
+        problem = self.problem
         while problem.pending():
             problem.act(self.choose(problem.observe(), problem.mask()))
 
@@ -206,7 +206,7 @@ class LearningAgent(Agent):
         """
         import torch
 
-        self._take(problem)
+        self._set_problem(problem)
         self.shapes = TensorShapes.of(problem, platform)
         torch.manual_seed(seed)
         self.build(self.shapes)
@@ -293,28 +293,28 @@ class LearningAgent(Agent):
         return {
             "agent": type(self).__name__,
             "settings": self.settings(),
-            "task": self.decisions.settings,
+            "task": self.problem.settings,
             "observation": observation if isinstance(observation, dict) else list(observation),
             "actions": self.shapes.actions,
-            "weights": {name: _kept(getattr(self, name)) for name in self.weights},
+            "weights": {name: _state_of(getattr(self, name)) for name in self.weights},
         }
 
     def state(self) -> dict[str, Any]:
         """Contents of a checkpoint for resuming a training."""
-        return {name: _kept(getattr(self, name)) for name in (*self.weights, *self.progress, "rng")}
+        return {name: _state_of(getattr(self, name)) for name in (*self.weights, *self.progress, "rng")}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state`; `begin_training` must be called first."""
         for name, kept in state.items():
             self._restore(name, kept)
 
-    def _take(self, problem: DecisionProblem) -> None:
-        self.decisions = problem
+    def _set_problem(self, problem: DecisionProblem) -> None:
+        self.problem = problem
         self.core_policy = problem.core_policy
         self.fixed_policy = problem.fixed_policy
         self.core_policies = problem.core_policies
 
-    def _open(self, path: str) -> None:
+    def _load_checkpoint(self, path: str) -> None:
         where = "agent.checkpoint"
         tree = checkpoint.load(path, where)
         if tree.get("agent") != type(self).__name__:
@@ -325,7 +325,7 @@ class LearningAgent(Agent):
             known = {setting.name: setting for setting in fields(self)}
             for name, value in tree["settings"].items():
                 setattr(self, name, checked(known[name], value))
-            self._take(DecisionProblem(**tree["task"]))
+            self._set_problem(DecisionProblem(**tree["task"]))
             self.shapes = TensorShapes.read(tree["observation"], tree["actions"])
             self.build(self.shapes)
             for name in self.weights:
@@ -403,7 +403,7 @@ def _author(tree: Mapping[str, Any]) -> str:
     return f"of {name}" if isinstance(name, str) else "what resume=true goes on from, best or final.safetensors replays"
 
 
-def _kept(value: Any) -> Any:
+def _state_of(value: Any) -> Any:
     """Converts a value for :mod:`hdsim.learning.checkpoint`."""
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
