@@ -328,7 +328,7 @@ def test_jobs_for_which_too_few_nodes_are_left(agent: str, caplog: pytest.LogCap
     workload = Workload.from_columns(submission_time=[0, 5], runtime=[100, 10], requested_cores=[4, 2])
     with caplog.at_level(logging.WARNING):
         result = simulate(platform, workload, agent, failures=listed((1, 50, math.inf), (0, 55, 56)), check=True)
-    assert "wait in vain: 1 of 2 nodes are down for good" in caplog.text
+    assert "cannot start: 1 of 2 nodes are never repaired" in caplog.text
     assert "never started" not in caplog.text
     assert result.metrics["jobs_unfinished"] == (2 if agent == "fcfs" else 1)
     assert result.jobs["final_state"][0] == "QUEUED"
@@ -360,7 +360,7 @@ def test_a_job_longer_than_the_nodes_last_is_given_up(caplog: pytest.LogCaptureF
         result = simulate(one_node(), workload, failures=drawn(mtbf=100, mttr=10, max_restarts=7), check=True)
     assert result.jobs["restarts"].tolist()[0] == 7
     assert result.jobs["final_state"].tolist() == ["COMPLETED_FAILED", "COMPLETED_SUCCESSFULLY"]
-    assert "1 jobs failed for good after 7 restarts" in caplog.text
+    assert "1 jobs failed permanently after 7 restarts" in caplog.text
     ran = result.segments
     assert result.jobs["lost_core_seconds"][0] == pytest.approx((2 * (ran.end - ran.begin))[ran.job == 0].sum())
     assert result.metrics["goodput"] == pytest.approx(5 / ran.core_seconds.sum())

@@ -32,7 +32,7 @@ LEFT = (
     "hdsim/backends/batsim",
     "hdsim/cli",
     "hdsim/report",
-    "hdsim/simulation",
+    "hdsim/simulation/engine.py",
 )
 
 

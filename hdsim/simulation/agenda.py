@@ -1,4 +1,4 @@
-"""What the engine has to do at which date."""
+"""The agenda of the engine: actions by date."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from heapq import heapify, heappush
 from itertools import count
 from typing import Any
 
-#: At an instant the dates of jobs come first, then changes of nodes (a job that completes when its node fails has
-#: completed), then jobs added on the way arrive, as those of the trace do after them.
+#: Ranks at an instant: dates of jobs, then changes of nodes (a job that completes when its node fails is complete),
+#: then arrivals of added jobs, before those of the trace.
 FIRST, AFTER_ENDS, AFTER_NODES = range(3)
-#: The agenda is rid of outdated entries when it has more of them than this and than others.
+#: Outdated entries are removed when they are more than this number and than the other entries.
 _OUTDATED = 256
 
 
 class Agenda:
-    """Entries in order of date, rank and the order in which they were made.
+    """Entries in order of date, rank and creation.
 
-    A job has one date at a time; when it moves, the entry of the former date is outdated.
+    A job has one date at a time; a new date makes the entry of the old one outdated.
 
     Attributes:
-        entries: Heap of (date, rank, sequence number, action, its argument); the action of a job's completion is None.
+        entries: Heap of (date, rank, sequence number, action, argument); the action of the completion of a job is None.
             The last entry is a sentinel at infinity.
 
     Args:
@@ -32,22 +32,22 @@ class Agenda:
         self.entries: list[tuple[Any, ...]] = [(math.inf,)]
         self._sequence = count()
         self._date = [math.nan] * jobs
-        # Actions of jobs' dates.
+        # Actions for dates of jobs.
         self._of_jobs: set[Any] = {None}
         self._outdated = 0
 
     def add(self, jobs: int) -> None:
-        """Adds jobs behind those known."""
+        """Appends jobs."""
         self._date += [math.nan] * jobs
 
     def schedule(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
-        """Calls an action with its argument at a date in s."""
+        """Schedules an action at a date in seconds."""
         heappush(self.entries, (date, rank, next(self._sequence), action, argument))
 
     def set_date(self, job: int, date: float, action: Callable[[int], Any] | None = None) -> None:
-        """Sets the date of a job, and what happens then: by default it completes, or goes on to its next step.
+        """Sets the date and the action of a job, by default its completion or next step.
 
-        The action has to ask `is_due` whether the date is still that of the job.
+        The action must check with `is_due` that the date is current.
         """
         dates = self._date
         if dates[job] == dates[job]:  # not NaN
@@ -58,7 +58,7 @@ class Agenda:
         heappush(self.entries, (date, FIRST, next(self._sequence), action, job))
 
     def is_due(self, job: int, date: float) -> bool:
-        """Whether an entry that has been taken from the heap is that of the job's date; the date is used up then."""
+        """Returns whether an entry taken from the heap has the current date of the job, and removes this date."""
         if self._date[job] != date:
             self._outdated -= 1
             return False
@@ -66,14 +66,14 @@ class Agenda:
         return True
 
     def forget(self, job: int) -> None:
-        """Makes the entry of a job's date outdated, if there is one."""
+        """Removes the date of a job, if any."""
         if math.isnan(self._date[job]):
             return
         self._date[job] = math.nan
         self._outdated += 1
         if self._outdated > _OUTDATED and self._outdated * 2 > len(self.entries):
             dates, of_jobs = self._date, self._of_jobs
-            # In place: the engine's loop holds the list.
+            # In place: the loop of the engine has a reference to the list.
             self.entries[:] = [
                 entry
                 for entry in self.entries

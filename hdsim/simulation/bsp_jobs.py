@@ -1,10 +1,9 @@
-"""Executor of jobs that compute, exchange messages and meet at barriers, under memory and network contention.
+"""Executor of jobs with programs under memory and network contention.
 
-A job goes through the steps of its program; one without a program is a single parallel task. While tasks compute they
-share the memory bandwidth of their processors; while they exchange messages they share links.
+A job runs the steps of its program; a job without a program is a single parallel task. Computing tasks share the memory
+bandwidth of their processors, messages share links.
 
-Of every job one date is known: that of its next step. A change touches the jobs that share a processor or a link with
-it and no others.
+Each job has one date, that of its next step. A change affects only jobs on the same processors or links.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ _DELAY, _PARALLEL_TASK, _SUPERSTEP = map(int, StepType)
 
 
 class BspJobs(Executor):
-    """Jobs with programs, and those without beside them.
+    """Executor of workloads in which some jobs have programs.
 
-    A job with a program cannot be resized: its messages and the work of its tasks are those of a fixed number of tasks.
+    A job with a program cannot be resized, since its messages and its work are for a fixed number of tasks.
 
     Args:
         platform: The platform.
-        workload: The jobs known from the beginning.
-        contention: Contention model, or None for tasks that never slow each other down.
-        network: Network model, or None: messages then take Valiant's h g.
+        workload: The initial jobs.
+        contention: Contention model, None for none.
+        network: Network model; None for messages of duration h g (Valiant).
     """
 
     def __init__(
@@ -55,21 +54,21 @@ class BspJobs(Executor):
         self._cores = Cores(platform, workload)
         self._program: list[Program | None] = workload.program.tolist()
         self._running: dict[int, RunningJob] = {}
-        #: Steps of interrupted jobs that need not be done again.
+        #: Completed steps of interrupted jobs.
         self._done: dict[int, int] = {}
         self._network = network
         self._sharing: ProcessorSharing | None = None
         if contention is not None:
             self._sharing = ProcessorSharing(platform, contention, self.time_breakdown)
         self._crowded = [False] * platform.n_processors if self._sharing is None else self._sharing.crowded
-        # Jobs whose date is to be found, or told.
+        # Jobs whose date is to be computed or announced.
         self._affected: dict[RunningJob, None] = {}
-        # The network has been told something since it was last settled.
+        # The network has changed since its last `settle`.
         self._sent = False
-        # Jobs called before their date, which has moved since it was told.
+        # Jobs called before their date, which has changed since its announcement.
         self._early: list[RunningJob] = []
 
-    # What the engine calls
+    # Executor interface
 
     def add(self, jobs: Workload) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.add`."""
@@ -79,7 +78,7 @@ class BspJobs(Executor):
         self.time_breakdown.add(len(jobs))
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """Starts a job, or goes on with one that was interrupted; see :meth:`Executor.start`."""
+        """Starts or resumes a job; see :meth:`Executor.start`."""
         if not isinstance(placement, Placement):
             placement = Placement(np.array(placement, np.int64), self._platform)
         program = self._program[job]
@@ -187,7 +186,7 @@ class BspJobs(Executor):
         return [running.job for running in jobs]
 
     def progress(self, job: int, now: float) -> Progress:
-        """How far a running job is; of a step with messages, the time passed by that which it takes uncontended."""
+        """See :meth:`Executor.progress`; the share of a step with messages is relative to its uncontended duration."""
         running = self._running[job]
         step = running.step
         if step.kind != StepType.SUPERSTEP and running.rate:
@@ -198,10 +197,7 @@ class BspJobs(Executor):
         return Progress(running.index, min(share, 1.0))
 
     def loads(self, job: int) -> NDArray[np.float64] | float:
-        """Share of its speed that each core of a running job uses; see :meth:`Executor.loads`.
-
-        Tasks wait busily for messages and at barriers; while a delay lasts they do not.
-        """
+        """See :meth:`Executor.loads`; tasks that wait for messages or at barriers use their cores, delays do not."""
         running = self._running[job]
         step = running.step
         if step.kind == StepType.DELAY:
@@ -226,7 +222,7 @@ class BspJobs(Executor):
                     continue
                 elif running.activity == EXCHANGING:
                     continue
-                # Most dates that move later move again before the old one has come: that is told when it has.
+                # A later date is announced at the old date, since most dates change again before it.
                 if not running.date >= running.announced:
                     running.announced = running.date
                     yield running.job, max(running.date, now)
@@ -242,7 +238,7 @@ class BspJobs(Executor):
                 yield key, now + seconds  # type: ignore[misc]
 
     def _forget(self, running: RunningJob) -> None:
-        """Removes a job that has ended."""
+        """Removes an ended job."""
         del self._running[running.job]
         self._affected.pop(running, None)
         self._cores.release(running)
@@ -250,7 +246,7 @@ class BspJobs(Executor):
     # Steps
 
     def _begin(self, running: RunningJob, now: float) -> None:
-        """Begins the next step, and those after it as long as they take no time."""
+        """Begins the next step, and further steps while they have no duration."""
         while running.index < len(running.steps):
             step = running.step = running.steps[running.index]
             running.begun = running.entered = now
@@ -286,7 +282,7 @@ class BspJobs(Executor):
         running.groups, running.seconds = known
         parallel = running.kind != _SUPERSTEP
         for group in running.groups:
-            # The tasks of a parallel task have no date of their own.
+            # The tasks of a parallel task have no individual dates.
             group.begin(math.inf if parallel else group.work, now)
             if self._sharing is None:
                 group.set_rate(group.peak, now)
@@ -301,7 +297,7 @@ class BspJobs(Executor):
         self._affected[running] = None
 
     def _finish(self, running: RunningJob, now: float) -> bool:
-        """Lets the tasks go that have done their work; True when none is left."""
+        """Removes the tasks that have completed their work; True if none is left."""
         date = max(now, running.date)
         if running.kind != _SUPERSTEP:
             self._leave(running.groups, now)
@@ -311,7 +307,7 @@ class BspJobs(Executor):
         return len(ended) == len(running.groups)
 
     def _computed(self, running: RunningJob, now: float) -> None:
-        """The last task of a step has done its work."""
+        """Ends the computation of a step."""
         if running.kind != _SUPERSTEP:
             self._end_parallel(running, now)
             return
@@ -331,7 +327,7 @@ class BspJobs(Executor):
         self._begin(running, now)
 
     def _exchange(self, running: RunningJob, step: Step, now: float) -> None:
-        """Sends the messages of a superstep; the job is over, for the caller to go on, if that takes no time."""
+        """Starts the messages of a superstep; the activity is OVER if they have no duration."""
         pattern = step.pattern
         if pattern is not None and self._network is not None:
             messages = self._messages(running, step)
@@ -350,7 +346,7 @@ class BspJobs(Executor):
             self._begin(running, now)
 
     def _wait(self, running: RunningJob, now: float, seconds: float) -> None:
-        """Waits for messages that take a given time, and for the barrier."""
+        """Waits for messages of a given duration and for the barrier."""
         seconds += running.step.latency
         if seconds:
             running.activity = WAITING
@@ -368,7 +364,7 @@ class BspJobs(Executor):
         running.activity = OVER
 
     def _uncontended(self, running: RunningJob) -> float:
-        """Seconds that the present step takes with cores at peak speed and links without other jobs."""
+        """Returns the uncontended duration of the current step in seconds."""
         step = running.step
         seconds = running.uncontended.get(step)
         if seconds is None:
@@ -385,7 +381,7 @@ class BspJobs(Executor):
         return seconds
 
     def _messages(self, running: RunningJob, step: Step) -> Phase:
-        """The messages of a step between the nodes of a job."""
+        """Returns the messages of a step between the nodes of a job."""
         assert self._network is not None and step.pattern is not None
         found = running.exchanges.get(step.pattern)
         if found is None:
@@ -402,9 +398,9 @@ class BspJobs(Executor):
             self._sharing.leave(groups, now)
 
     def _next_date(self, running: RunningJob, now: float) -> None:
-        """Finds when a computing job needs attention next."""
+        """Computes the next date of a computing job."""
         if running.kind == _SUPERSTEP:
-            # A task that ends before the others matters at once only where it slows tasks of others down.
+            # The end of a single task matters only if it slows down tasks of other jobs.
             last, first = now, math.inf
             sharing, crowded = self._sharing, self._crowded
             for group in running.groups:
@@ -422,7 +418,7 @@ class BspJobs(Executor):
             running.date = now + max(running.left / rate, 0.0)
 
     def _tell_rate(self, running: RunningJob) -> None:
-        """Tells the network at which rate the tasks of a parallel task could compute."""
+        """Sets the rate of the computation of a parallel task in the network."""
         if running.groups and self._network is not None:
             rate = running.task_rate()
             if rate != running.rate:

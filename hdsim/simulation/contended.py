@@ -1,4 +1,4 @@
-"""Executors of rigid jobs that slow each other down on shared processors."""
+"""Executors of rigid jobs under contention on shared processors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NONE = -1
 
 
 def contended(platform: Platform, workload: Workload, model: Contention) -> Contended:
-    """Makes the executor that suits a contention model.
+    """Creates the executor for a contention model.
 
     Raises:
         ConfigError: The model is of no known type.
@@ -36,31 +36,31 @@ def contended(platform: Platform, workload: Workload, model: Contention) -> Cont
 
 
 def unknown_model(model: Contention) -> ConfigError:
-    """The error for a contention model of no known type."""
+    """Returns the error for a contention model of no known type."""
     return ConfigError(
         f"expected a ProcessorContention or a CoreContention, got {type(model).__name__}", where="contention"
     )
 
 
 def require_speed(speed: float, model: Contention) -> None:
-    """Checks a speed that a contention model gave.
+    """Checks a speed of a contention model.
 
     Raises:
-        ConfigError: It is not above 0.
+        ConfigError: The speed is not above 0.
     """
     if not speed > 0:
         raise ConfigError(f"expected speeds above 0 from {type(model).__name__}, got {speed:g}", where="contention")
 
 
 class Contended(Executor):
-    """Integrates the work of running jobs under a contention model.
+    """Base class of executors that integrate the work of jobs under a contention model.
 
-    All cores of a job advance together at the speed of its slowest core; speeds of the model and those that `set_speed`
-    gives multiply. A change on a processor touches the jobs on that processor and no others.
+    All cores of a job advance at the speed of its slowest core. The speeds of the model and of `set_speed` multiply. A
+    change on a processor affects only the jobs on that processor.
 
     Args:
         platform: The platform.
-        workload: The jobs known from the beginning.
+        workload: The initial jobs.
         model: The contention model.
     """
 
@@ -71,16 +71,16 @@ class Contended(Executor):
         self._peak = platform.gflops / platform.reference_gflops
         self._job_of_core = np.full(platform.n_cores, _NONE)
         self._first_core = platform.processor_first_core.astype(np.int64)
-        # (C,) present speed as a share of the peak; None until `set_speed` is called.
+        # (C,) current speed as a share of the peak; None before the first `set_speed`.
         self._share: NDArray[np.float64] | None = None
         self._placements: dict[int, Placement] = {}
         self._left: dict[int, float] = {}
         self._rate: dict[int, float] = {}
         self._since: dict[int, float] = {}
-        # Cores over requested cores, of jobs that have been resized.
+        # Cores relative to requested cores, of resized jobs.
         self._growth: dict[int, float] = {}
         self._touched: list[NDArray[np.integer]] = []
-        # Jobs whose rate is to be found anew even if no speed of their processors has changed.
+        # Jobs whose rate is updated even if the speeds of their processors have not changed.
         self._new: dict[int, None] = {}
 
     def start(self, job: int, placement: Any, now: float) -> None:
@@ -141,7 +141,7 @@ class Contended(Executor):
         """See :meth:`hdsim.simulation.executor.Executor.settle`.
 
         Raises:
-            ConfigError: The contention model gave a speed that is not above 0.
+            ConfigError: The contention model returned a speed that is not above 0.
         """
         if not self._touched:
             return
@@ -161,31 +161,31 @@ class Contended(Executor):
                 yield job, now + max(self._left[job] / rate, 0.0)
 
     def _occupy(self, job: int, placement: Placement) -> None:
-        """Puts a job on cores."""
+        """Adds a job on cores."""
         self._placements[job] = placement
         self._job_of_core[placement.cores] = job
         self._touched.append(placement.processors)
         self._new[job] = None
 
     def _vacate(self, job: int) -> None:
-        """Takes a job off its cores."""
+        """Removes a job from its cores."""
         placement = self._placements.pop(job)
         self._job_of_core[placement.cores] = _NONE
         self._touched.append(placement.processors)
         self._new.pop(job, None)
 
     def _left_at(self, job: int, now: float) -> float:
-        """Work left, s at the reference speed."""
+        """Returns the remaining work in reference seconds."""
         return self._left[job] - self._rate[job] * (now - self._since[job])
 
     def _placed(self, placement: Any) -> Placement:
-        """The placement of a store of cores that keeps lists of core ids, too."""
+        """Returns the `Placement` for a placement of any store."""
         if isinstance(placement, Placement):
             return placement
         return Placement(np.array(placement, np.int64), self._platform)
 
     def _rate_of(self, job: int) -> float:
-        """Present speed of a job relative to the reference speed."""
+        """Returns the current speed of a job relative to the reference speed."""
         if self._fixed[job]:
             return 1.0
         placement = self._placements[job]
@@ -193,33 +193,33 @@ class Contended(Executor):
         return rate * self._growth[job] if job in self._growth else rate
 
     def _speeds_of(self, placement: Placement) -> NDArray[np.float64]:
-        """(n,) present speed of the cores of a placement relative to the reference speed."""
+        """(n,) current speed of the cores of a placement relative to the reference speed."""
         speeds = self._contended(placement.cores)
         return speeds if self._share is None else speeds * self._share[placement.cores]
 
     @abstractmethod
     def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:
-        """Asks the model for the speeds on processors, some of them perhaps named twice.
+        """Computes the speeds on processors, which may contain duplicates.
 
         Returns:
-            The jobs on them whose speed may have changed, each once, ascending.
+            The jobs on them whose speed may have changed, unique and ascending.
         """
 
     @abstractmethod
     def _contended(self, cores: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n,) speeds of busy cores under the contention model alone."""
+        """(n,) speeds of busy cores under the contention model, without `set_speed`."""
 
     @abstractmethod
     def _slowest(self, placement: Placement) -> float:
-        """The least of them in a placement."""
+        """Returns the minimum of these speeds in a placement."""
 
     def _cores_of(self, processors: NDArray[np.integer]) -> NDArray[np.int64]:
-        """All cores of the processors, one processor after the other."""
+        """Returns all cores of processors, processor by processor."""
         return members(self._first_core, processors)
 
 
 class ContendedProcessors(Contended):
-    """Jobs under a model that gives all busy cores of a processor the same speed."""
+    """Executor for models in which all busy cores of a processor have the same speed."""
 
     def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention) -> None:
         super().__init__(platform, workload, model)
@@ -242,9 +242,9 @@ class ContendedProcessors(Contended):
         super()._vacate(job)
 
     def _ask(self, placement: Placement, bandwidth: float) -> None:
-        """Adds to the demands on the processors of a placement, GB/s for each of its cores."""
+        """Adds a demand per core in GB/s to the processors of a placement."""
         if len(placement.processors) == 1:
-            # Scalars cost a fraction of arrays of one.
+            # Scalars cost a fraction of arrays of length 1.
             self._demand[placement.processors[0]] += len(placement.cores) * bandwidth
         else:
             self._demand[placement.processors] += placement.counts * bandwidth
@@ -265,14 +265,14 @@ class ContendedProcessors(Contended):
 
 
 class ContendedCores(Contended):
-    """Jobs under a model that gives every busy core a speed of its own."""
+    """Executor for models in which busy cores have individual speeds."""
 
     def __init__(self, platform: Platform, workload: Workload, model: CoreContention) -> None:
         super().__init__(platform, workload, model)
         self._speeds = model.core_speeds
         self._bandwidth = workload.memory_bandwidth
         self._core_processor = platform.core_processor
-        # Of an idle core, whatever it was when the core was last busy.
+        # The speed of an idle core is that of its last job.
         self._speed = np.zeros(platform.n_cores)
 
     def add(self, jobs: Workload) -> None:
@@ -290,7 +290,7 @@ class ContendedCores(Contended):
             first = np.array([0, len(busy)])
             peak = self._peak[touched]
         else:
-            # Ascending and each once: a job may start where another has just ended.
+            # Unique and ascending: a job may start on cores of one that has just ended.
             cores = self._cores_of(np.unique(touched))
             busy = cores[self._job_of_core[cores] != _NONE]
             if not len(busy):

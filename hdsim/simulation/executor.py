@@ -1,4 +1,4 @@
-"""The interface of what computes how far running jobs are, and the executor of jobs that nothing slows down."""
+"""The executor interface, and the executor of jobs without contention."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NONE = -1
 
 
 class Progress(NamedTuple):
-    """How far a running job is.
+    """Progress of a running job.
 
     Attributes:
-        steps: Steps of its program that are done, 0 without one.
-        share: Share of the present step that is done, 0..1; of a job without a program, of all its work.
+        steps: Completed steps of its program, 0 without one.
+        share: Completed share of the current step, 0..1; without a program, of the whole job.
     """
 
     steps: int
@@ -38,40 +38,40 @@ class Executor(ABC):
     """Computes the completion dates of running jobs from their work and the speed of their cores.
 
     A job of `runtime` seconds at the reference speed on its requested n cores is a fixed amount of work. On m cores of
-    relative speed v (that of the slowest) it advances by v m / n of these seconds a second, m being n until `resize`
-    changes it (`runtime` x n core-seconds spread evenly over m cores). A job of fixed duration advances by 1.
+    relative speed v (that of the slowest) it advances by v m / n of these seconds per second, with m = n until `resize`
+    changes it (`runtime` x n core-seconds are divided evenly among m cores). A job of fixed duration advances by 1.
 
     Attributes:
-        time_breakdown: Where the time of jobs with programs goes, None where no job has one.
-        moved: Running jobs whose `loads` may have changed, as keys, until the reader empties it; None where no power
-            model reads it.
+        time_breakdown: Time breakdown of jobs with programs, None if no job has one.
+        moved: Running jobs whose `loads` may have changed, as keys, until the reader clears it; None if no power model
+            reads it.
 
     Args:
-        workload: The jobs known from the beginning.
+        workload: The initial jobs.
     """
 
     time_breakdown: TimeBreakdown | None = None
     moved: dict[int, None] | None = None
 
     def __init__(self, workload: Workload) -> None:
-        #: s at the reference speed that a job has to run from its next start on.
+        #: Remaining run time of each job at its next start, reference seconds.
         self._runtime: list[float] = workload.runtime.tolist()
         self._fixed: list[bool] = workload.fixed_duration.tolist()
         self._requested: list[int] = workload.requested_cores.tolist()
 
     def add(self, jobs: Workload) -> None:
-        """Adds jobs behind those known."""
+        """Appends jobs."""
         self._runtime += jobs.runtime.tolist()
         self._fixed += jobs.fixed_duration.tolist()
         self._requested += jobs.requested_cores.tolist()
 
     @abstractmethod
     def start(self, job: int, placement: Any, now: float) -> None:
-        """Starts a job; `settle` tells its date."""
+        """Starts a job; `settle` returns its date."""
 
     @abstractmethod
     def advance(self, job: int, now: float) -> bool:
-        """Takes a job past the date that `settle` told; True when the job is done, and removed."""
+        """Continues a job at the date of `settle`; True if the job is complete and removed."""
 
     @abstractmethod
     def end(self, job: int, now: float) -> None:
@@ -79,22 +79,22 @@ class Executor(ABC):
 
     @abstractmethod
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """Removes a job that will start again, and keeps the work that its last checkpoint holds.
+        """Removes a job that will start again and keeps the work of its last checkpoint.
 
         Args:
             job: The job.
-            now: s.
-            begin: s, when the job was started.
-            interval: Seconds of run time at the reference speed between two checkpoints of a job without a program;
-                one with a program has a checkpoint after each step. None: no job has any.
+            now: Current time, seconds.
+            begin: Start of the job, seconds.
+            interval: Run time between two checkpoints of a job without a program, reference seconds; a job with a
+                program has a checkpoint after each step. None: no checkpoints.
 
         Returns:
-            Seconds of running since `begin` that are lost.
+            Seconds of running time since `begin` that are lost.
         """
 
     @abstractmethod
     def resize(self, job: int, placement: Any, now: float) -> None:
-        """Moves a running job to other cores, as many or not; the work it has done is kept.
+        """Moves a running job to other cores, possibly of another number; completed work is kept.
 
         Raises:
             DecisionError: The job has a program whose messages or per-task work are those of a fixed number of tasks.
@@ -106,8 +106,8 @@ class Executor(ABC):
 
         Args:
             cores: (n,) core ids.
-            share: (n,) or one for all, speed as a share of each core's peak, above 0.
-            now: s.
+            share: (n,) or one for all, speed as a share of the peak speed of each core, above 0.
+            now: Current time, seconds.
 
         Returns:
             The running jobs on these cores.
@@ -115,36 +115,36 @@ class Executor(ABC):
 
     @abstractmethod
     def progress(self, job: int, now: float) -> Progress:
-        """How far a running job is."""
+        """Returns the progress of a running job."""
 
     @abstractmethod
     def loads(self, job: int) -> NDArray[np.float64] | float:
-        """(n,) or one for all, share of its speed that each core of a running job uses; 0 for a fixed duration.
+        """(n,) or one for all, used share of the speed of each core of a running job; 0 for a fixed duration.
 
-        Cores faster than the slowest of a job wait for it.
+        Faster cores of a job wait for its slowest core.
         """
 
     @abstractmethod
     def settle(self, now: float) -> Iterable[tuple[int, float]]:
-        """Brings speeds up to date after the changes of the instant `now`.
+        """Updates speeds after the changes of an instant.
 
         Returns:
-            (job, date in s at which `advance` is due) of every new job and every one whose date has moved.
+            (job, date of the next `advance` in seconds) of new jobs and of jobs whose date has changed.
         """
 
     def _checkpoint(self, job: int, done: float, seconds: float, interval: float | None) -> float:
-        """Keeps the work that the last checkpoint of a job without a program holds.
+        """Keeps the work of the last checkpoint of a job without a program.
 
-        Where the speed has changed on the way, the work lost is taken to have cost as much time as the rest.
+        After changes of speed, lost work counts with the mean speed of the attempt.
 
         Args:
             job: The job.
-            done: s at the reference speed done since the start.
-            seconds: s since the start.
+            done: Work since the start, reference seconds.
+            seconds: Seconds since the start.
             interval: See `interrupt`.
 
         Returns:
-            Seconds of running that are lost.
+            Lost seconds of running time.
         """
         saved = 0.0 if interval is None else checkpointed_work(done, interval)
         if not saved:
@@ -154,22 +154,22 @@ class Executor(ABC):
 
 
 class Uncontended(Executor):
-    """Jobs that do not slow each other down: of a job left alone on cores of one speed nothing is kept but its date.
+    """Executor of jobs without contention; on cores of one speed a job needs no state besides its date.
 
     Args:
-        cluster: The cluster, whose store of cores knows their peak speeds.
+        cluster: The cluster; its store has the peak speeds of cores.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.workload)
         self._cluster = cluster
         self._homogeneous = cluster.platform.homogeneous_speed
-        #: Whether a job runs at the reference speed on whatever cores.
+        #: Whether a job runs at the reference speed on any cores.
         self._at_peak: list[bool] = (cluster.workload.fixed_duration | self._homogeneous).tolist()
         self._due: list[tuple[int, float]] = []
-        # (work left in s at the reference speed, rate, since when) of jobs whose rate is not 1 since their start.
+        # (remaining reference seconds, rate, date of the rate) of jobs with a rate other than 1 since their start.
         self._paces: dict[int, tuple[float, float, float]] = {}
-        # (C,) present and peak speed relative to the reference, and the job of each core, once `set_speed` was called.
+        # (C,) current and peak speed relative to the reference, and the job of each core, after the first `set_speed`.
         self._speed = self._peak = np.zeros(0)
         self._job_of_core: NDArray[np.int64] | None = None
 
@@ -256,7 +256,7 @@ class Uncontended(Executor):
         return due
 
     def _change(self, job: int, placement: Any, now: float) -> None:
-        """Gives a running job its present rate."""
+        """Updates the rate of a running job."""
         if self.moved is not None:
             self.moved[job] = None
         if self._fixed[job]:
@@ -272,14 +272,14 @@ class Uncontended(Executor):
         return self._paces.get(job) or (self._runtime[job], 1.0, self._cluster.starting_time[job])
 
     def _ids(self, placement: Any) -> CoreIds:
-        """Core ids of a placement, GPUs aside."""
+        """Returns the core ids of a placement without GPUs."""
         if isinstance(placement, Placement):
             return placement.cores
         ids: list[int] = self._cluster.cores.ids_of(placement)
         return ids
 
     def _speeds(self, placement: Any) -> NDArray[np.float64]:
-        """(n,) present speed of the cores of a placement."""
+        """(n,) current speed of the cores of a placement."""
         if self._job_of_core is not None:
             return self._speed[self._ids(placement)]
         platform = self._cluster.platform
@@ -287,7 +287,7 @@ class Uncontended(Executor):
         return speeds
 
     def _rate(self, placement: Any) -> float:
-        """Relative speed of the slowest core of a placement."""
+        """Returns the relative speed of the slowest core of a placement."""
         if self._job_of_core is None:
             return 1.0 if self._homogeneous else float(self._cluster.cores.slowest(placement))
         return float(self._speed[self._ids(placement)].min())

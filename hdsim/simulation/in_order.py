@@ -1,8 +1,7 @@
-"""A short cut through the engine for the commonest baselines: jobs served strictly in a fixed order.
+"""A faster mode of the engine for agents that only serve the queue strictly in a static order.
 
-Where cores are interchangeable, nothing slows a job down and the agent is nothing but an order of the queue, a replay
-is list scheduling: every duration is known beforehand and each instant has one obvious outcome. This loop gives the
-same schedule as the engine, core by core (tests hold the two equal), at several times its speed.
+On interchangeable cores without contention, the replay of such an agent is list scheduling with known durations. The
+schedule is that of the event-driven mode, core by core, which tests verify, at several times its speed.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from hdsim.scheduling.queue import ranking
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
-#: Instants between two looks at the signals.
+#: Instants between two checks for signals.
 _INSTANTS = 4096
 
 
 def in_order(cluster: Cluster) -> bool:
-    """Whether the cores of a cluster are given in the order of a list, whatever the jobs."""
+    """Returns whether the store of a cluster allocates cores in a static order."""
     return isinstance(cluster.cores, OrderedCores) and cluster.cores.in_order
 
 
@@ -42,14 +41,14 @@ def replay_in_order(
     *,
     kill_at_walltime: bool,
 ) -> None:
-    """Replays the workload of a cluster to its end and leaves the outcome in the cluster.
+    """Replays the workload of a cluster to its end; the cluster then has the final state.
 
     Args:
-        cluster: State before the first event, of cores that are given in order.
-        order: A fixed order of the queue.
-        refused: Jobs that can never start.
-        stop: Signals received so far; the replay ends when there is one.
-        tell: Called now and then.
+        cluster: State before the first event, with cores in a static order.
+        order: A static order of the queue.
+        refused: Infeasible jobs.
+        stop: Received signals; the replay ends if there is one.
+        tell: Updates the progress bar.
         kill_at_walltime: Kill jobs at their walltime.
     """
     workload = cluster.workload
@@ -108,19 +107,19 @@ def replay_in_order(
 
 
 def _outcomes(workload: Workload, *, kill_at_walltime: bool) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-    """Duration and final state of every job that runs undisturbed on cores of the reference speed."""
+    """Returns the duration and the final state of each job on cores of the reference speed without contention."""
     finals = completed(workload)
     if not kill_at_walltime:
         return workload.runtime, finals
     runtime, walltime = workload.runtime, workload.walltime
-    # A delay as long as the walltime reaches it, a computation completes.
+    # At a run time equal to the walltime a delay is killed and a computation completes.
     reached = np.where(workload.ends_in_delay, runtime >= walltime, runtime > walltime)
     finals[reached] = FinalState.COMPLETED_WALLTIME_REACHED
     return np.minimum(runtime, walltime), finals
 
 
 def _settle(cluster: Cluster, finals: NDArray[np.int8], refused: NDArray[np.int64], until: float) -> None:
-    """Sets the state of every job from what is known of its start and end; those submitted by `until` have arrived."""
+    """Sets the state of each job from its start and end; jobs submitted by `until` have arrived."""
     start, finish = np.array(cluster.starting_time), np.array(cluster.finish_time)
     arrived = cluster.workload.submission_time <= until
     state = np.where(arrived, FinalState.QUEUED, FinalState.NOT_SUBMITTED).astype(np.int8)

@@ -1,4 +1,4 @@
-"""Failures and repairs of nodes: those of a failure model, and those that users' processes ask for."""
+"""Failures and repairs of nodes, from failure models and from processes of the user."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ log = logging.getLogger(__name__)
 
 
 class Simulation(Protocol):
-    """What the outages of a simulation need of its engine; see :class:`hdsim.simulation.engine.Engine`."""
+    """The part of :class:`hdsim.simulation.engine.Engine` that outages use."""
 
     cluster: Cluster
 
     def notify(self) -> None:
-        """Has a scheduling pass."""
+        """Requests a scheduling pass."""
 
     def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int) -> None:
-        """Calls an action at a date."""
+        """Schedules an action."""
 
     def interrupt(self, job: int, interval: float | None) -> None:
-        """Puts a running job back into the queue."""
+        """Returns a running job to the queue."""
 
     def stop(self, job: int, state: FinalState) -> None:
         """Ends a running job."""
 
 
 class NodeOutages:
-    """Takes nodes of a simulation out of service and back.
+    """Outages of the nodes of a simulation.
 
-    A node may be out of service for several reasons at once; it comes back when the last of them is over.
+    A node may be down for several reasons at once; it is up again at the end of the last one.
 
     Args:
         engine: The simulation.
-        failures: When nodes fail, and how jobs recover.
-        rng: For the outages that the model draws.
+        failures: Failure model.
+        rng: Source of the draws of the model.
     """
 
     def __init__(self, engine: Simulation, failures: Failures, rng: np.random.Generator | None) -> None:
@@ -55,7 +55,7 @@ class NodeOutages:
         self._interval = failures.checkpoint_interval
         self._max_restarts = failures.max_restarts
         self._restarts: dict[int, int] = {}
-        # Of each node that is down: the reasons, None for the failure model's, and its row in `cluster.outages`.
+        # Per node that is down: the reasons, None for the failure model, and its row in `cluster.outages`.
         self._reasons: dict[int, dict[simpy.Event | None, None]] = {}
         self._row: dict[int, int] = {}
         self._coming = failures.outages(rng or np.random.default_rng(0))
@@ -63,7 +63,7 @@ class NodeOutages:
             self._schedule_next(node)
 
     def fail(self, node: int, until: float, repaired: simpy.Event) -> None:
-        """See :meth:`hdsim.simulation.engine.Engine.fail`; `repaired` happens with the repair."""
+        """See :meth:`hdsim.simulation.engine.Engine.fail`; the repair triggers `repaired`."""
         self._engine.schedule_at(self._engine.cluster.now, self._begin, (node, until, repaired), AFTER_ENDS)
 
     def repair(self, node: int) -> None:
@@ -71,18 +71,18 @@ class NodeOutages:
         self._engine.schedule_at(self._engine.cluster.now, self._end_all, node, AFTER_ENDS)
 
     def warn_of_lost_jobs(self) -> None:
-        """Logs which jobs have failed for good, and why others still wait at the end."""
+        """Logs permanently failed jobs and jobs that wait for nodes that are never repaired."""
         cluster = self._engine.cluster
         if cluster.failed_permanently:
             log.warning(
-                "%d jobs failed for good after %d restarts", len(cluster.failed_permanently), self._max_restarts
+                "%d jobs failed permanently after %d restarts", len(cluster.failed_permanently), self._max_restarts
             )
-        for_good = {node for node, _, until in cluster.outages if until == math.inf}
-        if cluster.queue and for_good:
+        never_repaired = {node for node, _, until in cluster.outages if until == math.inf}
+        if cluster.queue and never_repaired:
             log.warning(
-                "%d jobs wait in vain: %d of %d nodes are down for good",
+                "%d jobs cannot start: %d of %d nodes are never repaired",
                 len(cluster.queue),
-                len(for_good),
+                len(never_repaired),
                 cluster.platform.n_nodes,
             )
 
@@ -108,7 +108,7 @@ class NodeOutages:
             engine.schedule_at(until, self._end, (node, reason), AFTER_ENDS)
 
     def _clear(self, node: int) -> None:
-        """Takes the jobs off a node."""
+        """Interrupts the jobs on a node."""
         cluster = self._engine.cluster
         for job in cluster.cores.jobs_on(node):
             restarts = self._restarts.get(job, 0)
@@ -122,7 +122,7 @@ class NodeOutages:
     def _end(self, outage: tuple[int, simpy.Event | None]) -> None:
         node, reason = outage
         reasons = self._reasons.get(node, {})
-        # `repair` may have ended it before.
+        # `repair` may have ended the outage earlier.
         if reason in reasons:
             del reasons[reason]
             if not reasons:

@@ -1,4 +1,4 @@
-"""The loop of a replay: a backend tells what happened, the agent decides, the backend carries it out."""
+"""The loop of a replay: the backend reports events, the agent decides, the backend carries out the decisions."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _INSTANTS_PER_UPDATE = 512
 
 
 class Backend(Protocol):
-    """What runs the jobs: the engine, a Batsim, a Kubernetes API server."""
+    """The part of the backend interface that the loop uses."""
 
     def advance(self) -> bool:
-        """Waits for the next news and puts them into the cluster; False when there will be none."""
+        """Waits for the next instant with events and applies them to the cluster; False after the last one."""
 
     def apply(self) -> None:
-        """Carries out what the scheduler decided on them."""
+        """Carries out the decisions of the scheduler."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The replay was stopped by a signal.
+    """A signal interrupted the replay.
 
     Attributes:
-        result: What had happened until then.
+        result: The partial result.
         signal: Number of the signal.
     """
 
@@ -55,18 +55,18 @@ def carry_out(
     config: Mapping[str, Any] | None,
     engine: Mapping[str, str] | None = None,
 ) -> Result:
-    """Carries out a replay under a progress bar, stops it when a signal comes, and collects its result.
+    """Runs a replay with a progress bar until its end or a signal, and returns its result.
 
     Args:
-        run: The replay, given the list of signals received so far and the bar.
+        run: The replay, with the list of received signals and the bar as arguments.
         cluster: The state that the replay changes.
         progress: Show the bar.
-        config: Settings to keep in the result.
-        engine: Which parts of the engine the replay uses, to keep in the result.
+        config: Configuration, stored in the result.
+        engine: Parts of the engine in use, stored in the result.
 
     Raises:
-        Interrupted: SIGINT or SIGTERM came.
-        Exception: The agent or the backend failed; what was done so far is in the attribute `result`.
+        Interrupted: SIGINT or SIGTERM was received.
+        Exception: The agent or the backend failed; the attribute `result` has the partial result.
     """
     begin = time.perf_counter()
 
@@ -79,7 +79,7 @@ def carry_out(
             run(stop, bar)
         except Exception as error:
             error.add_note(f"at {cluster.now:.6f} s of simulated time")
-            # What was done until then is kept, unless the agent has damaged the state.
+            # There is no partial result if the agent has damaged the state.
             with suppress(Exception):
                 error.result = result(interrupted=True)  # type: ignore[attr-defined]
             raise
@@ -105,10 +105,10 @@ def replay(
     """Runs a backend to its end.
 
     Args:
-        backend: Where the events come from.
-        cluster: The state the backend keeps.
-        agent: Who decides; it has begun.
-        stop: Signals received so far; the replay ends when there is one.
+        backend: The backend.
+        cluster: The state.
+        agent: The agent, after `begin`.
+        stop: Received signals; the replay ends if there is one.
         bar: Progress bar.
         check: Assert the invariants at every instant.
     """

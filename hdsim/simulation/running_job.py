@@ -1,4 +1,4 @@
-"""A running job on its way through its program."""
+"""The state of a running job with its program."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 class Activity(IntEnum):
-    """What a job is doing."""
+    """Activity of a running job."""
 
     COMPUTING = 0
     #: Messages of a superstep.
     EXCHANGING = 1
-    #: A parallel task whose rate the network gives.
+    #: A parallel task with a rate from the network.
     PARALLEL = 2
-    #: Nothing but waiting for a date: a barrier, or messages that cost a given time.
+    #: A wait until a date: a barrier, or messages of a given duration.
     WAITING = 3
     OVER = 4
 
 
-# Plain numbers: looking a member of an enum up costs as much as a comparison.
+# Integers, since a lookup of an enum member costs as much as a comparison.
 COMPUTING, EXCHANGING, PARALLEL, WAITING, OVER = map(int, Activity)
 
 
 class RunningJob:
-    """A running job on its way through its program."""
+    """The state of a running job."""
 
     __slots__ = (
         "activity", "announced", "begun", "date", "entered", "exchanges", "groups", "growth", "index", "job", "kind",
@@ -47,39 +47,39 @@ class RunningJob:
     def __init__(self, job: int, placement: Placement, steps: tuple[Step, ...], index: int) -> None:
         self.job = job
         self.steps = steps
-        #: Steps done.
+        #: Completed steps.
         self.index = index
         self.step = steps[0]
         self.kind = int(StepType.PARALLEL_TASK)
         self.activity = OVER
-        #: When the present activity, and the present step, began.
+        #: Begin of the current activity and of the current step.
         self.begun = self.entered = 0.0
-        #: Due date of the next call of `advance`, and the one last told to the engine.
+        #: Date of the next `advance`, and the date last announced to the engine.
         self.date = math.inf
         self.announced = math.nan
-        #: Task groups of the present step, and the s that it takes at peak speed.
+        #: Task groups of the current step, and its duration at peak speed in seconds.
         self.groups: list[TaskGroup] = []
         self.seconds = 0.0
-        #: What is left of a parallel task, in s at the reference speed of the task that computes most.
+        #: Rest of a parallel task: reference seconds of the task with the most work.
         self.left = 0.0
         self.rate = 0.0
         self.since = 0.0
-        #: Cores over requested cores; 1 unless the job has been resized.
+        #: Cores relative to requested cores; 1 without a resize.
         self.growth = 1.0
         self.exchanges: dict[Pattern, Phase] = {}
         self.place(placement)
 
     def place(self, placement: Placement) -> None:
-        """Puts the job on cores, and forgets what depends on them."""
+        """Moves the job to cores and clears the state that depends on them."""
         self.placement = placement
         self.tasks = len(placement.cores)
         self.nodes: NDArray[np.int32] | None = None
-        # Task groups by step: most programs repeat one step. Then s that a step takes undisturbed.
+        # Cache of task groups per step, since most programs repeat steps; then of uncontended seconds per step.
         self.known_groups: dict[Step, tuple[list[TaskGroup], float]] = {}
         self.uncontended: dict[Step, float] = {}
 
     def waited(self, now: float) -> float:
-        """Seconds that a task has waited on average for slower ones since the step began."""
+        """Returns the mean seconds that a task has waited for slower tasks in this step."""
         waited, idle = 0.0, self.tasks
         for group in self.groups:
             idle -= group.tasks
@@ -88,7 +88,7 @@ class RunningJob:
         return (waited + idle * (now - self.begun)) / self.tasks
 
     def task_rate(self) -> float:
-        """Rate of a parallel task: that of the task that takes longest, as seen from the one that computes most."""
+        """Returns the rate of a parallel task: that of its slowest task, relative to the task with the most work."""
         longest = self.step.longest
         return self.growth * min(
             group.rate if group.work == longest else group.rate * (longest / group.work) for group in self.groups

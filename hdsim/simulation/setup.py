@@ -1,4 +1,4 @@
-"""What a replay is made of: agent, models, cluster and engine."""
+"""Setup of a replay: agent, models, cluster and engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Which of the streams of random numbers of a seed the outages of nodes have.
+#: Index of the random stream of outages among those of a seed.
 _OUTAGES = 1
 
 
@@ -39,11 +39,11 @@ class Setup:
     """Agent, models and cluster of a replay before its first event.
 
     Attributes:
-        agent: Who decides.
+        agent: The agent.
         cluster: The state before the first event.
-        contention: Contention model; None also where there is nothing to contend for.
-        network: Network model; None also where nobody sends a message.
-        failures: Failure model, None where no node fails.
+        contention: Contention model, None if no job can be slowed down.
+        network: Network model, None if there are no messages.
+        failures: Failure model, None without failures.
         infeasible: Jobs that do not fit on the empty platform.
         seed: Seed of the replay.
     """
@@ -57,7 +57,7 @@ class Setup:
     seed: int
 
     def engine(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
-        """Makes the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
+        """Creates the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
         cluster = self.cluster
         return Engine(
             cluster,
@@ -66,13 +66,13 @@ class Setup:
             batch_events=batch_events,
             infeasible=self.infeasible.tolist(),
             failures=self.failures,
-            # Outages have random numbers of their own, whatever the scheduler draws.
+            # Outages have their own random stream, independent of the draws of the scheduler.
             rng=np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,))),
         )
 
 
 def make_executor(cluster: Cluster, contention: Contention | None, network: Network | None) -> Executor:
-    """Makes the executor that the jobs of a cluster need."""
+    """Creates the executor for the jobs of a cluster."""
     if cluster.workload.has_programs:
         return BspJobs(cluster.platform, cluster.workload, contention, network)
     if contention is not None:
@@ -93,7 +93,7 @@ def set_up(
     open_ended: bool = False,
     has_core_ids: bool = True,
 ) -> Setup:
-    """Makes agent, models and cluster.
+    """Creates agent, models and cluster.
 
     See :class:`hdsim.simulation.simulation.Simulation` and `Cluster` for the arguments and the errors.
     """
@@ -107,9 +107,7 @@ def set_up(
     if not workload.has_programs:
         links = None
     if links is not None and np.isinf(platform.local_bandwidth).all():
-        log.warning(
-            "%s says nothing about the bandwidth of its links: messages take no more than latencies", platform.name
-        )
+        log.warning("the links of %s have unlimited bandwidth: messages take only their latencies", platform.name)
     breakdowns = make_failures(failures, platform)
     cluster = Cluster(
         platform,
@@ -129,15 +127,15 @@ def set_up(
     else:
         infeasible = np.array([job for job in range(len(workload)) if not cluster.fits(job)], np.int64)
     if len(infeasible):
-        log.warning("%d of %d jobs can never run on %s and are rejected", len(infeasible), len(workload), platform.name)
+        log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
     return Setup(agent, cluster, model, links, breakdowns, infeasible, seed)
 
 
 def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Contention | None:
-    """Makes a contention model from the name of its file in ``conf/contention`` or from that file's content.
+    """Creates a contention model from the name or the content of a file in ``conf/contention``.
 
     Raises:
-        ConfigError: There is no such model.
+        ConfigError: The model does not exist.
     """
     made: Contention | None = _make_model(
         PluginType("contention", Contention, "hdsim.contention.Contention"), spec, platform
@@ -146,20 +144,20 @@ def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Conten
 
 
 def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network | None:
-    """Makes a network model from the name of its file in ``conf/network`` or from that file's content.
+    """Creates a network model from the name or the content of a file in ``conf/network``.
 
     Raises:
-        ConfigError: There is no such model.
+        ConfigError: The model does not exist.
     """
     made: Network | None = _make_model(PluginType("network", Network, "hdsim.network.Network"), spec, platform)
     return made
 
 
 def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures | None:
-    """Makes a failure model from the name of its file in ``conf/failures`` or from that file's content.
+    """Creates a failure model from the name or the content of a file in ``conf/failures``.
 
     Raises:
-        ConfigError: There is no such model.
+        ConfigError: The model does not exist.
     """
     made: Failures | None = _make_model(PluginType("failures", Failures, "hdsim.failures.Failures"), spec, platform)
     return made
@@ -173,10 +171,10 @@ def _make_model(kind: PluginType, spec: str | Mapping[str, Any], platform: Platf
 
 
 def model_settings(group: str, spec: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings of a model: the content of a file in ``conf/GROUP`` where they are named by it.
+    """Returns the settings of a model, the content of a file in ``conf/GROUP`` if `spec` is its name.
 
     Raises:
-        ConfigError: There is no such file.
+        ConfigError: The file does not exist.
     """
     if not isinstance(spec, str):
         return spec

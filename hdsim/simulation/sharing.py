@@ -1,4 +1,4 @@
-"""Tasks of several jobs that share processors, each with a date of its own at which its work is done."""
+"""Processor sharing of tasks with individual completion dates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TaskGroup:
-    """Tasks of a job on one processor that have the same work to do in a step."""
+    """Tasks of a job on one processor with equal work in a step."""
 
     __slots__ = (
         "core", "date", "demand", "job", "left", "lost", "peak", "processor", "rate", "since", "slowed", "speed",
@@ -38,71 +38,71 @@ class TaskGroup:
         #: The running job.
         self.job = job
         self.processor = processor
-        #: The core of a group of one task, where speeds are set core by core.
+        #: The core of a group of one task after changes of speed.
         self.core = core
         self.tasks = tasks
         #: Tasks that contention can slow down; it does not affect delays.
         self.slowed = tasks if slowed else 0
-        #: s at the reference speed.
+        #: Reference seconds.
         self.work = work
-        #: GB/s of memory bandwidth of each task while it computes.
+        #: Memory bandwidth demand of each computing task, GB/s.
         self.demand = demand
         #: Uncontended speed relative to the reference.
         self.peak = peak
         self.left = work
         self.rate = 0.0
         self.since = 0.0
-        #: When nothing is left at the present rate.
+        #: Completion date at the current rate.
         self.date = math.inf
-        #: Share of peak speed with the processor to itself; 0 until it is known.
+        #: Share of the peak speed without other jobs on the processor; 0 until it is computed.
         self.speed = 0.0
-        #: Cores' worth of speed that contention takes from it.
+        #: Speed lost to contention, in cores.
         self.lost = 0.0
 
     def begin(self, left: float, now: float) -> None:
-        """Begins its work, with a rate to be found."""
+        """Begins the work; `settle` computes the rate."""
         self.left, self.since, self.rate, self.date = left, now, 0.0, math.inf
 
     def set_rate(self, rate: float, now: float) -> None:
-        """Goes on at another rate."""
+        """Changes the rate."""
         self.left = left = max(self.left - self.rate * (now - self.since), 0.0)
         self.since, self.rate = now, rate
         self.date = now + left / rate
 
 
 class ProcessorSharing:
-    """The tasks on every processor, and their speeds under a contention model.
+    """Tasks on each processor and their speeds under a contention model.
 
-    A change touches the tasks on its processor and no others.
+    A change affects only the tasks on its processor.
 
     Attributes:
-        crowded: Whether there are tasks of which some slow others down, for each processor.
+        crowded: Whether some tasks slow others down, for each processor.
 
     Args:
         platform: The platform.
         model: The contention model.
-        time_breakdown: Where the loss of speed is noted.
+        time_breakdown: Record of lost speed.
     """
 
     def __init__(self, platform: Platform, model: Contention, time_breakdown: TimeBreakdown) -> None:
         self._speeds = _Speeds(platform, model)
         self._residents: list[dict[TaskGroup, None]] = [{} for _ in range(platform.n_processors)]
-        # Processors some of whose residents run below their peak.
+        # Processors with tasks below their peak speed.
         self._slow = [False] * platform.n_processors
         self.crowded = [False] * platform.n_processors
         self._touched: dict[int, None] = {}
         self._changes = time_breakdown.changes
 
     def touch(self, processor: int) -> None:
-        """Has the speeds on a processor found anew by `settle`."""
+        """Marks a processor for an update of speeds by `settle`."""
         self._touched[processor] = None
 
     def present(self, group: TaskGroup) -> bool:
-        """Whether a group still occupies its processor."""
+        """Returns whether a group still occupies its processor."""
         return group in self._residents[group.processor]
 
     def enter(self, groups: list[TaskGroup], now: float) -> None:
-        """Lets tasks begin, all at `now`; those that find others get their speeds from `settle`."""
+        """Adds tasks; those on processors with other tasks get their speeds from `settle`."""
         slowed = 0.0
         for group in groups:
             processor = group.processor
@@ -125,7 +125,7 @@ class ProcessorSharing:
             self._changes.extend((now, slowed, 0.0))
 
     def replace(self, groups: list[TaskGroup], others: list[TaskGroup]) -> None:
-        """Puts groups in the place of others that stand for the same tasks."""
+        """Replaces groups by others for the same tasks."""
         for group in groups:
             self._residents[group.processor].pop(group, None)
         for group in others:
@@ -133,7 +133,7 @@ class ProcessorSharing:
             self._touched[group.processor] = None
 
     def leave(self, groups: list[TaskGroup], now: float) -> None:
-        """Takes tasks off their processors, those that are still there."""
+        """Removes the tasks that still occupy their processors."""
         gone, date = 0.0, now
         for group in groups:
             processor = group.processor
@@ -141,7 +141,7 @@ class ProcessorSharing:
             if group not in residents:
                 continue
             del residents[group]
-            # On a processor where no task was slowed down, one less changes nothing.
+            # On a processor without slowdown, removing a task changes no speed.
             if self._slow[processor]:
                 if residents:
                     self._touched[processor] = None
@@ -157,11 +157,11 @@ class ProcessorSharing:
             self._changes.extend((date, -gone, 0.0))
 
     def settle(self, now: float, affected: dict[Any, None]) -> None:
-        """Gives the tasks on processors their speeds where tasks have come or gone.
+        """Updates the speeds on processors with added or removed tasks.
 
         Args:
-            now: s.
-            affected: Gets the running jobs whose next date may have moved.
+            now: Current time, seconds.
+            affected: Receives the running jobs whose next date may have changed.
         """
         if not self._touched:
             return
@@ -176,7 +176,7 @@ class ProcessorSharing:
                     tasks[group.demand] = tasks.get(group.demand, 0) + group.tasks
                 else:
                     over.append(group)
-            # Tasks that ended while they disturbed no other are still there.
+            # Removes tasks that ended without an effect on others.
             for group in over:
                 del residents[group]
                 self._count_lost(group, 0.0, group.date)
@@ -197,7 +197,7 @@ class ProcessorSharing:
             if slow[processor] and len(residents) > 1:
                 self.crowded[processor] = True
                 if not was_crowded:
-                    # The ends of all of them matter from now on, also of those that go on as before.
+                    # The ends of all tasks matter from now on, also of those with unchanged rates.
                     affected.update(dict.fromkeys(group.job for group in residents))
 
     def _count_lost(self, group: TaskGroup, lost: float, date: float) -> None:
@@ -207,14 +207,14 @@ class ProcessorSharing:
 
 
 class _Speeds:
-    """Asks the contention model once for every mixture of demands.
+    """Cache of the speeds of a contention model for each combination of demands.
 
     Args:
         platform: The platform.
         model: The model.
     """
 
-    #: Mixtures remembered; demands drawn from a continuous distribution never come again.
+    #: Maximum number of cached combinations; those of demands from continuous distributions do not recur.
     _MOST = 100_000
 
     def __init__(self, platform: Platform, model: Contention) -> None:
@@ -223,17 +223,17 @@ class _Speeds:
         self._known: dict[tuple[Any, ...], dict[float, float]] = {}
 
     def of(self, processor: int, tasks: dict[float, int]) -> dict[float, float]:
-        """Share of peak speed of the tasks on a processor.
+        """Returns the speeds of the tasks on a processor as shares of their peak speed.
 
         Args:
             processor: The processor.
-            tasks: How many of its tasks ask for so many GB/s.
+            tasks: Number of tasks by demand in GB/s.
 
         Returns:
-            Speeds by GB/s.
+            Speeds by demand.
 
         Raises:
-            ConfigError: The model gave a speed that is not above 0.
+            ConfigError: The model returned a speed that is not above 0.
         """
         key = (self._alike[processor], *(tasks.items() if len(tasks) == 1 else sorted(tasks.items())))
         speeds = self._known.get(key)

@@ -1,4 +1,4 @@
-"""A simulation in the hands of its user: step by step, up to a date, or to its end."""
+"""Simulations that run stepwise, up to a date, or to their end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Model = str | Mapping[str, Any]
 
 
 class Simulation:
-    """Jobs on a platform under an agent.
+    """A simulation of jobs on a platform under an agent.
 
-    `env` is a SimPy environment with further verbs, so that processes of the user run in it beside the jobs; see
+    `env` is a SimPy environment in which processes of the user run beside the jobs; see
     :class:`hdsim.simulation.engine.Engine`.
 
     Attributes:
@@ -40,17 +40,17 @@ class Simulation:
         agent: An agent object, a name or settings; see :func:`hdsim.scheduling.agent.make_agent`.
         contention: Name of a file in ``conf/contention``, or its content as a mapping.
         network: Name of a file in ``conf/network``, or its content as a mapping.
-        failures: Name of a file in ``conf/failures``, or its content as a mapping; ``external`` for nodes that
-            processes of the user take out of service.
+        failures: Name of a file in ``conf/failures``, or its content as a mapping; ``external`` for outages by
+            processes of the user.
         seed: Seed of everything random in the replay.
         kill_at_walltime: Kill jobs at their walltime.
-        batch_events: One scheduling pass an instant; otherwise one for every event of it, arrivals first.
+        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
         open_ended: Jobs may be added, see :meth:`hdsim.simulation.engine.Engine.add`.
         check: Assert all invariants of the state at every instant (slow).
 
     Raises:
-        ConfigError: An unknown agent, policy, contention, network or failure model.
-        WorkloadError: There is no job.
+        ConfigError: An agent, policy or model does not exist or its settings are not allowed.
+        WorkloadError: The workload is empty.
     """
 
     def __init__(
@@ -92,25 +92,25 @@ class Simulation:
         return self.cluster.now
 
     def step(self) -> bool:
-        """Goes to the next instant and lets the agent decide; False when the simulation is over.
+        """Simulates the next instant with its scheduling pass; False at the end of the simulation.
 
         Raises:
-            DecisionError: The agent asked for something impossible.
+            DecisionError: A decision of the agent cannot be carried out.
         """
         return self.run_until(math.inf, most=1)
 
     def run_until(self, time: float, *, most: float = math.inf) -> bool:
-        """Goes through all instants up to a time in s, which is `now` afterwards if it is finite.
+        """Simulates all instants up to a time, which is `now` afterwards if it is finite.
 
         Args:
-            time: s.
-            most: Instants to go through at most.
+            time: Time in seconds.
+            most: Maximum number of instants.
 
         Returns:
-            False when the simulation is over.
+            False at the end of the simulation.
 
         Raises:
-            DecisionError: The agent asked for something impossible.
+            DecisionError: A decision of the agent cannot be carried out.
         """
         cluster, env = self.cluster, self.env
         self._begin()
@@ -130,15 +130,15 @@ class Simulation:
         return not self._over
 
     def run(self, *, progress: bool = False, config: Mapping[str, Any] | None = None) -> Result:
-        """Goes to the end.
+        """Simulates to the end.
 
         Args:
             progress: Show a progress bar on standard error.
-            config: Settings to keep in the result.
+            config: Configuration, stored in the result.
 
         Raises:
-            DecisionError: The agent asked for something impossible.
-            Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
+            DecisionError: A decision of the agent cannot be carried out.
+            Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
         """
         order = fixed_order(self.agent)
         shortcut = self._in_order and not self._begun and order is not None and in_order(self.cluster)
@@ -161,7 +161,7 @@ class Simulation:
         if not self._begun:
             self._begun = True
             self.agent.begin(self.cluster)
-        # The user may have decided something between two instants.
+        # Carries out decisions of the user between two instants.
         self.env.apply()
 
 
@@ -181,7 +181,7 @@ def simulate(
         workload: The jobs.
         agent: See :class:`Simulation`.
         progress: Show a progress bar on standard error.
-        config: Settings to keep in the result.
+        config: Configuration, stored in the result.
         **options: See :class:`Simulation`: contention, network, failures, seed, kill_at_walltime, batch_events, check.
 
     Returns:
@@ -189,6 +189,6 @@ def simulate(
 
     Raises:
         HdsimError: See :class:`Simulation` and :meth:`Simulation.run`.
-        Interrupted: SIGINT or SIGTERM came (main thread only); what was done so far is in its `result`.
+        Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
     """
     return Simulation(platform, workload, agent, **options).run(progress=progress, config=config)

@@ -1,4 +1,4 @@
-"""The work of steps, divided over processors, or over cores once speeds are set core by core."""
+"""Task groups of steps per processor, or per core after changes of speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: In place of the core of a task group that is not one core's.
+#: Core of a task group of several cores.
 _ANY = -1
 
 
@@ -29,29 +29,29 @@ class Cores:
 
     Args:
         platform: The platform.
-        workload: The jobs known from the beginning.
+        workload: The initial jobs.
     """
 
     def __init__(self, platform: Platform, workload: Workload) -> None:
         self.peak: list[float] = (platform.gflops / platform.reference_gflops).tolist()
         self._platform = platform
         self._bandwidth: list[float] = workload.memory_bandwidth.tolist()
-        # (C,) present speed of each core as a share of its peak; None until `set_share` is called.
+        # (C,) current speed of each core as a share of its peak; None before the first `set_share`.
         self._share: list[float] | None = None
-        # Of busy cores, kept from then on.
+        # Jobs of busy cores, from then on.
         self._job_of_core: dict[int, RunningJob] = {}
 
     def add(self, jobs: Workload) -> None:
-        """Adds jobs behind those known."""
+        """Appends jobs."""
         self._bandwidth += jobs.memory_bandwidth.tolist()
 
     def hold(self, running: RunningJob) -> None:
-        """A job holds its cores from now on."""
+        """Records the cores of a started job."""
         if self._share is not None:
             self._job_of_core.update(dict.fromkeys(running.placement.cores.tolist(), running))
 
     def release(self, running: RunningJob) -> None:
-        """A job leaves its cores."""
+        """Removes the cores of an ended job."""
         if self._share is not None:
             for core in running.placement.cores.tolist():
                 del self._job_of_core[core]
@@ -63,13 +63,13 @@ class Cores:
         running: Iterable[RunningJob],
         sharing: ProcessorSharing | None,
     ) -> Iterable[RunningJob]:
-        """Changes the speed of cores to a share of their peak; returns the jobs on them.
+        """Changes the speed of cores to a share of their peak and returns the jobs on them.
 
         Args:
             cores: (n,) core ids.
             share: (n,) or one for all.
             running: All running jobs.
-            sharing: Where the task groups are known, if they contend.
+            sharing: Processor sharing of the task groups, None without contention.
         """
         if self._share is None:
             self._share = [1.0] * self._platform.n_cores
@@ -81,13 +81,13 @@ class Cores:
             self._share[core] = value
         jobs = dict.fromkeys(self._job_of_core[core] for core in changed if core in self._job_of_core)
         for each in jobs:
-            # The groups of the present step are among them.
+            # These include the groups of the current step.
             for group in [group for groups, _ in each.known_groups.values() for group in groups]:
                 group.peak = self.peak[group.processor] * self._share[group.core]
         return jobs
 
     def loads(self, running: RunningJob) -> NDArray[np.float64]:
-        """(n,) share of its speed that each core of a parallel task uses."""
+        """(n,) used share of the speed of each core of a parallel task."""
         step = running.step
         rate = running.rate / running.growth
         used = {
@@ -103,16 +103,16 @@ class Cores:
         )
 
     def _tasks(self, running: RunningJob, step: Step) -> Iterable[tuple[int, int, float]]:
-        """Core, processor and work of every task."""
+        """Returns core, processor and work of each task."""
         cores = running.placement.cores
         work = step.work if len(step.work) > 1 else step.work * running.tasks
         return zip(cores.tolist(), self._platform.core_processor[cores].tolist(), work, strict=True)
 
     def groups(self, running: RunningJob, step: Step) -> list[TaskGroup]:
-        """The work of a step on every processor, or on every core where speeds are set core by core."""
+        """Returns the task groups of a step, per processor or, after changes of speed, per core."""
         placement, demand, peak = running.placement, self._bandwidth[running.job], self.peak
         slowed = step.kind != StepType.DELAY
-        # A task without work takes no memory bandwidth.
+        # A task without work has no memory bandwidth demand.
         if self._share is not None:
             return [
                 TaskGroup(running, owner, 1, each, demand, peak[owner] * self._share[core], slowed=slowed, core=core)
@@ -135,7 +135,7 @@ class Cores:
         ]
 
     def _divide(self, running: RunningJob, sharing: ProcessorSharing | None) -> None:
-        """Gives every core of a job a task group of its own."""
+        """Splits the task groups of a job into one per core."""
         running.known_groups.clear()
         if not running.groups:
             return

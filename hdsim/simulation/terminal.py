@@ -1,4 +1,4 @@
-"""A replay and the process it runs in: signals, a progress bar, garbage collection."""
+"""Signals, progress bar and garbage collection during a replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def collecting_later() -> Iterator[None]:
-    """Puts off garbage collection: a replay makes a great many lasting objects and no cycles."""
+    """Defers garbage collection, since a replay creates many long-lived objects and no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -27,7 +27,7 @@ def collecting_later() -> Iterator[None]:
 
 @contextmanager
 def signals_received() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM so that a replay can stop between two instants; a second one kills."""
+    """Collects the first SIGINT or SIGTERM, so that a replay can stop between two instants; a second one kills."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -67,7 +67,7 @@ class ReplayBar:
         )
 
     def update(self) -> None:
-        """Brings the bar up to date."""
+        """Updates the bar."""
         cluster = self._cluster
         done = cluster.allocations.started - len(cluster.running)
         self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d", refresh=False)
@@ -80,7 +80,7 @@ class ReplayBar:
 
 @contextmanager
 def replay_bar(cluster: Cluster, *, shown: bool) -> Iterator[ReplayBar]:
-    """Shows a progress bar until the replay is over."""
+    """Shows a progress bar until the end of the replay."""
     bar = ReplayBar(cluster, shown=shown)
     try:
         yield bar
