@@ -371,18 +371,23 @@ def test_every_figure_of_random_resizes_of_interchangeable_cores(
     check(case, Resizer(seed, fixed_policy=True), "none", tmp_path_factory.mktemp("run"))
 
 
-def check(case: Case, agent: Resizer, contention: str, directory: Path) -> None:
-    """Compares a replay with the agent's account, and the run directory with the replay."""
-    result = simulate(case.platform, case.workload, agent, contention=contention, check=True)
-    expected = ref.Holdings(case.own, agent.holdings, result.end_time)
+def holdings(result: Result) -> list[ref.Holding]:
+    """The segments of a result that take time."""
     held = result.segments
     cores = np.split(held.cores, np.cumsum(held.sizes)[:-1])
     rows = zip(held.job.tolist(), held.attempt.tolist(), held.begin.tolist(), held.end.tolist(), cores, strict=False)
     found = [
         ref.Holding(job, n, begin, end, frozenset(own.tolist())) for job, n, begin, end, own in rows if begin < end
     ]
-    assert sorted(found, key=repr) == sorted(agent.holdings, key=repr)
+    return sorted(found, key=repr)
 
+
+def check(case: Case, agent: Resizer, contention: str, directory: Path) -> None:
+    """Compares a replay with the agent's account, and the run directory with the replay."""
+    result = simulate(case.platform, case.workload, agent, contention=contention, check=True)
+    expected = ref.Holdings(case.own, agent.holdings, result.end_time)
+    held = result.segments
+    assert holdings(result) == sorted(agent.holdings, key=repr)
     assert result.energy_joules == pytest.approx(expected.energy(), rel=1e-12)
     assert series.power(result).integral() == pytest.approx(expected.energy(), rel=1e-9)
     span = result.metrics["makespan"]
@@ -448,3 +453,29 @@ def test_a_damaged_allocations_csv_gives_one_error(tmp_path: Path, old: str, new
     with pytest.raises(ConfigError, match=complaint) as error:
         read(tmp_path)
     assert "allocations.csv" in str(error.value)
+
+
+@examples(20, 100)
+@given(case=cases(odd=True, memory=(0,)), seed=st.integers(0, 2**32))
+def test_failures_undo_all_segments_of_an_attempt(
+    tmp_path_factory: pytest.TempPathFactory, case: Case, seed: int
+) -> None:
+    agent = Resizer(seed, fixed_policy=False)
+    failures = {"_target_": "hdsim.failures.Exponential", "mtbf": "20s", "mttr": "3s", "max_restarts": 3}
+    result = simulate(case.platform, case.workload, agent, failures=failures, seed=seed % 1000, check=True)
+    held = result.segments
+    assert holdings(result) == sorted(agent.holdings, key=repr)
+    lost = np.zeros(len(case.workload))
+    for own in agent.holdings:
+        failed = own.job in result.failed_permanently
+        if failed or own.attempt < agent.attempts[own.job]:
+            lost[own.job] += len(own.cores) * (own.end - own.begin)
+    assert result.jobs["lost_core_seconds"] == pytest.approx(lost)
+    assert result.jobs["restarts"].tolist() == [
+        max(held.attempt[held.job == job].max(initial=0), 0) for job in range(len(case.workload))
+    ]
+    if not np.isnan(result.finish_time).any():
+        run = written(tmp_path_factory.mktemp("run"), result)
+        assert run.segments.requeued.tolist() == held.requeued.tolist()
+        assert run.jobs["lost_core_seconds"] == pytest.approx(lost, abs=1e-4)
+        assert series.queue_length(run).integral() == pytest.approx(series.queue_length(result).integral(), abs=1e-3)
