@@ -24,7 +24,7 @@ from hdsim.learning.training.networks import SoftmaxAgent, score_network
 
 @dataclass(eq=False, kw_only=True)
 class ImitationAgent(SoftmaxAgent):
-    """Behaviour cloning: the cross-entropy between the policy and what a recording did.
+    """Behaviour cloning: the cross-entropy between the policy and the recorded decisions.
 
     Args:
         num_envs: Environments stepped together.

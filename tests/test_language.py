@@ -30,8 +30,6 @@ BANNED = {
 # Packages that are not rewritten yet.
 LEFT = (
     "hdsim/backends/batsim",
-    "hdsim/cli",
-    "hdsim/report",
     "hdsim/simulation/engine.py",
 )
 

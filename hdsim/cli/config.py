@@ -195,7 +195,7 @@ class Composer:
         """Prepares a user's overrides for the other methods.
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
-        an agent that is not hdsim's own need no ``+``, nor do those of a task; the same goes for the other open groups.
+        an agent that is not hdsim's own need no ``+``, nor do those of a decision problem and of the other open groups.
         """
         given = [quoted_path(text) for text in given]
         # The settings depend on the kinds of action and observation and are checked by the decision problem.
@@ -213,7 +213,7 @@ class Composer:
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.
 
-        Where runs work in their own directories (``hydra.job.chdir``), paths in it are absolute.
+        Its paths are absolute if runs work in their own directories (``hydra.job.chdir``).
 
         Raises:
             ConfigError: An override or a value is wrong.

@@ -35,7 +35,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     hdsim train resume=true hydra.run.dir=runs/2026-01-31_12-00-00
 
     resume=true continues an interrupted training: the one in hydra.run.dir, or the latest of the same configuration.
-    `hdsim run agent=ppo agent.checkpoint=RUN/checkpoints/best.safetensors` replays with what was learned. All keys are
+    `hdsim run agent=ppo agent.checkpoint=RUN/checkpoints/best.safetensors` replays the trained agent. All keys are
     in docs/training.md.
     """  # noqa: D301 - click reads the backspace character
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]

@@ -89,7 +89,7 @@ def load(path: str | Path, where: str = "checkpoint", *, signed: bool = False) -
 
 @contextmanager
 def usable(path: str | Path, where: str) -> Iterator[None]:
-    """Explains what a checkpoint of wrong content brings about.
+    """Converts errors caused by wrong contents of a checkpoint to messages.
 
     Raises:
         ConfigError: Its content is wrong.

@@ -89,7 +89,7 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
 
 
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
-    """Draws the schedules of runs beside each other, over one span of time, and below them what became of the jobs.
+    """Draws the schedules of runs side by side, over one span of time, and below them statistics of the jobs.
 
     Args:
         runs: The runs by name.
