@@ -20,7 +20,7 @@ from hdsim.util.inputs import parse_json, read_text
 from hdsim.util.intervals import parse_interval_sets
 from hdsim.util.rules import NULL, POSITIVE, integers_from, require
 from hdsim.util.text import shown
-from hdsim.util.units import DURATION_UNITS, parse_duration
+from hdsim.util.units import DURATION_UNITS, LONGEST_TIME, parse_duration
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -267,8 +267,6 @@ def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
     return float(seconds)
 
 
-#: Upper limit of the times of outages, seconds.
-_LATEST = 1e12
 # (line, node, time, whether it goes down)
 _Change = tuple[int, int, float, bool]
 
@@ -314,8 +312,8 @@ def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[Con
         except ValueError as error:
             faults.append(ConfigError(f"expected numbers: {error}", where=where))
             continue
-        if not (0 <= down <= up and down <= _LATEST and (up <= _LATEST or up == math.inf)):
-            message = f"expected 0 <= down <= up <= {_LATEST:g}, got down {down:g}, up {up:g}"
+        if not (0 <= down <= up and down <= LONGEST_TIME and (up <= LONGEST_TIME or up == math.inf)):
+            message = f"expected 0 <= down <= up <= {LONGEST_TIME:g}, got down {down:g}, up {up:g}"
             faults.append(ConfigError(message, where=where))
         elif _is_node(node, nodes, where, faults):
             rows.append((down, up, node, number))
@@ -341,9 +339,9 @@ def _events(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[C
             message = f"type: expected {' or '.join(_EVENTS)}, got {shown(kind)}{nearest(str(kind), _EVENTS)}"
             faults.append(ConfigError(message, where=where))
             continue
-        if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= _LATEST:
+        if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= LONGEST_TIME:
             faults.append(
-                ConfigError(f"timestamp: expected seconds from 0 to {_LATEST:g}, got {shown(time)}", where=where)
+                ConfigError(f"timestamp: expected seconds from 0 to {LONGEST_TIME:g}, got {shown(time)}", where=where)
             )
             continue
         try:

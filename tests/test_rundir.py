@@ -422,7 +422,7 @@ def test_interval_sets_are_read_as_written(sets: list[set[int]]) -> None:
         ("jobs.csv", ",0-1,", ",0-x,", "allocated_resources: expected interval sets"),
         ("jobs.csv", ",0-1,", ",1-0,", "allocated_resources: expected interval sets"),
         ("jobs.csv", ",0-1,", ",0-5,", "allocated_resources: expected as many cores as each job asked for"),
-        ("jobs.csv", ",0-1,", ",8-9,", "allocated_resources: expected core ids 0 to 7"),
+        ("jobs.csv", ",0-1,", ",8-9,", "allocated_resources: expected interval sets: expected ids below 8, got 9"),
         ("jobs.csv", ',266.666667,""', "", r"jobs\.csv:2: expected 17 fields, got 15"),
         ("oversubscription.csv", "13.333333", "later", "expected numbers"),
         ("metrics.json", "{", "[", r"metrics\.json:2:13: expected JSON"),

@@ -18,8 +18,9 @@ from hdsim.errors import WorkloadError
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown
+from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.programs import Compiler, Program
-from hdsim.workload.raw import LONGEST_TIME, RawJobs, plain, unused
+from hdsim.workload.raw import RawJobs, plain, unused
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

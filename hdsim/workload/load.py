@@ -14,10 +14,11 @@ import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_from, require
+from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
-from hdsim.workload.raw import LONGEST_TIME, TIMES, RawJobs, raise_faults
+from hdsim.workload.raw import TIMES, RawJobs, raise_faults
 from hdsim.workload.swf import read_swf
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.programs import StepType, parts_of
-from hdsim.workload.raw import LONGEST_TIME, TIMES
+from hdsim.workload.raw import TIMES
 
 #: Columns by type with their default values (None: required).
 _FLOATS: dict[str, float | None] = {

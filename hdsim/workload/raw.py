@@ -11,9 +11,8 @@ import numpy as np
 
 from hdsim.errors import WorkloadError
 
-#: Columns of times, and the longest time in seconds: floats are 0.0001 s apart there. Kill limits may be longer.
+#: Columns of times of at most LONGEST_TIME; kill limits may be longer.
 TIMES = ("submission_time", "original_submission_time", "runtime", "requested_time")
-LONGEST_TIME = 1e12
 
 
 @dataclass(frozen=True)

@@ -304,12 +304,9 @@ def _sizes(path: Path, texts: Mapping[str, Sequence[str]], begin: Floats, end: F
 def _cores(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.int32]:
     """Core ids of interval sets, one set after the other."""
     try:
-        cores = parse_interval_sets(texts)
+        return parse_interval_sets(texts, platform.n_cores)
     except ValueError as error:
         raise ConfigError(f"allocated_resources: expected interval sets: {error}", where=str(path)) from None
-    if len(cores) and not 0 <= cores.min() <= cores.max() < platform.n_cores:
-        raise ConfigError(f"allocated_resources: expected core ids 0 to {platform.n_cores - 1}", where=str(path))
-    return cores
 
 
 def read_metrics(path: Path) -> dict[str, float]:
