@@ -116,9 +116,9 @@ def test_an_agent_whose_method_is_replaced_is_called():
 def test_the_result_tells_the_parts_of_the_engine():
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, mem_bw=1.0)
     workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[5], requested_cores=[1], memory_bandwidth=[1])
-    parts = {"cores": "OrderedCores", "executor": "Uncontended"}
-    assert hdsim.simulate(platform, workload, "fcfs").engine == {"mode": "in_order", **parts}
-    assert hdsim.simulate(platform, workload, "easy").engine == {"mode": "events", **parts}
+    cores = {"cores": "OrderedCores"}
+    assert hdsim.simulate(platform, workload, "fcfs").engine == {"mode": "in_order", "executor": "none", **cores}
+    assert hdsim.simulate(platform, workload, "easy").engine == {"mode": "events", "executor": "Uncontended", **cores}
     contended = {"mode": "events", "cores": "NodeCores", "executor": "ContendedProcessors"}
     assert hdsim.simulate(platform, workload, "fcfs", contention="threshold").engine == contended
     assert hdsim.simulate(platform, workload, "fcfs", failures="external").engine["cores"] == "FailingCores"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappush
 from itertools import count
 from typing import Any
@@ -21,19 +21,18 @@ class Agenda:
     A job has one date at a time; a new date makes the entry of the old one outdated.
 
     Attributes:
-        entries: Heap of (date, rank, sequence number, action, argument); the action of the completion of a job is None.
-            The last entry is a sentinel at infinity.
+        entries: Heap of (date, rank, sequence number, action, its argument). The last entry is a sentinel at infinity.
 
     Args:
         jobs: Number of jobs.
+        of_jobs: Actions at dates of jobs, which are called with the job and have to ask `is_due`.
     """
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, of_jobs: Sequence[Callable[[int], Any]]) -> None:
         self.entries: list[tuple[Any, ...]] = [(math.inf,)]
         self._sequence = count()
         self._date = [math.nan] * jobs
-        # Actions for dates of jobs.
-        self._of_jobs: set[Any] = {None}
+        self._of_jobs = of_jobs
         self._outdated = 0
 
     def add(self, jobs: int) -> None:
@@ -44,16 +43,11 @@ class Agenda:
         """Schedules an action at a date in seconds."""
         heappush(self.entries, (date, rank, next(self._sequence), action, argument))
 
-    def set_date(self, job: int, date: float, action: Callable[[int], Any] | None = None) -> None:
-        """Sets the date and the action of a job, by default its completion or next step.
-
-        The action must check with `is_due` that the date is current.
-        """
+    def set_date(self, job: int, date: float, action: Callable[[int], Any]) -> None:
+        """Sets the date of a job and which of its actions is called then."""
         dates = self._date
         if dates[job] == dates[job]:  # not NaN
             self.forget(job)
-        if action is not None:
-            self._of_jobs.add(action)
         dates[job] = date
         heappush(self.entries, (date, FIRST, next(self._sequence), action, job))
 

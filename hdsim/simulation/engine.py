@@ -82,7 +82,7 @@ class Engine(simpy.Environment):
         self._finals: list[int] = completed(workload).tolist()
         self._infeasible = set(infeasible)
         self._next = 0
-        self._agenda = Agenda(len(workload))
+        self._agenda = Agenda(len(workload), (self._reach_date, self._reach_walltime))
         self._notified = self.over = False
         self.on_settled: Callable[[], None] | None = None
         # Entries of the agenda, and events of the user, that keep the simulation going.
@@ -94,14 +94,9 @@ class Engine(simpy.Environment):
             self._outages = NodeOutages(self, failures, rng)
 
     @property
-    def parts(self) -> dict[str, str]:
-        """Names of the store of cores and of the executor."""
-        return {"cores": type(self.cluster.cores).__name__, "executor": type(self._executor).__name__}
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether anything but arrivals is to happen."""
-        return self.peek() < math.inf or len(self._agenda.entries) > 1 or bool(self.cluster.calls)
+    def executor(self) -> str:
+        """Name of the executor."""
+        return type(self._executor).__name__
 
     # The loop of a replay
 
@@ -114,18 +109,19 @@ class Engine(simpy.Environment):
         Returns:
             False when nothing is left to happen until then.
         """
-        cluster, agenda, peek = self.cluster, self._agenda.entries, self.peek
+        cluster, agenda = self.cluster, self._agenda.entries
+        # `peek` raises and catches an error where there is no event, which is mostly so.
+        events = self._queue
         cluster.next_instant(cluster.now)
         submitted, ended = cluster.submitted, cluster.ended
         self._notified = False
         if cluster.calls:
             # An agent may ask for calls before the first event.
             self._schedule_calls()
-        carry_out = self._carry_out
         while True:
-            arrival, now, date = self._submission[self._next], agenda[0][0], peek()
-            if date < now:
-                now = date
+            arrival, now = self._submission[self._next], agenda[0][0]
+            if events and events[0][0] < now:
+                now = events[0][0]
             if arrival < now:
                 now = arrival
             if now == math.inf or (arrival == math.inf and not cluster.running and self._is_over()):
@@ -140,8 +136,9 @@ class Engine(simpy.Environment):
             if self._batch_events:
                 while True:
                     if agenda[0][0] == now:
-                        carry_out(heappop(agenda))
-                    elif peek() == now:
+                        _, _, _, action, argument = heappop(agenda)
+                        action(argument)
+                    elif events and events[0][0] == now:
                         self.step()
                     else:
                         break
@@ -151,7 +148,8 @@ class Engine(simpy.Environment):
                 self._submit(self._next)
                 self._next += 1
             elif agenda[0][0] == now:
-                carry_out(heappop(agenda))
+                _, _, _, action, argument = heappop(agenda)
+                action(argument)
             else:
                 self.step()
             if submitted or ended or self._notified:
@@ -329,13 +327,10 @@ class Engine(simpy.Environment):
 
     # Events
 
-    def _carry_out(self, entry: tuple[Any, ...]) -> None:
-        """Carries out an entry of the agenda."""
-        date, _, _, action, argument = entry
-        if action is not None:
-            action(argument)
-        elif self._agenda.is_due(argument, date) and self._executor.advance(argument, date):
-            self.cluster.end(argument, self._finals[argument])
+    def _reach_date(self, job: int) -> None:
+        now = self.cluster.now
+        if self._agenda.is_due(job, now) and self._executor.advance(job, now):
+            self.cluster.end(job, self._finals[job])
 
     def _reach_walltime(self, job: int) -> None:
         if self._agenda.is_due(job, self.cluster.now):
@@ -343,7 +338,7 @@ class Engine(simpy.Environment):
 
     def _settle(self) -> None:
         """Puts the dates of jobs that have moved into the agenda."""
-        set_date = self._agenda.set_date
+        set_date, reach_date = self._agenda.set_date, self._reach_date
         for job, date in self._executor.settle(self.cluster.now):
             if self._kill_at_walltime:
                 limit = self.cluster.starting_time[job] + self._walltime[job]
@@ -351,7 +346,7 @@ class Engine(simpy.Environment):
                 if date > limit or (date == limit and self._ends_in_delay[job]):
                     set_date(job, limit, self._reach_walltime)
                     continue
-            set_date(job, date)
+            set_date(job, date, reach_date)
         if self.on_settled is not None:
             self.on_settled()
 

@@ -252,7 +252,9 @@ class Uncontended(Executor):
 
     def settle(self, now: float) -> list[tuple[int, float]]:
         """See :meth:`Executor.settle`."""
-        due, self._due = self._due, []
+        due = self._due
+        if due:
+            self._due = []
         return due
 
     def _change(self, job: int, placement: Any, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster import invariants
@@ -32,7 +33,6 @@ class Simulation:
     Attributes:
         cluster: The state.
         agent: The agent.
-        env: The engine.
 
     Args:
         platform: The platform.
@@ -80,11 +80,14 @@ class Simulation:
         )
         self.cluster: Cluster = setup.cluster
         self.agent: Agent = setup.agent
-        self.env: Engine = setup.engine(kill_at_walltime=kill_at_walltime, batch_events=batch_events)
+        self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._check = check
-        self._in_order = batch_events and not (check or open_ended)
-        self._kill_at_walltime = kill_at_walltime
         self._begun = self._over = False
+
+    @cached_property
+    def env(self) -> Engine:
+        """The engine; a simulation that is run without it may need none, see :mod:`hdsim.simulation.in_order`."""
+        return self._setup.engine(**self._events)
 
     @property
     def now(self) -> float:
@@ -140,22 +143,24 @@ class Simulation:
             DecisionError: A decision of the agent cannot be carried out.
             Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
         """
-        order = fixed_order(self.agent)
-        shortcut = self._in_order and not self._begun and order is not None and in_order(self.cluster)
-        engine = {"mode": "events", **self.env.parts}
-        if shortcut and not self.env.scheduled:
-            engine["mode"] = "in_order"
+        cluster, order = self.cluster, fixed_order(self.agent)
+        untouched = not (self._begun or "env" in vars(self) or cluster.open_ended or cluster.calls)
+        shortcut = untouched and self._events["batch_events"] and not self._check and in_order(cluster)
+        parts = {"cores": type(cluster.cores).__name__}
+        if shortcut and order is not None:
+            parts |= {"mode": "in_order", "executor": "none"}
+        else:
+            parts |= {"mode": "events", "executor": self.env.executor}
 
         def run(stop: list[int], bar: ReplayBar) -> None:
-            if engine["mode"] == "in_order":
-                assert order is not None
-                kill, refused = self._kill_at_walltime, self._setup.infeasible
-                replay_in_order(self.cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
+            if order is not None and parts["mode"] == "in_order":
+                kill, refused = self._events["kill_at_walltime"], self._setup.infeasible
+                replay_in_order(cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
             else:
                 self._begin()
-                replay(self.env, self.cluster, self.agent, stop, bar, check=self._check)
+                replay(self.env, cluster, self.agent, stop, bar, check=self._check)
 
-        return carry_out(run, self.cluster, progress=progress, config=config, engine=engine)
+        return carry_out(run, cluster, progress=progress, config=config, engine=parts)
 
     def _begin(self) -> None:
         if not self._begun:
