@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,16 +46,23 @@ class FixedQueue:
         self._key_of: list[tuple[float, int]] = []
         self._score()
 
-    def add(self, jobs: Iterable[int]) -> None:
+    def add(self, jobs: Collection[int]) -> None:
         """Inserts submitted jobs."""
+        if not jobs:
+            return
         if len(self._key_of) < len(self._size):
             self._score()
         keys, queued, key_of = self._keys, self.queued, self._key_of
         for job in jobs:
             key = key_of[job]
-            place = bisect_left(keys, key)
-            keys.insert(place, key)
-            queued.insert(place, job)
+            if not keys or key > keys[-1]:
+                # Under many orders new jobs are the last.
+                keys.append(key)
+                queued.append(job)
+            else:
+                place = bisect_left(keys, key)
+                keys.insert(place, key)
+                queued.insert(place, job)
 
     def refresh(self, cluster: Cluster) -> None:
         """Does nothing: the order is static."""
@@ -66,7 +73,7 @@ class FixedQueue:
 
     def remove(self, job: int) -> None:
         """Removes a job."""
-        place = bisect_left(self._keys, self._key_of[job])
+        place = 0 if self.queued[0] == job else bisect_left(self._keys, self._key_of[job])
         del self._keys[place], self.queued[place]
 
     def jobs(self, most: float = math.inf) -> list[int]:
