@@ -76,8 +76,6 @@ class RowKernel(nn.Module):
         super().__init__()
         if not hidden:
             raise ConfigError("expected at least one width, got none", where="agent.kernel")
-        if not hidden:
-            raise ConfigError("expected at least one width, got none", where="agent.kernel")
         self.embed = nn.Sequential(mlp([2 * features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
         self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
