@@ -31,13 +31,13 @@ def shown(value: Any) -> str:
 
 
 def format_number(value: float, *, signed: bool = False) -> str:
-    """Returns a number for a table: integers in full, others with four decimals, or two from 100 on; "-" for none."""
+    """Returns a number for a table: integers in full, others with four decimals, or two from 10 on; "-" for none."""
     if not math.isfinite(value):
         return "-"
     sign, size = "+" if signed else "", abs(value)
     if size >= 1e9 or 0 < size < 1e-3:
         return f"{value:{sign}.4e}"
-    decimals = 0 if value == int(value) else 2 if size >= 100 else 4
+    decimals = 0 if value == int(value) else 2 if size >= 10 else 4
     return f"{value:{sign},.{decimals}f}"
 
 
