@@ -93,7 +93,7 @@ def test_impossible_jobs_are_rejected_and_the_rest_goes_on(caplog):
     workload = jobs((0, 1, 5), (0, 1, 4), (0, 1, 1), memory=[0, 600, 900])
     result = hdsim.simulate(platform, workload, "fcfs", check=True)
     assert result.jobs["final_state"].tolist() == ["REJECTED", "REJECTED", "COMPLETED_SUCCESSFULLY"]
-    assert "2 of 3 jobs can never run" in caplog.text
+    assert "2 of 3 jobs are infeasible" in caplog.text
 
 
 def test_heterogeneous_cores_hold_a_job_to_the_slowest(two_speeds):
