@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -438,3 +440,32 @@ def test_dates_that_have_moved_do_not_pile_up() -> None:
         most = max(most, len(simulation.env._agenda.entries))
     assert most < 1200
     assert math.isfinite(simulation.cluster.finish_time[0])
+
+
+class Cycle:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_cycles_of_an_agent_are_collected() -> None:
+    """Of 120,000 only some are alive at a time: the collector runs, in a replay as well."""
+
+    class Cyclic(hdsim.Agent):
+        def begin(self, cluster: Cluster) -> None:
+            self.alive: weakref.WeakSet[Cycle] = weakref.WeakSet()
+            self.most = 0
+
+        def decide(self, cluster: Cluster) -> None:
+            for _ in range(100):
+                self.alive.add(Cycle())
+            self.most = max(self.most, len(self.alive))
+            for job in list(cluster.queue):
+                cluster.start(job)
+
+    before, agent = gc.get_threshold(), Cyclic()
+    hdsim.simulate(machine(), jobs(*((2.0 * i, 1.0, 1) for i in range(600))), agent)
+    assert agent.most < 40_000
+    assert gc.get_threshold() == before
+    assert not gc.get_freeze_count()

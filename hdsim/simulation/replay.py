@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
 from hdsim.results.result import Result
-from hdsim.simulation.terminal import ReplayBar, collecting_later, replay_bar, signals_received
+from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, signals_received
 
 if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
@@ -74,7 +74,7 @@ def carry_out(
         seconds = time.perf_counter() - begin
         return Result(cluster, config=config, wall_seconds=seconds, interrupted=interrupted, engine=engine)
 
-    with collecting_later(), signals_received() as stop, replay_bar(cluster, shown=progress) as bar:
+    with collecting_less(), signals_received() as stop, replay_bar(cluster, shown=progress) as bar:
         try:
             run(stop, bar)
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import Self
 from hdsim.backends.batsim.server import SCHEDULER, Server
 from hdsim.backends.batsim.zeromq import Connection, HungUp
 from hdsim.errors import BackendError
-from hdsim.simulation.terminal import collecting_later
+from hdsim.simulation.terminal import collecting_less
 
 #: Replies between two updates of the progress bar.
 _REPLIES_PER_UPDATE = 256
@@ -29,7 +29,7 @@ def serve(server: Server, exchange: Callable[[str], str | bytes], progress: Call
     """
     message: str | None = server.begin()
     replies = 0
-    with collecting_later():
+    with collecting_less():
         while message is not None:
             try:
                 reply = exchange(message)
