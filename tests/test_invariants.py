@@ -698,7 +698,7 @@ def test_void_starts_nothing(case: Case) -> None:
     result = simulate(case.platform, case.workload, "void", check=True)
     assert np.isnan(result.starting_time).all()
     assert np.isnan(result.finish_time).all()
-    assert len(result.cores) == 0
+    assert len(result.segments) == 0
 
 
 @examples(15, 50)

@@ -439,7 +439,7 @@ def test_a_report_draws_every_segment(tmp_path: Path) -> None:
     [
         ("10.000000,20.000000,0-7", "10.000000,9.000000,0-7", "expected an end after each begin"),
         ("0-7", "", "cores in each row"),
-        ("0-7", "5-10", "allocated_resources: expected core ids 0 to 9"),
+        ("0-7", "5-10", "allocated_resources: expected interval sets: expected ids below 10"),
         ("0-7", "x", "allocated_resources: expected interval sets"),
         ("0,0,10", "0,-1,10", "attempt: "),
         ("attempt,", "", "expected rows of job_id,attempt,begin,end,allocated_resources,speed|fields"),
