@@ -346,7 +346,7 @@ def test_failures_without_end_do_not_keep_a_replay_going(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         result = simulate(platform, one_job(cores=60), failures=drawn(mtbf=100, mttr=100), seed=4)
     assert result.metrics["jobs_unfinished"] == 1
-    assert "1 jobs wait in vain: none was started at 12000 instants on an idle platform" in caplog.text
+    assert "1 jobs cannot start: none was started at 12000 instants on an idle platform" in caplog.text
 
 
 def test_an_agent_that_starts_nothing_ends_a_replay() -> None:

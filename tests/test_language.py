@@ -28,10 +28,7 @@ BANNED = {
     ),
 }
 # Packages that are not rewritten yet.
-LEFT = (
-    "hdsim/backends/batsim",
-    "hdsim/simulation/engine.py",
-)
+LEFT = ("hdsim/backends/batsim",)
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,8 +1,8 @@
 """The discrete-event engine: a SimPy environment that feeds a `Cluster` one instant at a time.
 
-Three sources of events meet here: arrivals, read from the sorted trace; the engine's own agenda of completions, kills,
-calls and changes of nodes, a heap of tuples, for a SimPy event each costs several times as much; and the events of
-SimPy processes that a user has started in this environment, which run by SimPy's own stepping.
+The engine merges three sources of events: arrivals of the sorted trace; an agenda of completions, kills, calls and
+changes of nodes, which is a heap of tuples, since SimPy events cost several times as much; and the events of SimPy
+processes of the user, which run by SimPy's own stepping.
 """
 
 from __future__ import annotations
@@ -31,31 +31,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Instants at which nothing but nodes and user processes changed, before jobs that wait are given up.
+#: Number of instants with changes of nodes and user processes only, after which waiting jobs end the simulation.
 _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
 
 
 class Engine(simpy.Environment):
     """Simulates the jobs of a cluster.
 
-    At an instant jobs end first, then nodes change, then processes of the user run, then jobs arrive; then there is one
-    scheduling pass. A verb called at an instant takes effect at that instant.
+    The order at an instant is: ends of jobs, changes of nodes, processes of the user, arrivals, one scheduling pass. A
+    method called at an instant takes effect at that instant.
 
     Attributes:
-        cluster: The state that the engine keeps.
-        over: Nothing is left to happen.
-        on_settled: Called whenever the speeds of jobs have been brought up to date, such as by a power model; None: no
-            one asks.
+        cluster: The state of the cluster.
+        over: Whether the simulation has ended.
+        on_settled: Called after updates of the speeds of jobs, for power models; None for no call.
 
     Args:
-        cluster: State to drive, before the first event.
+        cluster: The state before the first event.
         executor: Computes the completion dates of jobs, see :mod:`hdsim.simulation.executor`.
-        kill_at_walltime: Kill a job when its walltime has passed, see ``Workload.ends_in_delay``.
-        batch_events: Hand over all events of an instant together; otherwise one by one, arrivals first, with a
-            scheduling pass after each.
-        infeasible: Jobs to turn away at their submission.
-        failures: Failure model, None where no node fails.
-        rng: For the outages that the failure model draws, and for nothing else.
+        kill_at_walltime: Kill jobs at their walltime, see ``Workload.ends_in_delay``.
+        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
+        infeasible: Jobs that are rejected at their submission.
+        failures: Failure model, None without failures.
+        rng: Source of the draws of the failure model.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class Engine(simpy.Environment):
         self._agenda = Agenda(len(workload), (self._reach_date, self._reach_walltime))
         self._notified = self.over = False
         self.on_settled: Callable[[], None] | None = None
-        # Entries of the agenda, and events of the user, that keep the simulation going.
+        # Number of agenda entries and events of the user that prevent the end of the simulation.
         self._awaited = 0
         self._idle_instants = 0
         self._patience = max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
@@ -101,16 +99,16 @@ class Engine(simpy.Environment):
     # The loop of a replay
 
     def advance(self, until: float = math.inf) -> bool:
-        """Runs to the next instant with news and hands over all its events.
+        """Advances to the next instant with events and applies them to the cluster.
 
         Args:
-            until: s, the last instant to run to.
+            until: Last allowed instant, seconds.
 
         Returns:
-            False when nothing is left to happen until then.
+            False if there are no events until then.
         """
         cluster, agenda = self.cluster, self._agenda.entries
-        # `peek` raises and catches an error where there is no event, which is mostly so.
+        # `peek` is slower: without an event, which is the usual case, it raises and catches an error.
         events = self._queue
         cluster.next_instant(cluster.now)
         submitted, ended = cluster.submitted, cluster.ended
@@ -157,7 +155,7 @@ class Engine(simpy.Environment):
             self._settle()
 
     def apply(self) -> None:
-        """Carries out what the scheduler decided at this instant."""
+        """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now = cluster.now
         if cluster.started:
@@ -183,25 +181,25 @@ class Engine(simpy.Environment):
             self._schedule_calls()
 
     def wait_until(self, time: float) -> None:
-        """Moves the clock on to a time in s before which nothing is to happen."""
+        """Advances the clock to a time in seconds before the next event."""
         self._now = self.cluster.now = max(time, self.cluster.now)
 
     def run(self, until: Any = None) -> NoReturn:
-        """Is not how a simulation is run: SimPy's loop has no scheduling passes.
+        """Raises an error, since the loop of SimPy has no scheduling passes.
 
         Raises:
             ConfigError: Always.
         """
         raise ConfigError("expected Simulation.run, run_until or step; simpy.Environment.run has no scheduling passes")
 
-    # Verbs of users' processes and of other event sources
+    # Methods for processes of the user and other event sources
 
     def notify(self) -> None:
-        """Makes the present instant one with a scheduling pass."""
+        """Requests a scheduling pass at the current instant."""
         self._notified = True
 
     def at(self, date: float, value: Any = None) -> simpy.Event:
-        """An event of the user at a date in s; a relative ``timeout`` can miss it by a rounding.
+        """Returns an event at a date in seconds, which a relative ``timeout`` can miss by rounding.
 
         Raises:
             DecisionError: The date has passed.
@@ -213,9 +211,9 @@ class Engine(simpy.Environment):
         return event
 
     def expect(self, event: simpy.Event) -> simpy.Event:
-        """Keeps the simulation going until an event of the user (a process is one) has happened; returns the event.
+        """Delays the end of the simulation until an event or process of the user ends; returns the event.
 
-        Without it a simulation ends with its last job, and later events of the user are left out.
+        By default a simulation ends with its last job.
         """
         if event.callbacks is not None:
             self._awaited += 1
@@ -223,17 +221,17 @@ class Engine(simpy.Environment):
         return event
 
     def add(self, jobs: Workload, *, arrive: bool = True) -> range:
-        """Adds jobs behind those of the workload.
+        """Appends jobs to the workload.
 
         Args:
-            jobs: The jobs; their submission times count from now.
-            arrive: Submit them then; otherwise the caller does.
+            jobs: The jobs, with submission times relative to now.
+            arrive: Submit them at these times; otherwise the caller submits them.
 
         Returns:
-            The rows by which the cluster knows them.
+            The rows of the jobs in the workload.
 
         Raises:
-            BackendError: The cluster is not made for it (``open_ended=True``).
+            BackendError: The cluster was not created with ``open_ended=True``.
         """
         first, now = len(self._finals), self.cluster.now
         jobs = jobs.replaced(submission_time=now + jobs.submission_time)
@@ -252,10 +250,10 @@ class Engine(simpy.Environment):
         return rows
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float) -> None:
-        """Changes the speed of cores, now; see :meth:`hdsim.simulation.executor.Executor.set_speed`.
+        """Changes the speed of cores; see :meth:`hdsim.simulation.executor.Executor.set_speed`.
 
         Raises:
-            ConfigError: A share is not a number above 0, or there is no such core.
+            ConfigError: A share is not a number above 0, or a core does not exist.
         """
         platform = self.cluster.platform
         chosen, shares = np.asarray(cores, np.int64), np.asarray(share, np.float64)
@@ -267,48 +265,48 @@ class Engine(simpy.Environment):
         self.cluster.record_speed(chosen, share, jobs)
 
     def progress(self, job: int) -> Progress:
-        """How far a running job is.
+        """Returns the progress of a running job.
 
         Raises:
-            DecisionError: The job does not run.
+            DecisionError: The job is not running.
         """
         if job not in self.cluster.running:
             raise DecisionError(f"progress: expected a running job, got {job}")
         return self._executor.progress(job, self.cluster.now)
 
     def fail(self, node: int, until: float = math.inf) -> simpy.Event:
-        """Takes a node out of service, now; jobs on it go back to the queue, or fail for good if they have too often.
+        """Begins an outage of a node; its jobs return to the queue or, after too many restarts, fail permanently.
 
         Args:
             node: The node.
-            until: s, when it is repaired unless `repair` is called before.
+            until: Time of the repair in seconds, unless `repair` is called earlier.
 
         Returns:
             The event of its repair.
 
         Raises:
-            ConfigError: The simulation has no failure model, or there is no such node.
+            ConfigError: The simulation has no failure model, or the node does not exist.
         """
         repaired = self.event()
         self._node_outages(node).fail(node, until, repaired)
         return repaired
 
     def repair(self, node: int) -> None:
-        """Puts a node back into service, now; nothing happens to one that is in service.
+        """Ends all outages of a node.
 
         Raises:
-            ConfigError: The simulation has no failure model, or there is no such node.
+            ConfigError: The simulation has no failure model, or the node does not exist.
         """
         self._node_outages(node).repair(node)
 
-    # What event sources of the engine call
+    # Methods for event sources of the engine
 
     def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
-        """Calls an action with its argument at a date in s, after those of lower ranks at the same date."""
+        """Schedules an action at a date in seconds, after actions of lower ranks at the same date."""
         self._agenda.schedule(date, action, argument, rank)
 
     def interrupt(self, job: int, interval: float | None) -> None:
-        """Puts a running job back into the queue.
+        """Returns a running job to the queue.
 
         Args:
             job: The job.
@@ -337,7 +335,7 @@ class Engine(simpy.Environment):
             self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
 
     def _settle(self) -> None:
-        """Puts the dates of jobs that have moved into the agenda."""
+        """Updates the changed dates of jobs in the agenda."""
         set_date, reach_date = self._agenda.set_date, self._reach_date
         for job, date in self._executor.settle(self.cluster.now):
             if self._kill_at_walltime:
@@ -388,30 +386,30 @@ class Engine(simpy.Environment):
     # The end
 
     def _is_over(self) -> bool:
-        """With no job running and none to arrive: whether nothing is left that is worth waiting for."""
+        """Returns whether the simulation ends, with no job running and none to arrive."""
         cluster = self.cluster
         if self._awaited:
             self._idle_instants = 0
             return False
-        # On an idle platform a job that has not been started never will be, unless nodes or the user change something.
+        # On an idle platform a waiting job can only start after a change by nodes or by the user.
         if not cluster.queue or not (cluster.down or self.peek() < math.inf):
             return True
         self._idle_instants += 1
         return self._idle_instants > self._patience
 
     def _warn(self) -> None:
-        """Logs what the end has left undone."""
+        """Logs waiting jobs and remaining events at the end."""
         cluster, date = self.cluster, self.peek()
         if date < math.inf:
             log.warning(
-                "the simulation ended at %g s, with its last job; events of user processes from %g s on were left out "
-                "(Engine.expect keeps a simulation going until an event)",
+                "the simulation ended at %g s, with its last job; events of user processes from %g s on are ignored "
+                "(Engine.expect delays the end until an event)",
                 cluster.now,
                 date,
             )
         if self._idle_instants > self._patience:
             log.warning(
-                "%d jobs wait in vain: none was started at %d instants on an idle platform",
+                "%d jobs cannot start: none was started at %d instants on an idle platform",
                 len(cluster.queue),
                 self._patience,
             )
