@@ -127,7 +127,7 @@ class Warm:
         """Ends the server."""
         assert self._server.stdin
         self._server.stdin.close()
-        self._server.wait(10)
+        self._server.wait()
 
 
 @pytest.fixture(scope="session")
