@@ -107,7 +107,7 @@ class Oracle:
         """The numbers of the queue, as shares of the percentiles of the jobs submitted until a time."""
         if not queue:
             return [0.0] * 21
-        scaling = self.jobs.submission_time <= until
+        scaling = self.jobs.submission_time <= self.renewed(until)
         numbers = []
         for name in ("requested_time", "requested_cores", "memory", "memory_bandwidth"):
             scale = percentile(sorted(map(float, getattr(self.jobs, name)[scaling])), 99)
@@ -118,6 +118,18 @@ class Oracle:
             return [*numbers, 1.0]
         change = (len(queue) - last_length) / min(len(queue), last_length)
         return [*numbers, min(1.0, max(0.0, (change + sensitivity) / (2 * sensitivity)))]
+
+    def renewed(self, until: float) -> float:
+        """When the number of arrived jobs had last doubled; infinite if `until` is."""
+        if until == math.inf:
+            return until
+        dates = self.jobs.submission_time.tolist()
+        last, count = 0.0, 0
+        for date in sorted(set(dates)):
+            arrived = sum(other <= date for other in dates)
+            if date <= until and arrived >= 2 * count:
+                last, count = date, arrived
+        return last
 
     def small(self, at: Snapshot) -> list[float]:
         memory = [

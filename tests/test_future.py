@@ -10,7 +10,6 @@ import pytest
 import hdsim
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.observations.hdeeprm import RunningPercentile
 from hdsim.decisions.problem import OBSERVATIONS
 from hdsim.platform.load import load_platform
 from hdsim.scheduling.agent import Agent
@@ -148,13 +147,3 @@ def test_a_workload_taken_before_jobs_were_added_stays_as_it_was() -> None:
     assert [len(each) for each in (*taken, cluster.workload)] == [2, 3, 4, 5]
     for each in taken:
         np.testing.assert_array_equal(each.runtime, jobs.runtime[: len(each)])
-
-
-def test_the_percentile_of_numbers_so_far_is_numpys() -> None:
-    rng = np.random.default_rng(0)
-    for percent in (0, 50, 99, 100):
-        running = RunningPercentile(percent)
-        numbers = np.round(rng.exponential(10, 400))
-        for count, number in enumerate(numbers.tolist(), 1):
-            running.add(number)
-            assert running.value() == pytest.approx(np.percentile(numbers[:count], percent))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,8 @@ def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
 class FixedQueue:
     """Queued jobs under an order whose scores never change, kept sorted; ties are in order of submission.
 
-    A job is scored when it has become known, alone, so that its place does not depend on which others will come.
+    A job is scored alone when it has become known: its place among others does not depend on which jobs are still to
+    come. If all jobs are known, their keys are the ranks of their scores, which compare faster.
 
     Attributes:
         queued: The queued jobs in order.
@@ -42,9 +43,12 @@ class FixedQueue:
         self._size = cluster.size
         self.queued: list[int] = []
         # Keys of the queued jobs, ascending, and the key of every job that is known.
-        self._keys: list[tuple[float, int]] = []
-        self._key_of: list[tuple[float, int]] = []
-        self._score()
+        self._keys: list[Any] = []
+        self._key_of: list[Any] = []
+        if cluster.open_ended:
+            self._score()
+        else:
+            self._key_of, _ = ranking(cluster.workload, order)
 
     def add(self, jobs: Collection[int]) -> None:
         """Inserts submitted jobs."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappop, heappush, heappushpop
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, one_of, oversubscription_limit
 from hdsim.errors import ConfigError, nearest
@@ -50,8 +51,8 @@ class Minimal(Observer):
 
     Args:
         queue_sensitivity: q.
-        scale: Scale of an attribute: ``seen``, its 99th percentile over the jobs submitted so far; or ``workload``,
-            over all jobs as in HDeepRM, which depends on future jobs.
+        scale: Scale of an attribute: ``seen``, its 99th percentile over the jobs that have arrived, renewed whenever
+            their number has doubled; or ``workload``, over all jobs as in HDeepRM, which depends on future jobs.
         scales: Scales by attribute, instead.
     """
 
@@ -80,13 +81,17 @@ class Minimal(Observer):
         scales = dict(self._scales)
         if self._by_workload and len(scales) < len(ORDER_OF):
             scales = queue_scales(cluster.workload) | scales
-        self._attributes = [
-            _Attribute(name, wait_queue.ordered(order), scales.get(name)) for name, order in ORDER_OF.items()
+        # By attribute its scale; then the queue sorted by it and the share of each known job.
+        self._scale_of = scales
+        self._attributes: list[tuple[str, FixedQueue, list[float]]] = [
+            (name, wait_queue.ordered(order), []) for name, order in ORDER_OF.items()
         ]
-        self._jobs_known = 0
-        self._learn(cluster.workload)
-        self._percentiles = [(each.seen, each) for each in self._attributes if each.seen is not None]
-        self._arrived: set[int] = set()
+        self._learned = 0
+        # Arrived jobs at which the scales are renewed.
+        self._renewal = 1.0
+        if len(scales) == len(ORDER_OF):
+            self._renewal = math.inf
+            self._learn()
         self._last_length = 0
         self._version = -1
         self._shares: list[float] = []
@@ -94,21 +99,25 @@ class Minimal(Observer):
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
         cluster = self._cluster
-        if self._jobs_known < len(cluster.state):
-            self._learn(cluster.workload.rows(self._jobs_known))
-        if self._percentiles:
-            # A job that returns to the queue after a failure has been counted.
-            for job in cluster.submitted:
-                if job not in self._arrived:
-                    self._arrived.add(job)
-                    for seen, attribute in self._percentiles:
-                        seen.add(attribute.values[job])
+        if cluster.arrived >= self._renewal:
+            self._renewal = 2.0 * cluster.arrived
+            self._version = -1
+            jobs = np.array(cluster.state).nonzero()[0]
+            for name, _, shares in self._attributes:
+                if name not in self._scales:
+                    self._scale_of[name] = _percentile(getattr(cluster.workload, name)[jobs])
+                shares.clear()
+            self._learned = 0
+        if self._learned < len(cluster.state) and self._scale_of:
+            self._learn()
 
-    def _learn(self, jobs: Workload) -> None:
-        """Adds jobs that have become known."""
-        self._jobs_known += len(jobs)
-        for attribute in self._attributes:
-            attribute.add(jobs)
+    def _learn(self) -> None:
+        """Computes the shares of the jobs that have become known."""
+        jobs = self._cluster.workload
+        for name, _, shares in self._attributes:
+            values, scale = getattr(jobs, name)[self._learned :], self._scale_of[name]
+            shares.extend((np.minimum(values / scale, 1.0) if scale > 0 else np.zeros(len(values))).tolist())
+        self._learned = len(jobs)
 
     def before_action(self) -> None:
         """See :meth:`Observer.before_action`."""
@@ -137,9 +146,8 @@ class Minimal(Observer):
         """Quartiles of each attribute by linear interpolation; `last` is the index of the last queued job."""
         (low, a), (middle, b), (high, c) = (divmod(k * last, QUARTILES) for k in (1, 2, 3))
         numbers: list[float] = []
-        places = (0, low, min(low + 1, last), middle, min(middle + 1, last), high, min(high + 1, last), last)
-        for attribute in self._attributes:
-            jobs, share = attribute.queue.queued, attribute.shares(places)
+        for _, queue, share in self._attributes:
+            jobs = queue.queued
             first, median, third = share[jobs[low]], share[jobs[middle]], share[jobs[high]]
             # Interpolation where the quartile lies between two jobs.
             if a:
@@ -148,74 +156,17 @@ class Minimal(Observer):
                 median += b / QUARTILES * (share[jobs[middle + 1]] - median)
             if c:
                 third += c / QUARTILES * (share[jobs[high + 1]] - third)
-            numbers += (share[jobs[0]], first, median, third, share[jobs[-1]])
+            numbers += (share[jobs[0]], first, median, third, share[jobs[last]])
         return numbers
 
 
-class _Attribute:
-    """An attribute of the queued jobs.
-
-    Attributes:
-        queue: The queue, sorted by the attribute.
-        values: The attribute of each known job, divided by the scale if that is fixed.
-        seen: 99th percentile over the jobs submitted so far, None with a fixed scale.
-
-    Args:
-        name: Column of the workload.
-        queue: The queue, sorted by the attribute.
-        scale: Fixed scale, None for the percentile.
-    """
-
-    def __init__(self, name: str, queue: FixedQueue, scale: float | None) -> None:
-        self._name, self._scale = name, scale
-        self.queue = queue
-        self.values: list[float] = []
-        self.seen = RunningPercentile(99) if scale is None else None
-
-    def add(self, jobs: Workload) -> None:
-        """Appends jobs to those known."""
-        values = getattr(jobs, self._name).tolist()
-        self.values += values if self._scale is None else _shares(values, self._scale)
-
-    def shares(self, places: Iterable[int]) -> Sequence[float] | Mapping[int, float]:
-        """Shares by job, of at least the jobs at some places of the queue."""
-        if self.seen is None:
-            return self.values
-        jobs = [self.queue.queued[place] for place in places]
-        return dict(zip(jobs, _shares([self.values[job] for job in jobs], self.seen.value()), strict=True))
-
-
-class RunningPercentile:
-    """A percentile of the numbers added so far, with linear interpolation as NumPy's.
-
-    Args:
-        percent: 0 to 100.
-    """
-
-    def __init__(self, percent: float) -> None:
-        self._share = percent / 100
-        # The numbers below the percentile, negated, and those above it, as heaps.
-        self._below: list[float] = []
-        self._above: list[float] = []
-
-    def add(self, number: float) -> None:
-        """Adds a number."""
-        below, above = self._below, self._above
-        heappush(above, -heappushpop(below, -number))
-        # `below` ends with the last number at or before the position of the percentile.
-        if len(below) <= int(self._share * (len(below) + len(above) - 1)):
-            heappush(below, -heappop(above))
-
-    def value(self) -> float:
-        """The percentile; at least one number must have been added."""
-        place = self._share * (len(self._below) + len(self._above) - 1)
-        low = -self._below[0]
-        return low + (place - int(place)) * (self._above[0] - low) if self._above else low
-
-
-def _shares(values: Sequence[float], scale: float) -> list[float]:
-    """Values divided by a scale, at most 1; 0 where the scale is 0."""
-    return [min(value / scale, 1.0) for value in values] if scale > 0 else [0.0] * len(values)
+def _percentile(values: NDArray[Any]) -> float:
+    """99th percentile of at least one number, with linear interpolation as NumPy's, in a tenth of its time."""
+    place = 0.99 * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    parted = np.partition(values, (low, high))
+    return float(parted[low] + (place - low) * (parted[high] - parted[low]))
 
 
 def queue_scales(*workloads: Workload) -> dict[str, float]:
