@@ -25,7 +25,7 @@ CASES = 320
 
 def test_a_short_run_of_the_fuzzer_finds_nothing(root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fuzz", "--seed", "1", "--cases", str(CASES), "--keep", str(tmp_path)],
+        [sys.executable, "-m", "fuzz", "--seed", "1", "--cases", str(CASES), "--workers", "1", "--keep", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}, cwd=root, capture_output=True,
         text=True,
     )  # fmt: skip
@@ -85,6 +85,20 @@ def test_a_small_file_that_unpacks_to_a_gigabyte_is_refused(hdsim: Run, tmp_path
     refused(hdsim("workload", "validate", "w.swf.gz"), "expected at most 32 MB in a gzip file of")
     (tmp_path / "w.json.gz").write_bytes(gzip.compress(workload().encode()))
     assert hdsim("workload", "validate", "w.json.gz").returncode == 0
+
+
+def test_platforms_that_take_all_memory_are_refused(hdsim: Run, tmp_path: Path) -> None:
+    tree = kinds.platform_tree(Random(1))
+    for number, message in (
+        (10**7, "clusters: expected at most 10000000 cores"),
+        (600_000, "at most 1000000 processors"),
+    ):
+        tree["clusters"][1]["nodes"][0]["number"] = number
+        (tmp_path / "p.json").write_text(json.dumps(tree))
+        refused(hdsim("platform", "validate", "p.json"), message)
+    tree["clusters"][1]["nodes"][0]["number"] = 150_000
+    (tmp_path / "p.json").write_text(json.dumps(tree))
+    refused(hdsim("platform", "convert", "p.json", "-o", "p.xml"), "expected at most 500,000 cores and pairs")
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from hdsim.platform.checker import Checker, Types, child_path
 from hdsim.util.text import shown
 from hdsim.util.units import parse_bandwidth, parse_latency, parse_size
 
-#: Upper limit for the cores of a platform, which catches mistakes in a ``number``.
-MAX_CORES = 100_000_000
+#: Upper limits of a platform, which catch mistakes in a ``number``; a replay takes 1 GB at both. The largest machines
+#: have 10 million cores.
+MAX_CORES, MAX_PROCESSORS = 10_000_000, 1_000_000
 
 SECTIONS = ("network", "node", "processor", "memory")
 
@@ -231,9 +232,15 @@ def check_document(
         key: sum(number * processor_types[processor].cores for processor, number in node.processors)
         for key, node in node_types.items()
     }
-    n_cores = sum(number * cores_of_node[node_type] for _, node_type, number in groups)
-    if n_cores > MAX_CORES:
-        checker.fault("clusters", f"expected at most {MAX_CORES} cores, got {n_cores}")
+    processors_of_node = {key: sum(number for _, number in node.processors) for key, node in node_types.items()}
+    for noun, most, of_node in (
+        ("cores", MAX_CORES, cores_of_node),
+        ("processors", MAX_PROCESSORS, processors_of_node),
+    ):
+        found = sum(number * of_node[node_type] for _, node_type, number in groups)
+        if found > most:
+            checker.fault("clusters", f"expected at most {most} {noun}, got {found}")
+    if errors:
         return None, errors
 
     node_names = list(dict.fromkeys(node_type for _, node_type, _ in groups))

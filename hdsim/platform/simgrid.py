@@ -14,6 +14,7 @@ from itertools import permutations
 import numpy as np
 from lxml import etree
 
+from hdsim.errors import PlatformError
 from hdsim.platform.model import Platform
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
 from hdsim.platform.schema import GPU
@@ -21,6 +22,7 @@ from hdsim.platform.schema import GPU
 #: The host of the scheduler, which runs no jobs.
 MASTER_HOST = "master_host"
 
+_MOST_ELEMENTS = 500_000
 _DOCTYPE = '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">'
 # SimGrid needs a number for each link and a speed above 0 for each P-state.
 _UNLIMITED_BANDWIDTH = 1e18
@@ -39,7 +41,16 @@ def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) 
             of a core of an idle processor and that of a computing core.
         latencies: Whether links have latencies. Control messages of Batsim use the links as well, so that without
             latencies an event is reported at its own time.
+
+    Raises:
+        PlatformError: The platform has more cores, or pairs of clusters, than Batsim can take.
     """
+    elements = platform.n_cores + platform.n_clusters**2
+    if elements > _MOST_ELEMENTS:
+        raise PlatformError(
+            f"expected at most {_MOST_ELEMENTS:,} cores and pairs of clusters in SimGrid XML, got {elements:,}",
+            where=platform.source,
+        )
     clusters = range(platform.n_clusters)
     # SimGrid 3.32 and later refuse routes to a zone of routing "None".
     master = _element("zone", [_host(MASTER_HOST, "1Gf", "0.0:0.0")], id="master", routing="Full")
