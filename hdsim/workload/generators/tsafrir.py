@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
 from hdsim.workload.model import Workload
+from hdsim.workload.raw import LONGEST_TIME
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -81,8 +82,10 @@ def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple
     where = "workload.estimates"
     if jobs < FEWEST_JOBS:
         raise WorkloadError(f"expected at least {FEWEST_JOBS} jobs for the model of estimates, got {jobs}", where=where)
-    if not _HOUR <= max_estimate < math.inf:
-        raise WorkloadError(f"expected a longest estimate of at least {_HOUR} s, got {max_estimate:g}", where=where)
+    if not _HOUR <= max_estimate <= LONGEST_TIME:
+        raise WorkloadError(
+            f"expected a longest estimate of {_HOUR} to {LONGEST_TIME:g} s, got {max_estimate:g}", where=where
+        )
     longest = math.ceil(max_estimate)
     bins = number_of_bins(jobs)
     head = head_times(longest)
