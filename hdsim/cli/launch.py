@@ -130,21 +130,16 @@ def launch(
 
 
 def _single(command: Command, composer: Composer, given: Sequence[str]) -> None:
+    from hdsim.results.run_directory.lock import check_free
+
     config, directory = composer.compose_run(given)
     inputs = command.build(config)
-    _refuse_if_used(directory)
+    check_free(directory)  # before Hydra writes its own files there
     with _stoppable():
         outcome: Outcome = composer.run(given, lambda directory, _: _run(command, config, inputs, directory))
     if outcome.error:
         raise outcome.error
     command.report(inputs, outcome)
-
-
-def _refuse_if_used(directory: Path) -> None:
-    """Refuses a run directory in use before Hydra writes its own files there."""
-    from hdsim.results.run_directory.lock import check_free
-
-    check_free(directory)
 
 
 def _run(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
@@ -156,7 +151,8 @@ def _run(command: Command, config: Mapping[str, Any], inputs: Any, directory: Pa
         click.echo(f"{shown(directory)}: finished before")
         return Outcome(directory, run.metrics())
     if outdated and (command.resumes or outdated.startswith("dead")):
-        click.echo(f"hdsim: {shown(directory)}: {outdated}; runs again", err=True)
+        again = "goes on" if command.resumes else "runs again"
+        click.echo(f"hdsim: {shown(directory)}: {outdated}; {again}", err=True)
     return _execute(command, config, inputs, directory)
 
 

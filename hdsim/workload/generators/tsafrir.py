@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
+from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.model import Workload
-from hdsim.workload.raw import LONGEST_TIME
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
