@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 GIGA = 1e9
 
 
@@ -425,3 +427,11 @@ class Simulation:
 
     def wait(self, job: Job, seconds: float) -> None:
         job.phase, job.until = "waiting", self.now + seconds
+
+
+def matrix(pattern) -> np.ndarray:
+    """Bytes from task i to task j of a communication pattern, 0 on the diagonal."""
+    volumes = np.full((pattern.tasks, pattern.tasks), pattern.exchange)
+    np.fill_diagonal(volumes, 0.0)
+    np.add.at(volumes, (pattern.sources, pattern.targets), pattern.volumes)
+    return volumes

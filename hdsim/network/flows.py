@@ -89,12 +89,12 @@ class Flows:
         self.solver = solver
         #: Whether rates need an update by `settle`.
         self.changed = False
-        self._news: dict[Transfer, None] = {}
+        self._updated: dict[Transfer, None] = {}
 
     def enter(self, transfer: Transfer, parts: Iterable[ActiveFlow], now: float) -> None:
         """Adds a transfer with its remaining flows."""
         transfer.waiting.extend(parts)
-        self._news[transfer] = None
+        self._updated[transfer] = None
         self.changed = True
         self._begin(transfer, now, now)
 
@@ -105,7 +105,7 @@ class Flows:
         # Breaks the reference cycle of flows and transfer, since replays defer garbage collection.
         transfer.flowing.clear()
         transfer.waiting.clear()
-        self._news.pop(transfer, None)
+        self._updated.pop(transfer, None)
         self.changed = True
 
     def set_bound(self, transfer: Transfer, bound: float) -> None:
@@ -127,23 +127,23 @@ class Flows:
         if transfer.flowing or transfer.waiting:
             # The next date is announced even if it is equal to this one.
             transfer.date = math.nan
-            self._news[transfer] = None
+            self._updated[transfer] = None
             return False
-        self._news.pop(transfer, None)
+        self._updated.pop(transfer, None)
         return True
 
     def settle(self, now: float) -> list[tuple[Hashable, float]]:
         """Updates rates and returns (key, seconds until the next step) of new and changed transfers."""
-        news, self._news, self.changed = self._news, {}, False
+        updated, self._updated, self.changed = self._updated, {}, False
         for activity in self.solver.solve():
             part: ActiveFlow = activity.owner
             left = part.left - part.rate * (now - part.since)
             part.left = left = max(left, 0.0)
             part.since, part.rate = now, activity.rate
             part.date = now + left / activity.rate
-            news[part.transfer] = None
+            updated[part.transfer] = None
         moved = []
-        for transfer in news:
+        for transfer in updated:
             dates = [part.date for part in transfer.flowing]
             dates += [part.date for part in transfer.waiting]
             date = min(dates, default=now)

@@ -101,7 +101,7 @@ class Fluid:
         self._holders: list[Plan | None] = [None] * len(halves)
         self._crowd = [0] * len(halves)
         self._transfers: dict[Hashable, Transfer] = {}
-        self._news: dict[Transfer, None] = {}
+        self._updated: dict[Transfer, None] = {}
         # Rate bounds from the next `settle` on.
         self._bounds: dict[Transfer, float] = {}
         self._now = 0.0
@@ -221,7 +221,7 @@ class Fluid:
         self._bounds.pop(transfer, None)
         if transfer.uncontended:
             transfer.plan.active = None
-            self._news.pop(transfer, None)
+            self._updated.pop(transfer, None)
         else:
             self._shared.leave(transfer)
             self._leave_crowd(transfer)
@@ -240,9 +240,9 @@ class Fluid:
                 self._shared.set_bound(transfer, bound)
             self._bounds.clear()
         moved: list[tuple[Hashable, float]] = []
-        if self._news:
-            moved += [(transfer.key, transfer.date - now) for transfer in self._news]
-            self._news.clear()
+        if self._updated:
+            moved += [(transfer.key, transfer.date - now) for transfer in self._updated]
+            self._updated.clear()
         if self._shared.changed:
             moved += self._shared.settle(now)
         return moved
@@ -267,7 +267,7 @@ class Fluid:
         if (plan.holds and plan.active is None) or self._claim(plan, now):
             plan.active = transfer
             transfer.date = now + seconds
-            self._news[transfer] = None
+            self._updated[transfer] = None
         else:
             self._share(transfer, now)
 
@@ -294,9 +294,9 @@ class Fluid:
             left = [(stream, max(left, 0.0)) for stream, left, _ in plan.states(now - begin, transfer.bound)]
         else:
             left = [(stream, stream.amount) for stream in plan.streams]
-        if transfer in self._news:
+        if transfer in self._updated:
             # The caller does not know its date yet.
-            del self._news[transfer]
+            del self._updated[transfer]
             transfer.date = math.nan
         transfer.uncontended, plan.active, plan.holds = False, None, False
         for link in plan.links:

@@ -70,13 +70,6 @@ class Pattern:
             h += max(float(np.bincount(ends, self.volumes).max()) for ends in (self.sources, self.targets))
         return h
 
-    def matrix(self) -> Floats:
-        """Returns (p, p) bytes from task i to task j, 0 on the diagonal."""
-        matrix = np.full((self.tasks, self.tasks), self.exchange)
-        np.fill_diagonal(matrix, 0.0)
-        np.add.at(matrix, (self.sources, self.targets), self.volumes)
-        return matrix
-
     def between(self, nodes: ArrayLike) -> Messages:
         """Returns the messages between nodes for a mapping of tasks to nodes, equal messages counted together.
 
