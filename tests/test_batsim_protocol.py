@@ -133,7 +133,10 @@ MALFORMED = {
         "now: expected a number of seconds, got 1000",
     ),
     "now is true": (reply(now=True), "now: expected a number of seconds, got true"),
-    "time goes back": (reply(now=4.0), "now: expected at least 5.000000, the time it was told, got 4.000000"),
+    "time goes back": (
+        reply(now=4.0),
+        "now: expected at least 5.000000, the time of the last message to it, got 4.000000",
+    ),
     "an event before now": (
         reply(event(timestamp=4, job_id="w0!1")),
         "events[0] REJECT_JOB: timestamp: expected at least 5.000000, got 4.000000: time goes back",

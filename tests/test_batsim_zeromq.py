@@ -271,7 +271,7 @@ def test_the_last_message_of_a_process_that_has_ended(tmp_path: Path) -> None:
         reply.process = stack.enter_context(Process(command, tmp_path / "log", "Batsim"))
         assert reply.receive(60) == b"last"
         reply.send(b"{}")
-        with pytest.raises(HungUp, match=r"Batsim ended with status 1; its last words in .*: and out"):
+        with pytest.raises(HungUp, match=r"Batsim ended with status 1; the end of .*: and out"):
             reply.receive(60)
 
 

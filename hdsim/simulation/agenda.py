@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappush
 from itertools import count
 from typing import Any
@@ -25,14 +25,14 @@ class Agenda:
 
     Args:
         jobs: Number of jobs.
-        of_jobs: Actions at dates of jobs, which are called with the job and have to ask `is_due`.
+        at_date: Action at the date of a job, which is called with the job and has to ask `is_due`.
     """
 
-    def __init__(self, jobs: int, of_jobs: Sequence[Callable[[int], Any]]) -> None:
+    def __init__(self, jobs: int, at_date: Callable[[int], Any]) -> None:
         self.entries: list[tuple[Any, ...]] = [(math.inf,)]
         self._sequence = count()
         self._date = [math.nan] * jobs
-        self._of_jobs = of_jobs
+        self._at_date = at_date
         self._outdated = 0
 
     def add(self, jobs: int) -> None:
@@ -43,13 +43,13 @@ class Agenda:
         """Schedules an action at a date in seconds."""
         heappush(self.entries, (date, rank, next(self._sequence), action, argument))
 
-    def set_date(self, job: int, date: float, action: Callable[[int], Any]) -> None:
-        """Sets the date of a job and which of its actions is called then."""
+    def set_date(self, job: int, date: float) -> None:
+        """Sets the date of a job."""
         dates = self._date
         if dates[job] == dates[job]:  # not NaN
             self.forget(job)
         dates[job] = date
-        heappush(self.entries, (date, FIRST, next(self._sequence), action, job))
+        heappush(self.entries, (date, FIRST, next(self._sequence), self._at_date, job))
 
     def is_due(self, job: int, date: float) -> bool:
         """Returns whether an entry taken from the heap has the current date of the job, and removes this date."""
@@ -66,12 +66,12 @@ class Agenda:
         self._date[job] = math.nan
         self._outdated += 1
         if self._outdated > _OUTDATED and self._outdated * 2 > len(self.entries):
-            dates, of_jobs = self._date, self._of_jobs
+            dates, at_date = self._date, self._at_date
             # In place: the loop of the engine has a reference to the list.
             self.entries[:] = [
                 entry
                 for entry in self.entries
-                if len(entry) == 1 or entry[3] not in of_jobs or dates[entry[4]] == entry[0]
+                if len(entry) == 1 or entry[3] is not at_date or dates[entry[4]] == entry[0]
             ]
             heapify(self.entries)
             self._outdated = 0

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 #: Number of instants with changes of nodes and user processes only, after which waiting jobs end the simulation.
 _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
 
+#: Rounding of dates that are sums of several parts.
+_ROUNDED = 1 + 1e-12
+
 
 class Engine(simpy.Environment):
     """Simulates the jobs of a cluster.
@@ -76,11 +79,13 @@ class Engine(simpy.Environment):
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
         self._walltime: list[float] = workload.walltime.tolist()
+        # Jobs whose date is that of their walltime.
+        self._too_long: set[int] = set()
         self._ends_in_delay: list[bool] = workload.ends_in_delay.tolist()
         self._finals: list[int] = completed(workload).tolist()
         self._infeasible = set(infeasible)
         self._next = 0
-        self._agenda = Agenda(len(workload), (self._reach_date, self._reach_walltime))
+        self._agenda = Agenda(len(workload), self._reach_date)
         self._notified = self.over = False
         self.on_settled: Callable[[], None] | None = None
         # Number of agenda entries and events of the user that prevent the end of the simulation.
@@ -327,24 +332,25 @@ class Engine(simpy.Environment):
 
     def _reach_date(self, job: int) -> None:
         now = self.cluster.now
-        if self._agenda.is_due(job, now) and self._executor.advance(job, now):
-            self.cluster.end(job, self._finals[job])
-
-    def _reach_walltime(self, job: int) -> None:
-        if self._agenda.is_due(job, self.cluster.now):
-            self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
+        if self._agenda.is_due(job, now):
+            if job in self._too_long:
+                self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
+            elif self._executor.advance(job, now):
+                self.cluster.end(job, self._finals[job])
 
     def _settle(self) -> None:
         """Updates the changed dates of jobs in the agenda."""
-        set_date, reach_date = self._agenda.set_date, self._reach_date
+        set_date = self._agenda.set_date
         for job, date in self._executor.settle(self.cluster.now):
             if self._kill_at_walltime:
                 limit = self.cluster.starting_time[job] + self._walltime[job]
                 # A delay as long as the walltime reaches it, a computation completes.
-                if date > limit or (date == limit and self._ends_in_delay[job]):
-                    set_date(job, limit, self._reach_walltime)
+                if date > limit * _ROUNDED or (date >= limit and self._ends_in_delay[job]):
+                    self._too_long.add(job)
+                    set_date(job, limit)
                     continue
-            set_date(job, date, reach_date)
+                self._too_long.discard(job)
+            set_date(job, date)
         if self.on_settled is not None:
             self.on_settled()
 

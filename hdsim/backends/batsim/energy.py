@@ -30,7 +30,7 @@ class Meter:
 
     Attributes:
         state: (H,) P-state of each host.
-        least_watts: W of all hosts if they were idle in their present P-states.
+        least_watts: Power in W of all hosts if they were idle in their present P-states.
 
     Args:
         hosts: The hosts.
@@ -38,7 +38,7 @@ class Meter:
             its first change of P-state, its first execution or the first reading of all hosts after time 0.
 
     Raises:
-        PlatformError: A host does not tell its power.
+        PlatformError: A host has no power.
     """
 
     def __init__(self, hosts: Hosts, *, as_batsim: bool = False) -> None:
@@ -51,7 +51,7 @@ class Meter:
         self.state = hosts.initial.copy()
         self._load = np.zeros(len(hosts))
         self._unseen: Mask | None = np.ones(len(hosts), bool) if as_batsim else None
-        # What the hosts draw in their present P-states, idle, and with a load.
+        # Power of the hosts in their present P-states, idle and with a load.
         self._idle_now, self._least_now, self._span_now = np.empty((3, len(hosts)))
         self._joules = np.zeros(len(hosts))
         self._since = 0.0
@@ -61,7 +61,7 @@ class Meter:
         self._enter_states(self._hosts)
 
     def read(self, now: float) -> float:
-        """Joules of all hosts until `now`."""
+        """Returns the joules of all hosts until `now`."""
         self._advance(now)
         if now > 0 and self._unseen is not None:
             self._unseen = None
@@ -69,7 +69,7 @@ class Meter:
         return float(self._joules.sum())
 
     def joules(self, hosts: Sequence[int], now: float) -> float:
-        """Joules of some hosts until `now`."""
+        """Returns the joules of some hosts until `now`."""
         self._advance(now)
         return float(self._joules[hosts].sum())
 
@@ -84,12 +84,12 @@ class Meter:
         self._enter_states(chosen)
 
     def set_load(self, hosts: Sequence[int], loads: Floats | float, now: float, *, busy: bool) -> None:
-        """Tells what runs on hosts.
+        """Sets the load of hosts.
 
         Args:
             hosts: (n,) host ids.
             loads: (n,) share of their speed that a job uses; 0 for a job that only lasts.
-            now: s.
+            now: Time in seconds.
             busy: A job is on them.
         """
         self._advance(now)
@@ -154,11 +154,11 @@ class _Rule:
         self._ruled = np.ones(platform.n_cores, bool)
 
     def release(self, cores: Ints) -> None:
-        """Cores have got a P-state of their own."""
+        """Excludes cores whose P-state a scheduler has set."""
         self._ruled[cores] = self.for_all = False
 
     def set_busy(self, cores: Ints, busy: bool) -> Ints:
-        """A job is on cores or has left them; returns the cores that draw another power now."""
+        """Sets whether cores serve a job; returns the cores whose power changes."""
         cores = cores[self._busy[cores] != busy]
         self._busy[cores] = busy
         owner = self._owner[cores]
@@ -171,7 +171,7 @@ class _Rule:
         return np.concatenate([cores, members(self._first_core, np.unique(turned))]) if len(turned) else cores
 
     def draw(self, cores: Ints, watts: Floats) -> None:
-        """Sets what cores draw, those aside that have a P-state of their own."""
+        """Sets the power of those cores whose P-state no scheduler has set."""
         ruled = cores if self.for_all else cores[self._ruled[cores]]
         beside = self._idles[(self._serving[self._owner[ruled]] > 0).astype(np.intp), ruled]
         watts[ruled] = np.where(self._busy[ruled], self._serves[ruled], beside)

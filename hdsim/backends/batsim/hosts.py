@@ -93,7 +93,7 @@ def load_hosts(path: str | Path, *, master: str | None = None) -> Hosts:
 
 
 def hosts_of(platform: Platform) -> Hosts:
-    """The cores of a platform as hosts, named and described as the platform's SimGrid XML does."""
+    """Returns the cores of a platform as hosts, with the names and properties of its SimGrid XML."""
     from hdsim.platform.simgrid import to_xml
 
     described = read_xml(to_xml(platform), platform.source)
@@ -188,7 +188,7 @@ def _hosts(root: etree._Element, where: str) -> Iterator[_Host]:
 
 
 def _names(element: etree._Element, where: str) -> Iterator[str]:
-    """Names of a host or of the hosts of a cluster."""
+    """Yields the names of a host or of the hosts of a cluster."""
     if element.tag == "host":
         yield element.get("id", "")
         return
@@ -206,7 +206,7 @@ def _properties(element: etree._Element) -> dict[str, str]:
 
 
 def _speed(text: str, where: str) -> float:
-    """A speed such as ``1Gf`` in flop/s."""
+    """Returns a speed such as ``1Gf`` in flop/s."""
     matched = _SPEED.fullmatch(text)
     try:
         speed = float(matched[1]) * _FACTORS[matched[2]] if matched else math.nan
@@ -236,7 +236,7 @@ def _read_watts(host: _Host, watts: NDArray[np.float64], where: str) -> None:
 
 
 def _platform(gflops: NDArray[np.float64], watts: NDArray[np.float64], where: str) -> Platform:
-    """A platform with one core for each host."""
+    """Returns a platform with one core for each host."""
     processors: dict[str, dict[str, Any]] = {}
     nodes = []
     for (speed, power), group in groupby(zip(gflops.tolist(), np.nan_to_num(watts).tolist(), strict=True)):

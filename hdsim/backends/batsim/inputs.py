@@ -21,7 +21,7 @@ from hdsim.workload.raw import RawJobs, raise_faults
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
-#: Events of ``--events`` that Batsim knows, with the NOTIFY each becomes.
+#: Types of external events in Batsim, with the type of the NOTIFY of each.
 MACHINE_EVENTS = {
     "machine_available": "event_machine_available",
     "machine_unavailable": "event_machine_unavailable",
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True)
 class JobFile:
-    """A workload as its file states it.
+    """A workload file.
 
     Attributes:
         path: As the user named it.
@@ -76,7 +76,7 @@ def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> 
     Args:
         path: Batsim's JSON, or any trace that hdsim reads.
         platform: Its reference speed turns operations into seconds.
-        name: What the scheduler is told as the path, by default the path.
+        name: Path that the scheduler is sent, by default `path`.
 
     Raises:
         WorkloadError: It cannot be read or has faults.
@@ -87,7 +87,7 @@ def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> 
     asking = np.flatnonzero(jobs.columns["requested_gpus"])
     if len(asking):
         where = jobs.where(int(asking[0]), "requested_gpus")
-        raise WorkloadError("expected jobs without GPUs, which schedulers for Batsim do not know", where=where)
+        raise WorkloadError("expected jobs without GPUs, which Batsim's protocol does not have", where=where)
     early = np.flatnonzero(jobs.columns["submission_time"] < 0)
     if len(early):
         where = jobs.where(int(early[0]), "submission_time")
@@ -152,7 +152,7 @@ def check_events(events: Iterable[Mapping[str, Any]], hosts: int, *, forward_unk
 def describe_simulation(
     hosts: Hosts, options: Options, workloads: Mapping[str, str], profiles: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Data of the event ``SIMULATION_BEGINS``."""
+    """Returns the data of the event ``SIMULATION_BEGINS``."""
     resources = [
         {"id": row, "name": name, "state": "idle", "properties": dict(own), "zone_properties": dict(zone)}
         for row, (name, own, zone) in enumerate(zip(hosts.names, hosts.properties, hosts.zone_properties, strict=True))

@@ -24,7 +24,7 @@ _EQUAL_TASKS = ("delay", "parallel_homogeneous", "parallel_homogeneous_total")
 
 
 class ServedJobs:
-    """What the scheduler knows of jobs; they have rows, first those of the workloads in order of submission.
+    """The jobs by row, first those of the workloads in order of submission.
 
     Attributes:
         workload: The jobs of the files, in the clock of the files.
@@ -74,13 +74,13 @@ class ServedJobs:
             self.ids.append(f"{name}{SEPARATOR}{document['id']}")
             self._documents.append({**document, "id": self.ids[-1]})
         joined = {key: column[order] for key, column in joined.items() if key in COLUMNS}
-        joined["memory"] = np.zeros(len(order))  # Batsim does not know memory
+        joined["memory"] = np.zeros(len(order))  # Batsim has no memory
         joined["job_id"] = np.array(self.ids, object)
         workload = Workload.from_columns(**joined, source=", ".join(file.path for file in files))
         return workload.replaced(submission_time=joined["submission_time"])
 
     def row(self, job_id: str) -> int:
-        """Row of a job.
+        """Returns the row of a job.
 
         Raises:
             BackendError: There is no such job.
@@ -91,13 +91,13 @@ class ServedJobs:
         return row
 
     def describe(self, job: int) -> JobRow:
-        """What a job's line of ``_jobs.csv`` says of it."""
+        """Returns the columns of a job in ``_jobs.csv`` that the workload determines."""
         workload, own = split_job_id(self.ids[job])
         document = self._documents[job]
         return JobRow(own, workload, document["profile"], self.submission[job], document["res"], self._walltime[job])
 
     def encode_submission(self, job: int) -> str:
-        """Data of the event ``JOB_SUBMITTED`` of a job."""
+        """Returns the data of the event ``JOB_SUBMITTED`` of a job."""
         data = self._encoded.pop(job, None)
         if data is None:
             static = len(self.workload)
@@ -117,7 +117,7 @@ class ServedJobs:
         return self.profiles[split_job_id(self.ids[job])[0]]
 
     def progress(self, job: int, done: int, share: float) -> dict[str, Any]:
-        """How far a job is, as the event ``JOB_KILLED`` says it; see :func:`hdsim.workload.programs.progress_of`."""
+        """Returns the progress of a job as in ``JOB_KILLED``; see :func:`hdsim.workload.programs.progress_of`."""
         return progress_of(self._documents[job]["profile"], self._profiles_of(job), done, share)
 
     def check_mapping(self, job: int, mapping: Any, size: int) -> None:

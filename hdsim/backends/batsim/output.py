@@ -1,4 +1,4 @@
-"""What happened in a simulation in Batsim's place, in the CSV files that Batsim writes."""
+"""The CSV files that Batsim writes, of a simulation in Batsim's place."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hdsim.results.run_directory.formats import JOB_COLUMNS, schedule_csv
 from hdsim.util.files import csv_fields, csv_text, write_bytes
 from hdsim.util.intervals import format_interval_set
 
-#: P-state of a host that is on its way to another.
+#: P-state in Batsim's table of a host that changes to another.
 _SWITCHING = -1
 
 
 class JobRow(NamedTuple):
-    """What a workload says of a job."""
+    """The columns of a job that the workload determines."""
 
     job_id: str
     workload: str
@@ -34,7 +34,7 @@ class JobRow(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A job that ended or was rejected, in which case it has no times."""
+    """The end of a job; a rejected job has no times."""
 
     job: int
     state: int
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 class _Move(Enum):
-    """What can happen to hosts: a job on them starts or ends, they change their P-state, come back or go away."""
+    """Changes of hosts: the start or end of a job, a P-state, and availability."""
 
     START = auto()
     END = auto()
@@ -55,28 +55,28 @@ class _Move(Enum):
 
 
 class _Machines(NamedTuple):
-    """What became of the hosts."""
+    """Totals of the hosts, and their number by state over time."""
 
-    #: s, idle hosts and computing ones, at each change.
+    #: Time in seconds, idle hosts and computing hosts, at each change.
     told: list[tuple[float, int, int]]
-    #: s until the last change of each host, all together.
+    #: Seconds until the last change of each host, summed.
     seconds: float
     away_seconds: float
 
 
 class OutputWriter:
-    """Collects rows while the simulation goes on, so that nothing but memory is touched before `write`.
+    """Collects the rows of Batsim's files in memory until `write`.
 
     Attributes:
-        submitted: Number of jobs that the scheduler was told of.
-        metadata: What the scheduler noted on jobs.
+        submitted: Number of jobs submitted.
+        metadata: Metadata that the scheduler has set.
         jobs: Jobs that have ended or were rejected, in this order.
         joules_at_first_submission: The energy counted by then.
 
     Args:
         hosts: Number of hosts.
-        describe: Tells what the workload says of a job.
-        energy: Energy and P-states are of interest.
+        describe: Returns the columns of a job that the workload determines.
+        energy: Write energy and P-states.
     """
 
     def __init__(self, hosts: int, describe: Callable[[int], JobRow], *, energy: bool) -> None:
@@ -86,7 +86,7 @@ class OutputWriter:
         self.submitted = 0
         self.metadata: dict[int, str] = {}
         self.jobs: list[Outcome] = []
-        # What has happened to hosts: when, to which, and what; the rest follows from it.
+        # Changes of hosts in order of time, from which the states of the hosts follow.
         self._moves: list[tuple[float, Sequence[int], _Move]] = []
         self._pstates: list[tuple[float, str, int]] = []
         self._joules: list[tuple[float, float, str, float, float]] = []
@@ -95,25 +95,25 @@ class OutputWriter:
         self.joules_at_first_submission = self._joules_at_last_end = 0.0
 
     def start(self, now: float, hosts: Sequence[int]) -> None:
-        """A job starts on hosts."""
+        """Adds the start of a job."""
         self._moves.append((now, hosts, _Move.START))
 
     def end(self, now: float, hosts: Sequence[int], outcome: Outcome) -> None:
-        """A job leaves its hosts."""
+        """Adds the end of a job."""
         self._moves.append((now, hosts, _Move.END))
         self.jobs.append(outcome)
 
     def reject(self, job: int) -> None:
-        """A job is turned away."""
+        """Adds a rejected job."""
         self.jobs.append(Outcome(job, FinalState.REJECTED))
 
     def begin(self, states: NDArray[np.int64]) -> None:
-        """The P-states of the hosts at time 0."""
+        """Sets the P-states of the hosts at time 0."""
         for state in np.unique(states).tolist():
             self._pstates.append((0.0, format_interval_set(np.flatnonzero(states == state).tolist()), state))
 
     def switch(self, now: float, hosts: Sequence[int], state: int) -> None:
-        """Hosts change to a P-state, at once."""
+        """Adds a change of hosts to a P-state."""
         text = format_interval_set(hosts)
         self._pstates += [(now, text, _SWITCHING), (now, text, state)]
         self._switches += len(hosts)
@@ -121,11 +121,11 @@ class OutputWriter:
         self._moves.append((now, hosts, _Move.SWITCH))
 
     def available(self, now: float, hosts: Sequence[int], *, there: bool) -> None:
-        """Hosts go away or come back."""
+        """Adds a change of the availability of hosts."""
         self._moves.append((now, hosts, _Move.COME if there else _Move.GO))
 
     def energy(self, now: float, joules: float, kind: str, least_watts: float) -> None:
-        """The energy counted until an event: start (s) or end (e) of a job, change of a P-state (p)."""
+        """Adds the energy counted until an event: start (s) or end (e) of a job, change of a P-state (p)."""
         if kind == "e":
             self._joules_at_last_end = joules
         then, before = self._last_reading
@@ -134,14 +134,14 @@ class OutputWriter:
         self._joules.append((now, joules, kind, least_watts, watts))
 
     def summary(self) -> str:
-        """The jobs by what became of them, for people."""
+        """Returns the number of jobs by final state, as a sentence."""
         counts = Counter(outcome.state for outcome in self.jobs)
         told = [f"{counts[state]:,} {state.name.lower()}" for state in FinalState if counts[state]]
         last = max((outcome.finish for outcome in self.jobs if outcome.finish == outcome.finish), default=0.0)
         return f"{self.submitted:,} jobs submitted: {', '.join(told) or 'none done'}; last finish at {last:.6f} s"
 
     def _machines(self) -> _Machines:
-        """Follows the hosts through what has happened to them."""
+        """Returns the states of the hosts over time."""
         told: list[tuple[float, int, int]] = []
         busy: set[int] = set()
         away: dict[int, float] = {}
@@ -167,8 +167,8 @@ class OutputWriter:
 
         Args:
             prefix: May have folders in it, which are made.
-            scheduling_seconds: s of real time spent on waiting for the scheduler.
-            wall_seconds: s of real time of the whole simulation.
+            scheduling_seconds: Real time spent on waiting for the scheduler, in seconds.
+            wall_seconds: Real time of the whole simulation, in seconds.
 
         Raises:
             ConfigError: They cannot be written.
@@ -207,7 +207,7 @@ class OutputWriter:
         return paths
 
     def _job_line(self, row: JobRow, outcome: Outcome) -> str:
-        """A line of ``jobs.csv``; Batsim puts the last column, and that one alone, into quotes always."""
+        """Returns a line of ``jobs.csv``, of which Batsim always quotes the last column."""
         walltime = -1.0 if row.walltime == math.inf else row.walltime
         state = FinalState(outcome.state)
         names = ",".join(csv_fields(row[:3]))
@@ -276,7 +276,7 @@ def make_folder(prefix: str) -> None:
 
 
 def _stretch(wait: float, execution: float) -> float:
-    """Turnaround by execution; Batsim's division by 0 gives infinity, or no number for a job that did not wait."""
+    """Returns turnaround by execution; Batsim's division by 0 gives infinity, or NaN for a job that did not wait."""
     if execution:
         return (wait + execution) / execution
     return math.inf if wait else math.nan

@@ -1,4 +1,4 @@
-"""The other side of a conversation, started by hdsim, which it never outlives."""
+"""A peer process that hdsim starts and that never outlives hdsim."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hdsim.errors import BackendError
 
 #: Lines of its log that an error quotes.
 _QUOTED = 5
-#: s within which a process that has closed its sockets is dead, if it is dying.
+#: Seconds in which a process that has closed its sockets is expected to end.
 _DYING = 2.0
 _PR_SET_PDEATHSIG = 1
 
 
 class Process:
-    """A child in a process group of its own; leaving the context kills whatever is left of the group.
+    """A child in a process group of its own, which is killed at the end of the context.
 
     Args:
         command: Program and arguments.
         log: File that gets its output.
-        name: What errors call it.
+        name: Its name in errors.
 
     Raises:
         BackendError: It cannot be started.
@@ -41,7 +41,7 @@ class Process:
         libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
         def die_with_parent() -> None:
-            # Not even a SIGKILL of hdsim leaves a child behind that would wait for a reply for ever.
+            # A SIGKILL of hdsim kills the child, which would wait for a reply forever.
             if libc is not None:
                 libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != parent:
@@ -71,7 +71,7 @@ class Process:
         self._child.wait()
 
     def fault(self) -> str | None:
-        """Says how the child died; None while it lives."""
+        """Returns how the child has ended; None while it runs."""
         status = self._child.poll()
         if status is None:
             return None
@@ -79,14 +79,14 @@ class Process:
         return f"{how}{self._last_words()}"
 
     def last_fault(self) -> str | None:
-        """Says how the child died that has just hung up; None if it lives on."""
-        # It closes its sockets a moment before it is known to be dead.
+        """Returns how a child that has closed its connection has ended; None if it still runs."""
+        # The sockets of a process close before its end is known.
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(_DYING)
         return self.fault()
 
     def wait(self, seconds: float) -> None:
-        """Waits for a proper end.
+        """Waits for the child to end with status 0.
 
         Raises:
             BackendError: It does not end in time, or with an error.
@@ -103,6 +103,4 @@ class Process:
     def _last_words(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
         words = [line.strip() for line in lines if line.strip()][-_QUOTED:]
-        return (
-            f"; its last words in {self._log}: {' | '.join(words)}" if words else f"; it wrote nothing to {self._log}"
-        )
+        return f"; the end of {self._log}: {' | '.join(words)}" if words else f"; it wrote nothing to {self._log}"

@@ -1,4 +1,4 @@
-"""Messages of Batsim's protocol (Batsim 3 and 4, JSON): text to checked values and back. No socket, no simulation.
+"""Messages of Batsim's protocol (Batsim 3 and 4, JSON): text to checked values and back, without socket and simulation.
 
 A message is ``{"now": s, "events": [{"timestamp": s, "type": "...", "data": {...}}]}``. Batsim and its scheduler take
 turns, Batsim first. Source: https://batsim.readthedocs.io/en/v4.2.0/protocol.html and recorded conversations.
@@ -19,11 +19,11 @@ from hdsim.errors import BackendError, nearest
 from hdsim.util.intervals import parse_interval_set
 from hdsim.util.text import shown
 
-#: Where Batsim connects to and a scheduler binds by default.
+#: Endpoint that Batsim connects to by default.
 DEFAULT_ENDPOINT = "tcp://localhost:28000"
-#: s, later than any time that makes sense.
+#: Exclusive upper limit of times, in seconds.
 LATEST = 1e15
-#: Between the name of a workload and the job's own id.
+#: Separator of the name of a workload and the job's own id.
 SEPARATOR = "!"
 
 Types = tuple[type, ...]
@@ -91,14 +91,14 @@ class Event(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What is sent at once."""
+    """One message: a time and events."""
 
     now: float  # s
     events: Sequence[Event] = ()
 
 
 def format_message(now: float, events: Iterable[Event]) -> str:
-    """A message as Batsim writes it: no blanks, every float with six decimals.
+    """Returns a message as Batsim writes it: no blanks, every float with six decimals.
 
     Args:
         now: s.
@@ -110,17 +110,17 @@ def format_message(now: float, events: Iterable[Event]) -> str:
 
 
 def join_message(now: str, events: Iterable[str]) -> str:
-    """A message of parts that are texts already: s with six decimals, and :func:`format_event` of the events."""
+    """Returns a message of encoded parts: seconds with six decimals, and :func:`format_event` of the events."""
     return f'{{"now":{now},"events":[{",".join(events)}]}}'
 
 
 def format_event(timestamp: str, kind: str, data: str) -> str:
-    """An event of parts that are texts already: s with six decimals, the type, and the data as JSON."""
+    """Returns an event of encoded parts: seconds with six decimals, the type, and the data as JSON."""
     return f'{{"timestamp":{timestamp},"type":"{kind}","data":{data}}}'
 
 
 def encode(value: Any) -> str:
-    """A JSON value as Batsim writes it.
+    """Returns a JSON value as Batsim writes it.
 
     Raises:
         BackendError: The value is none of JSON's, or a number that is not finite.
@@ -143,7 +143,7 @@ def _encode_float(value: float) -> str:
 
 
 class _Encoders(dict[type, Callable[[Any], str]]):
-    """How a value of each type is written."""
+    """Encoder of each type."""
 
     def __missing__(self, kind: type) -> Callable[[Any], str]:
         raise BackendError(f"expected a JSON value, got {kind.__name__}")
@@ -169,8 +169,8 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     Args:
         text: JSON, in UTF-8 if bytes.
         kinds: :data:`FROM_BATSIM` or :data:`FROM_SCHEDULER`: the events that may come.
-        sender: Who sent it, for error messages.
-        clock: s, when time stands before the message.
+        sender: Name of the sender in errors.
+        clock: Time of the last message, in seconds.
 
     Raises:
         BackendError: It is not JSON, lacks a key, has an unknown event, or time goes back in it.
@@ -187,16 +187,19 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     if not _is_time(now):
         raise _fault(sender, f"now: expected a number of seconds, got {shown(now)}")
     if now < earliest(clock):
-        raise _fault(sender, f"now: expected at least {clock:.6f}, the time it was told, got {now:.6f}: time goes back")
+        raise _fault(
+            sender,
+            f"now: expected at least {clock:.6f}, the time of the last message to it, got {now:.6f}: time goes back",
+        )
     events = []
     clock = earliest(max(clock, -LATEST))
     for index, event in enumerate(content["events"]):
-        # Most events are in order, which is seen here without a call; what is wrong with the others is found out there.
+        # Valid events, nearly all, need no call of `_checked`.
         try:
             timestamp, kind, data = event["timestamp"], event["type"], event.get("data", {})
             sound = type(timestamp) is float and type(data) is dict and clock <= timestamp < LATEST
             for key, types in kinds[kind].items():
-                # What JSON is read to has exactly these types; a bool is no number.
+                # Parsed JSON has exactly these types; a bool is not a number.
                 sound = sound and type(data[key]) in types
         except (TypeError, LookupError, AttributeError):
             sound = False
@@ -213,12 +216,12 @@ def _read(text: str | bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        # Python's own reader takes a little more, and tells better what is wrong.
+        # Python's parser accepts a little more and gives clearer errors.
         return json.loads(text if isinstance(text, str) else text.decode())
 
 
 def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) -> Event:
-    """An event, looked at closely.
+    """Returns an event after all checks.
 
     Raises:
         BackendError: What is wrong with it.
@@ -246,12 +249,12 @@ def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) ->
 
 
 def earliest(clock: float) -> float:
-    """The least number that a peer may write for a time, given that its text was read and rounded a few times."""
+    """Returns the least number that a peer may write for a time after rounding it a few times."""
     return clock - 4 * math.ulp(clock) if math.isfinite(clock) else clock
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
-    # JSON has whole numbers that no float can hold.
+    # JSON has integers that a float cannot represent.
     return (type(value) is float or type(value) is int) and abs(value) < LATEST
 
 
@@ -260,7 +263,7 @@ def _fault(where: str, message: str) -> BackendError:
 
 
 def parse_hosts(text: str, count: int) -> list[int]:
-    """Host ids of an interval set; see :func:`hdsim.util.intervals.parse_interval_set`.
+    """Returns the host ids of an interval set; see :func:`hdsim.util.intervals.parse_interval_set`.
 
     Raises:
         BackendError: The text is not such a set.
@@ -272,7 +275,7 @@ def parse_hosts(text: str, count: int) -> list[int]:
 
 
 def split_job_id(job_id: str) -> tuple[str, str]:
-    """Workload and own id of a job: ``w0!1`` -> ``w0``, ``1``.
+    """Returns workload and own id of a job: ``w0!1`` -> ``w0``, ``1``.
 
     Raises:
         BackendError: The id has no workload.

@@ -59,7 +59,7 @@ class PStates:
             demand[processor] += number * bandwidth
 
     def changes(self) -> Iterator[tuple[int, list[int]]]:
-        """Brings the states up to date.
+        """Updates the states.
 
         Yields:
             (P-state, ascending ids of the cores that enter it), in order of the P-states.
@@ -80,7 +80,7 @@ class PStates:
         yield from sorted(entering.items())
 
     def _working(self, processors: list[int]) -> Iterable[int]:
-        """P-state of the busy cores of each processor."""
+        """Returns the P-state of the busy cores of each processor."""
         if self._model is None:
             return repeat(COMPUTING)
         demand = np.array([self._demand[processor] for processor in processors])

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hdsim.network import Network
 
 SCHEDULER = "the scheduler"
-#: Name of each end of a job, and the return code that Batsim gives it; None where it is the profile's.
+#: Batsim's name of each final state, and its return code; None stands for that of the profile.
 _ENDS = {
     int(FinalState.COMPLETED_SUCCESSFULLY): ("COMPLETED_SUCCESSFULLY", None),
     int(FinalState.COMPLETED_FAILED): ("COMPLETED_FAILED", None),
@@ -56,9 +56,9 @@ class Server:
     """A simulation that a scheduler drives by messages.
 
     Attributes:
-        record: What has happened so far.
+        record: The results so far.
         cluster: State of the simulation.
-        ended: The end is in the latest message.
+        ended: The latest message has SIMULATION_ENDS.
 
     Args:
         hosts: The hosts.
@@ -66,7 +66,7 @@ class Server:
         options: Settings.
         contention: Contention model, or None.
         network: Network model, or None for messages that take no time of their own.
-        events: External events, in order of time; None when the user has none to offer.
+        events: External events in order of time, or None.
 
     Raises:
         HdsimError: A workload has no job, or an option does not suit the platform or the events.
@@ -117,12 +117,12 @@ class Server:
         self.cluster.calls += [float(event["timestamp"]) for event in self._external]
         self._calls: list[float] = []
         self._kills: list[tuple[list[str], dict[str, Any]]] = []
-        # Events to tell, as texts.
+        # Encoded events of the next message, and those of the message after it.
         self._pending: list[str] = []
         self._later: list[str] = []
         self._acknowledged: list[str] = []
-        self._told = 0.0
-        # The time of the simulation as it is told.
+        self._sent = 0.0
+        # The simulated time as messages print it.
         self._now = f"{0:.6f}"
         self._open = 0
         self._unsubmitted = self._static
@@ -144,13 +144,13 @@ class Server:
     # Messages
 
     def begin(self) -> str:
-        """The first message."""
+        """Returns the first message."""
         workloads = {f"w{number}": file.path for number, file in enumerate(self._files)}
         data = describe_simulation(self._hosts, self._options, workloads, self._jobs.profiles)
         return format_message(0.0, [Event(0.0, "SIMULATION_BEGINS", data)])
 
     def answer(self, reply: str | bytes) -> str | None:
-        """Carries out a reply of the scheduler and simulates until there is something to tell.
+        """Carries out a reply of the scheduler and simulates until the next event that it is sent.
 
         Returns:
             The next message, or None after the reply to the last one.
@@ -159,12 +159,12 @@ class Server:
             BackendError: The reply is malformed or asks for something impossible, or the scheduler leaves the
                 simulation with nothing that could happen.
         """
-        message = parse_message(reply, FROM_SCHEDULER, sender=SCHEDULER, clock=self._told)
+        message = parse_message(reply, FROM_SCHEDULER, sender=SCHEDULER, clock=self._sent)
         if self.ended:
             return None
         self._pending += self._later
         self._later.clear()
-        told = self._told
+        told = self._sent
         for index, (timestamp, kind, data) in enumerate(message.events):
             if timestamp > told:
                 self._sleep(timestamp)
@@ -178,25 +178,25 @@ class Server:
         return self._next()
 
     def _next(self) -> str:
-        """Simulates until something is to be told, and tells it."""
+        """Simulates until the next event for the scheduler and returns the message."""
         self._engine.apply()
         if self._kills:
-            self._go_on()
+            self._advance()
         if self._acknowledged:
             # Jobs of the workload that are submitted at the same time come first, in the same message.
             following = self._static - self._unsubmitted
             if self._unsubmitted and self._jobs.submission[following] <= self.cluster.now:
-                self._go_on()
+                self._advance()
             self._pending += self._acknowledged
             self._acknowledged.clear()
         while not self._pending:
             if self._is_over():
                 self._pending.append(self._event("SIMULATION_ENDS"))
                 self.ended = True
-            elif not self._go_on():
+            elif not self._advance():
                 raise self._stuck()
         now = self._now
-        self._told = float(now)
+        self._sent = float(now)
         if self._options.one_event:
             return join_message(now, [self._pending.pop(0)])
         message = join_message(now, self._pending)
@@ -206,21 +206,21 @@ class Server:
     def _event(self, kind: str, data: str = "{}") -> str:
         return format_event(self._now, kind, data)
 
-    def _tell(self, kind: str, data: Mapping[str, Any]) -> None:
+    def _report(self, kind: str, data: Mapping[str, Any]) -> None:
         self._pending.append(self._event(kind, encode(data)))
 
     def _sleep(self, until: float) -> None:
-        """Simulates until a time that the scheduler has chosen for a decision."""
+        """Simulates until the time of a decision."""
         cluster = self.cluster
-        # The scheduler, to whom a later time than it was told is news, knows six decimals only.
+        # The scheduler knows times with six decimals, so that its time may be slightly before the present one.
         if until <= cluster.now:
             return
         cluster.call_me_later(until)
         self._engine.apply()
         while cluster.now < until:
-            self._go_on()
+            self._advance()
             self._engine.apply()
-            # Nothing has been sent meanwhile, so that the note of the last submission needs no message of its own.
+            # The scheduler is busy: the notification of the last submission joins the events of its time.
             self._pending += self._later
             self._later.clear()
 
@@ -238,12 +238,12 @@ class Server:
 
     # From the engine
 
-    def _go_on(self) -> bool:
-        """Simulates one instant and notes what to tell of it; False when nothing is left to happen."""
+    def _advance(self) -> bool:
+        """Simulates one instant and collects its events; returns False when no event is left."""
         cluster = self.cluster
         clock = cluster.now
         if not self._engine.advance():
-            # What was cancelled on the way has moved the clock, but did not happen.
+            # Cancelled events have moved the clock.
             cluster.now = clock
             return False
         now = cluster.now
@@ -251,7 +251,7 @@ class Server:
         for job in cluster.ended:
             self._complete(job, now)
         for job_ids, progress in self._kills:
-            self._tell("JOB_KILLED", {"job_ids": job_ids, "job_progress": progress})
+            self._report("JOB_KILLED", {"job_ids": job_ids, "job_progress": progress})
         self._kills.clear()
         for job in cluster.submitted:
             self._pending.append(self._submitted(job))
@@ -263,7 +263,7 @@ class Server:
             heapq.heappop(self._calls)
             self._pending.append(self._event("REQUESTED_CALL"))
         while self._external and self._external[-1]["timestamp"] <= now:
-            self._happen(self._external.pop(), now)
+            self._report_external(self._external.pop(), now)
         return True
 
     def _submitted(self, job: int) -> str:
@@ -291,8 +291,8 @@ class Server:
         data = f'{{"job_id":{quote(self._jobs.ids[job])},"job_state":"{name}","return_code":{code},"alloc":"{alloc}"}}'
         self._pending.append(self._event("JOB_COMPLETED", data))
 
-    def _happen(self, event: Mapping[str, Any], now: float) -> None:
-        """An external event."""
+    def _report_external(self, event: Mapping[str, Any], now: float) -> None:
+        """Reports an external event."""
         kind = event["type"]
         data = {key: value for key, value in event.items() if key not in ("timestamp", "type")}
         if kind in MACHINE_EVENTS:
@@ -301,7 +301,7 @@ class Server:
             (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
             self.record.available(now, hosts, there=there)
             data["resources"] = format_interval_set(hosts)
-        self._tell("NOTIFY", {"type": MACHINE_EVENTS.get(kind, kind), **data})
+        self._report("NOTIFY", {"type": MACHINE_EVENTS.get(kind, kind), **data})
         if not self._external:
             self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
 
@@ -323,7 +323,7 @@ class Server:
         if len(hosts) != cluster.size[job]:
             raise DecisionError(f"job {data['job_id']}: expected {cluster.size[job]} hosts, got '{data['alloc']}'")
         cluster.start(job, hosts)
-        # Batsim's files are written from the record; the cluster need not remember.
+        # Batsim's files are written from the record, so that the placements need no memory.
         cluster.placements.clear()
         self._alloc[job] = hosts
         if meter is not None:
@@ -334,7 +334,7 @@ class Server:
         self.record.start(now, hosts)
 
     def _measure(self) -> None:
-        """Tells the meter what running jobs use of their hosts from now on."""
+        """Passes the present loads of running jobs to the meter."""
         assert self._meter is not None
         moved = self._executor.moved
         assert moved is not None
@@ -352,7 +352,7 @@ class Server:
     def _kill(self, data: Mapping[str, Any]) -> None:
         progress = {}
         job_ids = data["job_ids"]
-        # Jobs of the same reply begin before others of it are killed.
+        # Executions of the same reply come first.
         self._engine.apply()
         for job_id in job_ids:
             job = self._jobs.row(job_id) if isinstance(job_id, str) else -1
@@ -365,14 +365,14 @@ class Server:
         if progress:
             self._kills.append((job_ids, progress))
         else:
-            # All have completed in the meantime.
-            self._tell("JOB_KILLED", {"job_ids": job_ids, "job_progress": {}})
+            # All jobs have completed meanwhile.
+            self._report("JOB_KILLED", {"job_ids": job_ids, "job_progress": {}})
 
     def _call_later(self, data: Mapping[str, Any]) -> None:
         date = data["timestamp"]
-        if not earliest(self._told) <= date < LATEST:
-            reason = ": time goes back" if date < self._told else ""
-            raise BackendError(f"data.timestamp: expected at least {self._told:.6f}, got {str(date)[:80]}{reason}")
+        if not earliest(self._sent) <= date < LATEST:
+            reason = ": time goes back" if date < self._sent else ""
+            raise BackendError(f"data.timestamp: expected at least {self._sent:.6f}, got {str(date)[:80]}{reason}")
         if date <= self.cluster.now:
             self._pending.append(self._event("REQUESTED_CALL"))
         else:
@@ -401,7 +401,7 @@ class Server:
         self._engine.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
         self.record.switch(now, hosts, state)
-        self._tell("RESOURCE_STATE_CHANGED", {"resources": format_interval_set(hosts), "state": text})
+        self._report("RESOURCE_STATE_CHANGED", {"resources": format_interval_set(hosts), "state": text})
 
     def _query(self, data: Mapping[str, Any]) -> None:
         requests = data["requests"]
@@ -409,7 +409,7 @@ class Server:
             if request != "consumed_energy":
                 raise BackendError(f"data.requests: unknown query '{request}'; allowed: consumed_energy")
         if requests:
-            self._tell("ANSWER", {"consumed_energy": self._need_energy().read(self.cluster.now)})
+            self._report("ANSWER", {"consumed_energy": self._need_energy().read(self.cluster.now)})
 
     def _need_dynamic(self) -> None:
         if not self._options.dynamic_jobs:

@@ -1,4 +1,4 @@
-"""The scheduler's side of Batsim's protocol: messages to events of a cluster, an agent's decisions to messages.
+"""The scheduler's side of Batsim's protocol: messages become events of a cluster, decisions of an agent messages.
 
 What Batsim says is put into a :class:`hdsim.cluster.state.Cluster`, the same object agents see on every backend; what
 an agent has decided there becomes the reply. No socket and no clock, so that recorded conversations can be replayed.
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
+# Plain integers: a look-up of an enum member costs as much as the rest of a state change.
 _NOT_SUBMITTED, _RUNNING = int(FinalState.NOT_SUBMITTED), int(FinalState.RUNNING)
-#: Whom errors are about.
+#: Name of the sender in errors.
 SENDER = "Batsim"
-#: How a job can end in Batsim.
+#: States in which Batsim reports the end of a job.
 _ENDS = {
     state.name: int(state)
     for state in (
@@ -65,17 +65,17 @@ class StateKeeper(Protocol):
         """A job has left its cores."""
 
     def changes(self) -> Iterable[tuple[int, Sequence[int]]]:
-        """P-states to set now, each with the ascending ids of its cores."""
+        """Returns the P-states to set now, each with the ascending ids of its cores."""
 
 
 class BatsimSession:
-    """One conversation with Batsim, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
+    """The state of the protocol, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
 
     Attributes:
         cluster: The state that the events change.
         rows: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
-        allocations: Hosts of every job that was ever executed, as Batsim was told.
-        abandoned: Jobs that the agent left in the queue for good and that Batsim was told to reject, so that it ends.
+        allocations: Hosts of every job, as sent in its EXECUTE_JOB.
+        abandoned: Jobs that the agent leaves in the queue for good; they are rejected so that Batsim ends.
         answer: Data of the last ``ANSWER``.
         ended: The simulation has ended; the reply still owed is the last one.
 
@@ -130,7 +130,7 @@ class BatsimSession:
         }
 
     def request(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Puts an event of Batsim's protocol that hdsim's agents have no word for at the end of the next reply.
+        """Appends an event of Batsim's protocol to the next reply.
 
         Args:
             kind: Such as ``QUERY`` or ``SET_JOB_METADATA``.
@@ -139,7 +139,7 @@ class BatsimSession:
         self._requests.append((kind, data))
 
     def read(self, text: bytes | str) -> bool:
-        """Puts what a message says into the cluster.
+        """Applies a message to the cluster.
 
         Returns:
             Whether there is news for the agent. Either way a reply is owed.
@@ -165,15 +165,15 @@ class BatsimSession:
         return bool(cluster.submitted or cluster.ended or self._called)
 
     def write(self) -> str:
-        """The reply: what was decided in the cluster since the last one."""
-        # A repr tells a time exactly, so that Batsim's own rounding is the only one.
+        """Returns the reply: the decisions since the last one."""
+        # A repr is exact, so that only Batsim rounds the time.
         now = repr(float(self.cluster.now))
         return join_message(now, [format_event(now, kind, data) for kind, data in self._decisions()])
 
     # Decisions to messages
 
     def _decisions(self) -> Iterator[tuple[str, str]]:
-        """Types of the events of a reply, each with its data as text."""
+        """Yields the types of the events of a reply, each with its data as JSON."""
         cluster, names = self.cluster, self._quoted
         for job in cluster.rejected:
             yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
@@ -203,7 +203,7 @@ class BatsimSession:
                 yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
 
     def _nothing_will_happen(self) -> bool:
-        """Whether Batsim would wait for ever for the jobs in the queue."""
+        """Returns whether Batsim would wait forever for the jobs in the queue."""
         return not (self.cluster.running or self._pending_calls or self._dynamic or self.abandoned)
 
     def _execute(self, job: int) -> str:
@@ -221,7 +221,7 @@ class BatsimSession:
         return text
 
     def _hosts_of(self, cores: Sequence[int]) -> Sequence[int]:
-        """Ascending host ids of ascending core ids."""
+        """Returns ascending host ids of ascending core ids."""
         numbers = self._host_of_core
         return cores if numbers is None else sorted([numbers[core] for core in cores])
 
@@ -294,7 +294,7 @@ class BatsimSession:
         self.cluster.end(job, state)
 
     def check_allocation(self, job: int, found: str, where: str) -> None:
-        """Compares the hosts of an executed job with those that Batsim was told.
+        """Compares the hosts that Batsim reports for a job with those of its EXECUTE_JOB.
 
         Raises:
             BackendError: They differ.
@@ -316,7 +316,7 @@ class BatsimSession:
 
     def _on_call(self, data: Mapping[str, Any]) -> None:
         if not self._pending_calls:
-            raise BackendError("nobody has asked to be called")
+            raise BackendError("expected REQUESTED_CALL after a CALL_ME_LATER only")
         self._pending_calls -= 1
         self._called = True
 
@@ -362,7 +362,7 @@ class BatsimSession:
         return row
 
     def _name(self, job: int) -> str:
-        """Batsim's id of a job."""
+        """Returns Batsim's id of a job."""
         return str(json.loads(self._quoted[job]))
 
     def _unexpected(self, job: int, state: FinalState) -> BackendError:
@@ -371,7 +371,7 @@ class BatsimSession:
 
 
 def _host_names(resources: Sequence[Any]) -> list[str]:
-    """Names of the hosts by host id."""
+    """Returns the names of the hosts by host id."""
     names: dict[int, str] = {}
     for index, resource in enumerate(resources):
         where = f"data.compute_resources[{index}]"
@@ -386,7 +386,7 @@ def _host_names(resources: Sequence[Any]) -> list[str]:
 
 
 def host_order(names: Sequence[str]) -> list[int]:
-    """Finds the host that is each core, from the numbers in the hosts' names.
+    """Finds the host of each core from the numbers in the names of the hosts.
 
     Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
     ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
