@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asynchronous import Asynchronous, Growing
+from conftest import require_component
 
 import hdsim
 from hdsim.backends.base import Backend, Capabilities, make_backend
@@ -154,7 +155,7 @@ def outcome(result: Result) -> list[bytes]:
 def test_the_contract(backend: str, name: str, tmp_path: Path) -> None:
     """No core held twice, no job lost, order of submission kept, refused starts tried again, same seed same bytes."""
     if backend == "batsim":
-        pytest.importorskip("zmq")
+        require_component("pyzmq")
     jobs, outcomes = made_up(4), []
     needs_nodes = name.startswith(("job-", "node-", "policy_pair"))
     for attempt in range(2):
