@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import hdsim
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
+from hdsim.envs.objectives import OBJECTIVES
 from hdsim.errors import BackendError
 from hdsim.results.result import Result
 
@@ -146,3 +148,23 @@ def test_a_job_that_is_starting_or_held_at_the_end_counts_as_one_that_never_ran(
     assert begun.jobs["final_state"].tolist()[1:] == ["STARTING", "QUEUED", "HELD"]
     for name in ("starting_time", "finish_time", "allocated_resources", "consumed_energy"):
         assert begun.jobs[name].tolist()[1:] == pytest.approx(waiting.jobs[name].tolist()[1:], nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["avg_utilization", "makespan", "energy_consumption"])
+def test_no_objective_rewards_a_start_before_it_is_confirmed(name: str) -> None:
+    """While a job is STARTING, and after its start has failed, the rate is that of an idle platform."""
+    objective = OBJECTIVES[name](integrated=False)
+    cluster = cluster_of(size=2)
+    objective.begin(SimpleNamespace(cluster=cluster, contention=None), None)  # type: ignore[arg-type]
+    idle = objective.value()  # type: ignore[attr-defined]
+    cluster.next_instant(1.0)
+    cluster.submit(0)
+    cluster.start(0)
+    assert objective.value() == idle  # type: ignore[attr-defined]
+    cluster.next_instant(2.0)
+    cluster.start_failed(0, "no")
+    assert objective.value() == idle  # type: ignore[attr-defined]
+    cluster.start(0)
+    cluster.next_instant(3.0)
+    cluster.confirm_start(0, 3.0)
+    assert objective.value() != idle  # type: ignore[attr-defined]
