@@ -12,7 +12,6 @@ from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 from hdsim.results.metrics import TAU
 
 if TYPE_CHECKING:
-    from hdsim.cluster.state import Cluster
     from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
     from hdsim.simulation.setup import Setup
@@ -90,6 +89,20 @@ class Rate(Objective):
         """The present value."""
         raise NotImplementedError
 
+    def _computing_cores(self) -> int:
+        """Cores that jobs compute on; a job that is STARTING holds its cores and does not compute."""
+        cluster = self.cluster
+        busy: int = cluster.platform.n_cpu_cores - cluster.n_idle
+        return busy - sum(cluster.size[job] for job in cluster.starting) if cluster.starting else busy
+
+    def _computing_by_processor(self) -> Ints:
+        """(P,) the same by processor, GPUs included."""
+        cluster = self.cluster
+        busy: Ints = cluster.cores.processor_busy()
+        for job in cluster.starting:
+            np.subtract.at(busy, cluster.platform.core_processor[cluster.running[job].ids], 1)
+        return busy
+
 
 class AverageJobSlowdown(Rate):
     """Minus the sum over the jobs in the system of 1 / requested time, 1/s; times below 1 s count as 1 s."""
@@ -143,7 +156,7 @@ class AverageUtilization(Rate):
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
-        return float(_computing_cores(self.cluster))
+        return float(self._computing_cores())
 
 
 class Makespan(Rate):
@@ -168,12 +181,12 @@ class Makespan(Rate):
         """See :meth:`Rate.value`."""
         cluster = self.cluster
         if self._alike:
-            return _computing_cores(cluster) * cluster.platform.reference_gflops
+            return self._computing_cores() * cluster.platform.reference_gflops
         cores = cluster.cores
         speed = self._peak
         if self._contended:
             speed = np.where(cores.free_bandwidth < self._overdrawn, self._slowed, speed)
-        return float(_computing_by_processor(cluster).astype(np.float64) @ speed)
+        return float(self._computing_by_processor().astype(np.float64) @ speed)
 
 
 class EnergyConsumption(Rate):
@@ -186,7 +199,7 @@ class EnergyConsumption(Rate):
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
-        platform, busy = self.cluster.platform, _computing_by_processor(self.cluster)
+        platform, busy = self.cluster.platform, self._computing_by_processor()
         return -float(platform.power @ processor_power(platform.cores_per_processor, busy))
 
 
@@ -280,20 +293,6 @@ class ClusterBalance(Objective):
     def reward(self, over: bool) -> float:
         """See :meth:`Objective.reward`."""
         return self._reward
-
-
-def _computing_cores(cluster: Cluster) -> int:
-    """Cores that jobs compute on; a job that is STARTING holds its cores and does not compute."""
-    busy: int = cluster.platform.n_cpu_cores - cluster.n_idle
-    return busy - sum(cluster.size[job] for job in cluster.starting) if cluster.starting else busy
-
-
-def _computing_by_processor(cluster: Cluster) -> Ints:
-    """(P,) the same by processor, GPUs included."""
-    busy: Ints = cluster.cores.processor_busy()
-    for job in cluster.starting:
-        np.subtract.at(busy, cluster.platform.core_processor[cluster.running[job].ids], 1)
-    return busy
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
