@@ -84,6 +84,8 @@ def main() -> None:
     workload = lublin.generate(arguments.jobs, seed=1, cores=256)
     runtime = np.maximum(workload.runtime, 1.0)
     workload = workload.replaced(runtime=runtime, walltime=runtime + 1.0, fixed_duration=True)
+    # A queue as long as in the recorded runs of Batsim, about 100,000 s of waiting.
+    workload = workload.scaled_arrivals(0.35)
     simulators = {"batsim-serve": [*HDSIM, "batsim-serve", "-q"]}
     if arguments.batsim:
         simulators["Batsim"] = [arguments.batsim, "-q"]

@@ -249,10 +249,10 @@ def made_up(jobs: int, seed: int = 0, **columns: Any) -> hdsim.Workload:
 @pytest.mark.parametrize("core_policy", CORE_POLICIES)
 @pytest.mark.parametrize("job_policy", JOB_POLICIES)
 def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy: str, core_policy: str) -> None:
-    workload, agent = made_up(200), f"{job_policy}-{core_policy}"
+    workload, agent = made_up(80), f"{job_policy}-{core_policy}"
     sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
-    assert len(sim.oversubscribed[0]) > 10
-    batsim = replayed(platform, workload, agent, tmp_path, contention="threshold", check=True, sockets=True)
+    assert len(sim.oversubscribed[0]) > 3
+    batsim = replayed(platform, workload, agent, tmp_path, contention="threshold", check=True)
     assert_equal(batsim, sim)
 
 
@@ -572,14 +572,14 @@ def batsim_program(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_ten_thousand_jobs(tmp_path: Path, batsim_program: Callable[..., Path]) -> None:
+def test_three_thousand_jobs(tmp_path: Path, batsim_program: Callable[..., Path]) -> None:
     machine = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
-    workload = lublin.generate(10_000, seed=5, cores=machine.n_cores)
+    workload = lublin.generate(3_000, seed=5, cores=machine.n_cores)
     chosen = Batsim(executable=str(batsim_program()), energy=False)
     batsim, facts = chosen.run(machine, workload, "easy", tmp_path)
     assert_equal(batsim, hdsim.simulate(machine, workload, "easy"), tolerance=0.0)
     assert facts["version"]
-    assert facts["messages"] > 10_000
+    assert facts["messages"] > 3_000
 
 
 class Annotator(hdsim.Agent):
