@@ -924,7 +924,7 @@ def test_another_protocol(tmp_path: Path, platform: hdsim.Platform, frames: list
 def test_batsim_that_does_not_end(tmp_path: Path) -> None:
     with Process(["sleep", "1000"], tmp_path / "log", "Batsim") as process:
         assert process.fault() is None
-        with pytest.raises(BackendError, match=r"Batsim has not ended 0\.1 s after the end of the simulation"):
+        with pytest.raises(BackendError, match=r"Batsim has not ended 0\.1 seconds after the end of the simulation"):
             process.wait(0.1)
     assert process.fault() == f"was killed by SIGKILL; it wrote nothing to {tmp_path / 'log'}"
 

@@ -28,7 +28,7 @@ _STATED = ("workload_name", "job_id", "final_state", "starting_time", "finish_ti
 
 
 class Files:
-    """What Batsim reads and what it writes, in the folder ``batsim`` of a run directory.
+    """Input and output files of Batsim in the folder ``batsim`` of a run directory.
 
     Args:
         directory: The run directory.

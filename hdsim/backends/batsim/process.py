@@ -95,7 +95,7 @@ class Process:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise BackendError(
-                f"{self._name} has not ended {seconds:g} s after the end of the simulation{self._last_words()}"
+                f"{self._name} has not ended {seconds:g} seconds after the end of the simulation{self._last_words()}"
             ) from None
         if self._child.returncode:
             raise BackendError(f"{self._name} {self.fault()}")

@@ -1,6 +1,6 @@
 """Messages of Batsim's protocol (Batsim 3 and 4, JSON): text to checked values and back, without socket and simulation.
 
-A message is ``{"now": s, "events": [{"timestamp": s, "type": "...", "data": {...}}]}``. Batsim and its scheduler take
+A message is ``{"now": 5.0, "events": [{"timestamp": 5.0, "type": "...", "data": {...}}]}``. Batsim and its scheduler take
 turns, Batsim first. Source: https://batsim.readthedocs.io/en/v4.2.0/protocol.html and recorded conversations.
 """
 
@@ -101,7 +101,7 @@ def format_message(now: float, events: Iterable[Event]) -> str:
     """Returns a message as Batsim writes it: no blanks, every float with six decimals.
 
     Args:
-        now: s.
+        now: Current time, seconds.
         events: In order of their timestamps.
     """
     return join_message(
@@ -224,7 +224,7 @@ def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) ->
     """Returns an event after all checks.
 
     Raises:
-        BackendError: What is wrong with it.
+        BackendError: The event is malformed.
     """
     if type(event) is not dict:
         raise _fault(f"{sender}: events[{index}]", f"expected an object, got {shown(event)}")

@@ -52,7 +52,7 @@ class SchedulerSocket:
         connection: The REQ socket.
 
     Args:
-        endpoint: Where the scheduler binds its REP socket.
+        endpoint: Endpoint of the REP socket of the scheduler.
         timeout: Real time that each reply may take, in seconds.
 
     Raises:

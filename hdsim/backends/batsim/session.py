@@ -1,6 +1,6 @@
 """The scheduler's side of Batsim's protocol: messages become events of a cluster, decisions of an agent messages.
 
-What Batsim says is put into a :class:`hdsim.cluster.state.Cluster`, the same object agents see on every backend; what
+Events of Batsim are applied to a :class:`hdsim.cluster.state.Cluster`, the same object agents see on every backend; what
 an agent has decided there becomes the reply. No socket and no clock, so that recorded conversations can be replayed.
 """
 
@@ -75,13 +75,13 @@ class BatsimSession:
         cluster: The state that the events change.
         rows: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
         allocations: Hosts of every job, as sent in its EXECUTE_JOB.
-        abandoned: Jobs that the agent leaves in the queue for good; they are rejected so that Batsim ends.
+        abandoned: Jobs that the agent never starts; they are rejected so that Batsim ends.
         answer: Data of the last ``ANSWER``.
         ended: The simulation has ended; the reply still owed is the last one.
 
     Args:
         cluster: State before the first event.
-        infeasible: Jobs to turn away at their submission.
+        infeasible: Jobs that are rejected at their submission.
         pstates: Decides on P-states; None leaves them alone.
         registers_jobs: The agent ends the registration of dynamic jobs itself, if Batsim allows them.
     """

@@ -69,7 +69,7 @@ class Connection:
         self._binds = kind == "REP"
         self.process: Process | None = None
         self.received = 0
-        # What libzmq has reported of peers: a complete handshake, one refused, a connection without handshake.
+        # Reports of libzmq on peers: a complete handshake, one refused, a connection without handshake.
         self._greeted = self._refused = self._foreign = False
         # Descriptor of the peer's connection, by which libzmq reports its end; None until the first message.
         self._descriptor: int | None = None
@@ -158,7 +158,7 @@ class Connection:
         return [first.bytes, *(self._socket.recv_multipart() if first.more else [])]
 
     def _end_of_peer(self) -> HungUp | None:
-        """How the peer has ended, as far as its process and libzmq's events tell."""
+        """Returns the end of the peer according to its process and to the events of libzmq."""
         dead = self.process.fault() if self.process else None
         hung_up = False
         while dead is None and self._monitor.poll(0):
