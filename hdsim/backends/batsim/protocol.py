@@ -1,7 +1,7 @@
 """Messages of Batsim's protocol (Batsim 3 and 4, JSON): text to checked values and back, without socket and simulation.
 
-A message is ``{"now": 5.0, "events": [{"timestamp": 5.0, "type": "...", "data": {...}}]}``. Batsim and its scheduler take
-turns, Batsim first. Source: https://batsim.readthedocs.io/en/v4.2.0/protocol.html and recorded conversations.
+A message is ``{"now": 5.0, "events": [{"timestamp": 5.0, "type": "...", "data": {...}}]}``. Batsim and its scheduler
+alternate, Batsim first. Source: https://batsim.readthedocs.io/en/v4.2.0/protocol.html and recorded conversations.
 """
 
 from __future__ import annotations

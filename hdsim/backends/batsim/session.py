@@ -1,7 +1,7 @@
 """The scheduler's side of Batsim's protocol: messages become events of a cluster, decisions of an agent messages.
 
-Events of Batsim are applied to a :class:`hdsim.cluster.state.Cluster`, the same object agents see on every backend; what
-an agent has decided there becomes the reply. No socket and no clock, so that recorded conversations can be replayed.
+Events of Batsim are applied to a :class:`hdsim.cluster.state.Cluster`, the same object as on every backend; the
+decisions of an agent there become the reply. No socket and no clock, so that recorded conversations can be replayed.
 """
 
 from __future__ import annotations
