@@ -20,7 +20,7 @@ from fuzz import kinds, mutate
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: Cases of the short run, whose seed is fixed: `make fuzz` draws others.
-CASES = 320
+CASES = 300
 
 
 def test_a_short_run_of_the_fuzzer_finds_nothing(root: Path, tmp_path: Path) -> None:
