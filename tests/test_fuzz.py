@@ -119,6 +119,12 @@ def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
         ("jobs.csv", b"\xff\xfe", "expected text in UTF-8, got the byte 0xff at offset 0"),
         ("jobs.csv", b'a,"' + b"x" * 200_000, "expected CSV: field larger than field limit"),
         ("job_details.csv", "".join(rows[:-1]).encode(), "expected the jobs of jobs.csv, in the same order"),
+        ("job_details.csv", b"job_id,nodes\n", "expected the jobs of jobs.csv"),
+        (
+            "manifest.json",
+            b'{"status": "finished", "config": {}, "inputs": [{"kind": 3}]}',
+            "inputs[0]: expected an obj",
+        ),
         ("oversubscription.csv", b"processor,start,end\n4,0,1\n", "processor: expected whole numbers from 0 to 3"),
         ("actions.csv", b"", "expected rows with ascending numbers in the column step"),
         ("progress.csv", b"step,loss\n1,x\n", "loss: expected numbers"),

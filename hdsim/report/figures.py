@@ -121,7 +121,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
         for ax in axes.flat[len(runs) :]:
             ax.set_visible(False)
         for ax, metric in zip(lower.subplots(1, len(bars), squeeze=False, sharey=True)[0], bars, strict=True):
-            _draw_bars(ax, metric, {name: run.metrics[metric] for name, run in runs.items()})
+            _draw_bars(ax, metric, {name: run.metrics.get(metric, np.nan) for name, run in runs.items()})
         return _save(figure, path)
 
 

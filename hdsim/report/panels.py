@@ -205,12 +205,12 @@ def outages(run: Run) -> Panel | None:
     if not len(found):
         return Panel(title, "No node failed.", ())
     count, down = run.platform.n_nodes, series.down_nodes(run)
-    lost = run.metrics["lost_work"]
+    lost = run.metrics.get("lost_work", np.nan)
     work = f"{lost / 3600:,.1f} core hours" if lost >= 3600 else f"{lost:,.0f} core seconds"
     note = (
         f"{len(found):,} outages on {len(np.unique(found.node)):,} of {count:,} nodes, "
         f"at most {down.values.max():,.0f} at once. "
-        f"{run.metrics['restarts']:,.0f} times a job was started again; {work} were lost."
+        f"{run.metrics.get('restarts', np.nan):,.0f} times a job was started again; {work} were lost."
     )
     axis = Axis("Nodes", "count")
     views: tuple[View, ...] = (
@@ -311,7 +311,7 @@ def contention(run: Run) -> Panel | None:
     if not steps.values.any():
         return None
     title = "Speed lost to contention"
-    loss = run.metrics["contention_loss"]
+    loss = run.metrics.get("contention_loss", np.nan)
     note = (
         "Cores' worth of speed that busy cores lose because jobs compete for memory bandwidth: "
         f"{loss / run.end_time:,.3g} cores on average, at most {steps.values.max():,.4g}."
@@ -327,7 +327,7 @@ def communication(run: Run) -> Panel | None:
     title = "Tasks exchanging messages"
     note = (
         "Tasks in the communication of a superstep, one a core, while messages are on the network; at most "
-        f"{steps.values.max():,.0f}. Jobs spend {100 * run.metrics['communication_share']:.3g} % of "
+        f"{steps.values.max():,.0f}. Jobs spend {100 * run.metrics.get('communication_share', np.nan):.3g} % of "
         "their core time in messages."
     )
     lines = (_line("exchanging", steps, GREEN, filled=True),)

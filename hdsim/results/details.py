@@ -21,6 +21,10 @@ Ints = NDArray[np.int64]
 
 #: Columns that count something; all others are times and ratios, NaN for a job that has not ended.
 COUNTS = ("supersteps", "nodes")
+NAMES = (
+    "supersteps", "computation_time", "communication_time", "barrier_waiting_time", "communication_share",
+    "slowdown_factor", "nodes", "node_spread",
+)  # fmt: skip
 
 
 def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:

@@ -21,10 +21,10 @@ from hdsim.util.version import __version__
 MANIFEST = "manifest.json"
 #: Keys that hdsim itself reads, by type; all but the first two may be absent.
 _TYPES: dict[str, type] = {
-    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict,
+    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
     "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
 }  # fmt: skip
-_NAMES = {str: "a text", dict: "an object", float: "a number"}
+_NAMES = {str: "a text", dict: "an object", list: "a list", float: "a number"}
 
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
@@ -51,6 +51,10 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
         fits = is_number(value) if kind is float else isinstance(value, kind)
         if not (fits or (value is None and key not in ("status", "config"))):
             raise ConfigError(f"{key}: expected {_NAMES[kind]}, got {shown(value)}", where=str(path / MANIFEST))
+    for number, entry in enumerate(manifest.get("inputs") or []):
+        if not (isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("kind", "path", "sha256"))):
+            where = f"{path / MANIFEST}: inputs[{number}]"
+            raise ConfigError(f"expected an object with kind, path and sha256, got {shown(entry)}", where=where)
     if manifest["status"] == "running" and lock.owner(path) is None:
         changed = max(file.stat().st_mtime for file in path.rglob("*"))
         since = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")

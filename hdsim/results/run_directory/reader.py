@@ -175,9 +175,8 @@ def _read_details(path: Path, jobs: Mapping[str, NDArray[Any]]) -> dict[str, NDA
     header, rows = read_csv(path)
     if header[:1] != ["job_id"] or [row[0] for row in rows] != jobs["job_id"].tolist():
         raise ConfigError("expected the jobs of jobs.csv, in the same order", where=str(path))
-    missing = [name for name in details.COUNTS if name not in header]
-    if missing:
-        raise ConfigError(f"expected the columns {', '.join(missing)}", where=f"{path}:1")
+    if header[1:] != list(details.NAMES):
+        raise ConfigError(f"expected the columns job_id,{','.join(details.NAMES)}", where=f"{path}:1")
     return {
         name: (integers if name in details.COUNTS else numbers)(path, name, [row[i] for row in rows])
         for i, name in enumerate(header)

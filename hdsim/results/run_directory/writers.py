@@ -95,7 +95,7 @@ def write_jobs(path: Path, result: Result) -> None:
 def _write_details(path: Path, result: Result) -> None:
     """Writes job_details.csv: execution details of each job of jobs.csv, in the same order."""
     rows = np.flatnonzero(np.isin(result.state, DONE))
-    names = list(details.columns(result))
+    names = details.NAMES
     ids = csv_fields(result.workload.job_id[rows].tolist())
     columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
     numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
