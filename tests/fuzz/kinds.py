@@ -623,12 +623,12 @@ def _damage_run(rng: Random, directory: Path) -> None:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         path = rng.choice(files)
         way = rng.random()
+        if path.is_dir():
+            continue
         if way < 0.06:
             path.unlink(missing_ok=True)
             if rng.random() < 0.5:
-                path.mkdir(exist_ok=True)
-            continue
-        if path.is_dir():
+                path.mkdir()
             continue
         if way < 0.11:
             other = rng.choice(files)

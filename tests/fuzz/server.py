@@ -236,11 +236,11 @@ def _outcome(
         return "broken", (folder / "broken").read_text(encoding="utf-8").strip()[-600:]
     for each in finished:
         told = each.err
-        if "MemoryError" in told:
+        # A fault in the user's own file is shown where it is.
+        own = kind.name == "plug-ins" and each.status == 1 and 'own.py", line' in told
+        if "MemoryError" in told and not own:
             return "memory", told.strip()[-400:]
         if "Traceback (most recent call last)" in told:
-            # A fault in the user's own file is shown where it is.
-            own = kind.name == "plug-ins" and each.status == 1 and 'own.py", line' in told
             if not own:
                 return "traceback", told.strip()[-600:]
         elif each.status == 2 and told.count("hdsim: error:") != 1:
