@@ -92,6 +92,8 @@ class Engine(simpy.Environment):
         self._awaited = 0
         self._idle_instants = 0
         self._patience = max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
+        # Whether the dates of jobs are those of the executor.
+        self._settled = True
         self._outages: NodeOutages | None = None
         if failures is not None:
             self._outages = NodeOutages(self, failures, rng)
@@ -145,16 +147,19 @@ class Engine(simpy.Environment):
                         self.step()
                     else:
                         break
+                    self._settled = False
                 if arrival == now:
                     self._submit_arrivals(now)
             elif arrival == now:
                 self._submit(self._next)
                 self._next += 1
-            elif agenda[0][0] == now:
-                _, _, _, action, argument = heappop(agenda)
-                action(argument)
             else:
-                self.step()
+                self._settled = False
+                if agenda[0][0] == now:
+                    _, _, _, action, argument = heappop(agenda)
+                    action(argument)
+                else:
+                    self.step()
             if submitted or ended or self._notified:
                 return True
             self._settle()
@@ -164,12 +169,14 @@ class Engine(simpy.Environment):
         cluster, executor = self.cluster, self._executor
         now = cluster.now
         if cluster.started:
+            self._settled = False
             self._idle_instants = 0
             running = cluster.running
             for job in cluster.started:
                 executor.start(job, running[job], now)
             cluster.started.clear()
         if cluster.resized:
+            self._settled = False
             for job in cluster.resized:
                 executor.resize(job, cluster.running[job], now)
             cluster.resized.clear()
@@ -177,7 +184,8 @@ class Engine(simpy.Environment):
             for cores, share in cluster.speed_changes:
                 self.set_speed(cores, share)
             cluster.speed_changes.clear()
-        self._settle()
+        if not self._settled:
+            self._settle()
         if cluster.killed:
             for job in cluster.killed:
                 self.schedule_at(now, self._kill, job)
@@ -266,6 +274,7 @@ class Engine(simpy.Environment):
             raise ConfigError(f"set_speed: expected shares of peak speed above 0, got {shares.min():g}")
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() < platform.n_cores:
             raise ConfigError(f"set_speed: expected core ids 0 to {platform.n_cores - 1}, got {chosen.tolist()}")
+        self._settled = False
         jobs = self._executor.set_speed(chosen, share, self.cluster.now)
         self.cluster.record_speed(chosen, share, jobs)
 
@@ -319,12 +328,14 @@ class Engine(simpy.Environment):
         """
         cluster = self.cluster
         self._agenda.forget(job)
+        self._settled = False
         lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
         cluster.interrupt(job, lost)
 
     def stop(self, job: int, state: FinalState) -> None:
         """Ends a running job before its completion."""
         self._agenda.forget(job)
+        self._settled = False
         self._executor.end(job, self.cluster.now)
         self.cluster.end(job, state)
 
@@ -340,6 +351,7 @@ class Engine(simpy.Environment):
 
     def _settle(self) -> None:
         """Updates the changed dates of jobs in the agenda."""
+        self._settled = True
         set_date = self._agenda.set_date
         for job, date in self._executor.settle(self.cluster.now):
             if self._kill_at_walltime:
