@@ -98,17 +98,17 @@ class Platform:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
-    @property
+    @cached_property
     def n_cores(self) -> int:
         """C, the number of core ids, including GPUs."""
         return len(self.core_processor)
 
-    @property
+    @cached_property
     def n_gpus(self) -> int:
         """Number of GPUs."""
         return len(self.gpus)
 
-    @property
+    @cached_property
     def n_cpu_cores(self) -> int:
         """Number of cores without GPUs."""
         return self.n_cores - self.n_gpus

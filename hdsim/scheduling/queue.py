@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,9 @@ def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
 class FixedQueue:
     """Queued jobs under an order whose scores never change, kept sorted; ties are in order of submission.
 
-    A job is scored alone when it has become known: its place among others does not depend on which jobs are still to
-    come. If all jobs are known, their keys are the ranks of their scores, which compare faster.
-
-    Attributes:
-        queued: The queued jobs in order.
+    ``len(queue)`` is the number of queued jobs and ``queue[place]`` the job at a place. A job is scored alone when it
+    has become known: its place among others does not depend on which jobs are still to come. If all jobs are known,
+    their keys are the ranks of their scores, which compare faster.
 
     Args:
         cluster: The cluster.
@@ -40,50 +38,53 @@ class FixedQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._cluster, self._order = cluster, order
-        self._size = cluster.size
-        self.queued: list[int] = []
-        # Keys of the queued jobs, ascending, and the key of every job that is known.
+        # Keys of the queued jobs, ascending, the key of every known job, and the job and its cores of every key.
         self._keys: list[Any] = []
         self._key_of: list[Any] = []
-        if cluster.open_ended:
+        self._job_of: Any = {}
+        self._size_of: Any = {}
+        self._grows = cluster.open_ended
+        if self._grows:
             self._score()
         else:
-            self._key_of, _ = ranking(cluster.workload, order)
+            self._key_of, self._job_of = ranking(cluster.workload, order)
+            self._size_of = list(map(cluster.size.__getitem__, self._job_of))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, place: int) -> int:
+        job: int = self._job_of[self._keys[place]]
+        return job
 
     def add(self, jobs: Collection[int]) -> None:
         """Inserts submitted jobs."""
-        if not jobs:
-            return
-        if len(self._key_of) < len(self._size):
+        if self._grows and len(self._key_of) < len(self._cluster.size):
             self._score()
-        keys, queued, key_of = self._keys, self.queued, self._key_of
+        keys, key_of = self._keys, self._key_of
         for job in jobs:
-            key = key_of[job]
-            if not keys or key > keys[-1]:
-                # Under many orders new jobs are the last.
-                keys.append(key)
-                queued.append(job)
-            else:
-                place = bisect_left(keys, key)
-                keys.insert(place, key)
-                queued.insert(place, job)
+            insort(keys, key_of[job])
 
     def refresh(self, cluster: Cluster) -> None:
         """Does nothing: the order is static."""
 
     def head(self) -> int | None:
         """Returns the first job, None if the queue is empty."""
-        return self.queued[0] if self.queued else None
+        return self._job_of[self._keys[0]] if self._keys else None
 
     def remove(self, job: int) -> None:
         """Removes a job."""
-        place = 0 if self.queued[0] == job else bisect_left(self._keys, self._key_of[job])
-        del self._keys[place], self.queued[place]
+        del self._keys[bisect_left(self._keys, self._key_of[job])]
+
+    def first(self, most: int) -> list[int]:
+        """Returns the first `most` jobs, fewer if fewer are queued."""
+        job_of = self._job_of
+        return [job_of[key] for key in self._keys[:most]]
 
     def jobs(self, most: float = math.inf) -> list[int]:
         """Returns the queued jobs of at most `most` cores, in order."""
-        size = self._size
-        return [job for job in self.queued if size[job] <= most]
+        job_of, size_of = self._job_of, self._size_of
+        return [job_of[key] for key in self._keys if size_of[key] <= most]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Returns some queued jobs in order."""
@@ -93,7 +94,10 @@ class FixedQueue:
         """Scores the jobs that have become known."""
         known, jobs = len(self._key_of), self._cluster.workload
         scores = self._order.score(jobs.rows(known) if known else jobs)
-        self._key_of += zip(scores.tolist(), range(known, len(jobs)), strict=True)
+        for key in zip(scores.tolist(), range(known, len(jobs)), strict=True):
+            self._key_of.append(key)
+            self._job_of[key] = key[1]
+            self._size_of[key] = self._cluster.size[key[1]]
 
 
 class DynamicQueue:
