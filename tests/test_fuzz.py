@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 from fuzz import kinds, mutate
+from tiers import ALL
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: Cases of the short run, whose seed is fixed: `make fuzz` draws others.
-CASES = 300
+CASES = 300 if ALL else 100
 
 
 def test_a_short_run_of_the_fuzzer_finds_nothing(root: Path, tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ class Resizer(Agent):
         return chosen
 
 
-@examples(40, 200)
+@examples(15, 200)
 @given(case=cases(odd=True, gpus=True), seed=st.integers(0, 2**32), contention=st.sampled_from(["none", "threshold"]))
 def test_every_figure_of_random_resizes(
     tmp_path_factory: pytest.TempPathFactory, case: Case, seed: int, contention: str
@@ -363,7 +363,7 @@ def test_every_figure_of_random_resizes(
     check(case, Resizer(seed, fixed_policy=False), contention, tmp_path_factory.mktemp("run"))
 
 
-@examples(20, 100)
+@examples(8, 100)
 @given(case=cases(odd=True, speeds=(2.0,), memory=(0,)), seed=st.integers(0, 2**32))
 def test_every_figure_of_random_resizes_of_interchangeable_cores(
     tmp_path_factory: pytest.TempPathFactory, case: Case, seed: int
@@ -455,7 +455,7 @@ def test_a_damaged_allocations_csv_gives_one_error(tmp_path: Path, old: str, new
     assert "allocations.csv" in str(error.value)
 
 
-@examples(20, 100)
+@examples(8, 100)
 @given(case=cases(odd=True, memory=(0,)), seed=st.integers(0, 2**32))
 def test_failures_undo_all_segments_of_an_attempt(
     tmp_path_factory: pytest.TempPathFactory, case: Case, seed: int

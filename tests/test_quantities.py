@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from asynchronous import Asynchronous
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.backends.base import Capabilities
@@ -133,7 +134,7 @@ class Reference:
     platform=st.sampled_from([PLATFORM, GPUS]),
     policy=st.sampled_from([policy for policy in CORE_POLICIES if policy != "random"]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(20, 60)
 def test_picks_are_those_of_a_slow_reference(seed: int, platform: hdsim.Platform, policy: str) -> None:
     jobs = workload(seed, 40, platform)
     cluster = Cluster(platform, jobs, core_policy=policy, has_core_ids=False)

@@ -89,7 +89,10 @@ def test_no_order_that_ignores_length_changes_the_mean_wait_of_m_m_1(agent: str)
     _assert_mean(_replicate(1, 0.6, exponential, jobs, agent, _mean_wait), 0.6 / 0.4)
 
 
-@pytest.mark.parametrize(("servers", "utilisation"), [(1, 0.5), (1, 0.8), (2, 0.7), (5, 0.8), (16, 0.85), (32, 0.9)])
+@pytest.mark.parametrize(
+    ("servers", "utilisation"),
+    [(1, 0.5), (1, 0.8), (2, 0.7), (5, 0.8), (16, 0.85), pytest.param(32, 0.9, marks=pytest.mark.nightly)],
+)
 def test_mean_wait_of_m_m_c(servers: int, utilisation: float) -> None:
     expected = erlang_c(servers, utilisation * servers) / (servers * (1 - utilisation))
     _assert_mean(_replicate(servers, utilisation, exponential, 2_000 * servers + 40_000, "fcfs", _mean_wait), expected)

@@ -133,8 +133,8 @@ def test_rlscheduler_table(lublin: list[ref.Job], order: str, backfill: bool) ->
         "learning_shortest-high_gflops",
         "learning_shortest-high_mem_bw",
         "learning_shortest-low_power",
-        "gaia_div20_first-high_gflops",
-        "gaia_div20_shortest-high_mem_bw",
+        pytest.param("gaia_div20_first-high_gflops", marks=pytest.mark.nightly),
+        pytest.param("gaia_div20_shortest-high_mem_bw", marks=pytest.mark.nightly),
     ],
 )
 def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:

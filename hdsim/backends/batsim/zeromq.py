@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _SLICE = 100
 #: Time, in ms, that closing a socket may take to deliver the last reply.
 _LINGER = 1000
+#: Seconds that the last message of a process may take after its end.
+_LAST_MESSAGE = 2.0
 #: Largest message accepted, in bytes; the profiles of a million jobs take about 60 MB.
 _MAX_MESSAGE = 256 * 1024**2
 _EVENTS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
@@ -70,7 +72,7 @@ class Connection:
         self.process: Process | None = None
         self.received = 0
         # Reports of libzmq on peers: a complete handshake, one refused, a connection without handshake.
-        self._greeted = self._refused = self._foreign = False
+        self._greeted = self._refused = self._foreign = self._disconnected = False
         # Descriptor of the peer's connection, by which libzmq reports its end; None until the first message.
         self._descriptor: int | None = None
         self._context = zmq.Context()
@@ -119,17 +121,20 @@ class Connection:
         """
         deadline = time.monotonic() + timeout
         gone: HungUp | None = None
+        last_chance = 0.0
         while True:
             try:
                 frames = self._frames()
                 break
             except zmq.Again:
-                if gone is not None:
+                if gone is not None and time.monotonic() >= last_chance:
                     raise gone from None
             if self._stop:
                 raise WaitInterrupted
-            # The last message of a process that has ended is read before its end is reported.
-            gone = self._end_of_peer()
+            if gone is None and (gone := self._end_of_peer()):
+                # The last message of a process that has ended is read before its end is reported. On a loaded machine
+                # libzmq delivers it late, but before it reports the end of the connection.
+                last_chance = time.monotonic() + (_LAST_MESSAGE if self._greeted and not self._disconnected else 0.0)
             if gone is None and time.monotonic() >= deadline:
                 raise BackendError(self._silence(timeout))
         self.received += 1
@@ -160,7 +165,6 @@ class Connection:
     def _end_of_peer(self) -> HungUp | None:
         """Returns the end of the peer according to its process and to the events of libzmq."""
         dead = self.process.fault() if self.process else None
-        hung_up = False
         while dead is None and self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart())
             if event["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
@@ -170,12 +174,12 @@ class Connection:
                 if not self._binds:
                     return HungUp(f"{self._peer} requires {_UNAUTHENTICATED}")
             elif event["value"] == self._descriptor or (self._greeted and not self._binds):
-                hung_up = True
+                self._disconnected = True
             else:
                 self._foreign = True
-        if hung_up and self.process:
+        if self._disconnected and self.process:
             dead = self.process.last_fault()
-        if dead is None and not hung_up:
+        if dead is None and not self._disconnected:
             return None
         return HungUp(f"{self._peer} {dead or f'has hung up after {self.received} messages'}")
 
