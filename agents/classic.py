@@ -49,7 +49,7 @@ class ClassicAgent(Agent):
             ("core_policy", core_policy, CORE_POLICIES),
             ("backfill", backfill, BACKFILLS),
         ):
-            if value not in allowed:
+            if str(value) not in allowed:
                 raise ConfigError(
                     f"expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}",
                     where=f"agent.{key}",

@@ -97,6 +97,10 @@ def test_platforms_that_take_all_memory_are_refused(hdsim: Run, tmp_path: Path) 
         tree["clusters"][1]["nodes"][0]["number"] = number
         (tmp_path / "p.json").write_text(json.dumps(tree))
         refused(hdsim("platform", "validate", "p.json"), message)
+    tree["types"]["processor"]["p"]["cores"] = 10**400
+    (tmp_path / "p.json").write_text(json.dumps(tree))
+    refused(hdsim("platform", "validate", "p.json"), "cores: expected a whole number of at least 1")
+    tree["types"]["processor"]["p"]["cores"] = 2
     tree["clusters"][1]["nodes"][0]["number"] = 150_000
     (tmp_path / "p.json").write_text(json.dumps(tree))
     refused(hdsim("platform", "convert", "p.json", "-o", "p.xml"), "expected at most 500,000 cores and pairs")
@@ -147,6 +151,8 @@ def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
     ("override", "message"),
     [
         ("platform=[1,2]", "platform"),
+        ("agent.job_policy=[1,2]", "agent.job_policy: expected one of"),
+        ("agent.core_policy={a:1}", "agent.core_policy: expected one of"),
         ("backend=[]", "backend"),
         ("+=x", "expected overrides that Hydra can compose"),
         ("hydra/hydra_logging={}", "hydra/hydra_logging"),

@@ -222,7 +222,7 @@ class LearningAgent(Agent):
         """
         where = "agent.start"
         tree = checkpoint.load(path, where)
-        author, own = tree.get("agent"), type(self).__name__
+        author, own = str(tree.get("agent")), type(self).__name__
         if author != own and author not in self.starts_from:
             allowed = " or ".join((own, *self.starts_from))
             raise ConfigError(f"expected a checkpoint of {allowed}, '{path}' is {_author(tree)}", where=where)
@@ -317,7 +317,7 @@ class LearningAgent(Agent):
     def _load_checkpoint(self, path: str) -> None:
         where = "agent.checkpoint"
         tree = checkpoint.load(path, where)
-        if tree.get("agent") != type(self).__name__:
+        if str(tree.get("agent")) != type(self).__name__:
             raise ConfigError(
                 f"expected a checkpoint of {type(self).__name__}, '{path}' is {_author(tree)}", where=where
             )

@@ -161,5 +161,5 @@ def is_number(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """Returns whether a JSON value is an integer of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    """Returns whether a JSON value is an integer of at least 1 that a float can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**53

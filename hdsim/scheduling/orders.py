@@ -75,9 +75,9 @@ def job_order(name: str) -> JobOrder:
     Raises:
         ConfigError: The order does not exist.
     """
-    if name not in ORDERS:
+    if str(name) not in ORDERS:
         raise ConfigError(
-            f"expected one of {', '.join(ORDERS)}, got '{name}'{nearest(name, ORDERS)}", where="agent.job_policy"
+            f"expected one of {', '.join(ORDERS)}, got '{name}'{nearest(str(name), ORDERS)}", where="agent.job_policy"
         )
     return ORDERS[name]
 

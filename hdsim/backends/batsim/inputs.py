@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,8 @@ import numpy as np
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.backends.batsim.protocol import parse_hosts
 from hdsim.errors import BackendError, ConfigError, WorkloadError
+from hdsim.util.inputs import parse_json, read_text
+from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.batsim_json import jobs_of, read_document, to_batsim
 from hdsim.workload.load import is_json, load_workload
 from hdsim.workload.raw import RawJobs, raise_faults
@@ -101,21 +101,14 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: The file cannot be read, or a line is none.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected a readable file of events: {error}", where=str(path)) from None
     events = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, ConfigError, "file of events").splitlines(), 1):
         if not line.strip():
             continue
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"expected JSON: {error}", where=f"{path}:{number}") from None
+        event = parse_json(line, path, ConfigError, line=number)
         known = isinstance(event, dict) and isinstance(event.get("type"), str)
         when = event.get("timestamp") if known else None
-        if isinstance(when, bool) or not isinstance(when, int | float) or not 0 <= when < math.inf:
+        if isinstance(when, bool) or not isinstance(when, int | float) or not 0 <= when <= LONGEST_TIME:
             raise ConfigError(
                 f"expected an object with a 'type' and a 'timestamp' of at least 0 s, got {line.strip()[:80]}",
                 where=f"{path}:{number}",

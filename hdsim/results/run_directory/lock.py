@@ -97,7 +97,7 @@ def told(owner: dict[str, Any]) -> str:
 def _owner(file: int, kind: int) -> dict[str, Any] | None:
     """Another holder of the lock of an open file; None: the caller now has it."""
     facts: Any = None
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         facts = json.loads(os.pread(file, 4096, 0))
     facts = facts if isinstance(facts, dict) else {}
     try:
