@@ -1453,7 +1453,7 @@ def test_a_started_scheduler(tmp_path: Path) -> None:
         ("w0!9", "sys.exit('no more')", "the scheduler ended with status 1; the end of .* no more", 8),
         ("_BEGINS", "os.kill(os.getpid(), 9)", "the scheduler was killed by SIGKILL; the end of", 0),
         ("_ENDS", "sys.exit('at last')", "the scheduler ended with status 1; the end of .* at last", 10),
-        ("_ENDS", "socket.close(); time.sleep(99)", "the scheduler has not ended 3 s after the end", 10),
+        ("_ENDS", "socket.close(); time.sleep(99)", "the scheduler has not ended 3 seconds after the end", 10),
     ],
 )
 def test_a_started_scheduler_that_ends_badly(tmp_path: Path, text: str, odd: str, complaint: str, jobs: int) -> None:

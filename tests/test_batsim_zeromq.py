@@ -162,7 +162,8 @@ def test_a_scheduler_that_requires_authentication(context: zmq.Context[Any], mec
 
 
 def test_a_batsim_that_requires_authentication(context: zmq.Context[Any]) -> None:
-    told = r"no Batsim has connected .* a peer was refused that requires ZeroMQ authentication"
+    # Which of both libzmq reports depends on whether the peer closes the connection first.
+    told = r"no Batsim has connected .* (a peer was refused that requires ZeroMQ|or requires) authentication"
     with (
         bound() as reply,
         peer(context, zmq.REQ, reply, plain_username=b"me", plain_password=b"secret"),
@@ -176,7 +177,7 @@ def test_a_socket_of_another_type(context: zmq.Context[Any]) -> None:
         port = publisher.bind_to_random_port("tcp://127.0.0.1")
         with connected(f"tcp://127.0.0.1:{port}") as request:
             request.send(b"{}")
-            with pytest.raises(BackendError, match="a process without a ZeroMQ REP socket was connected"):
+            with pytest.raises(BackendError, match="a process was connected that has no ZeroMQ REP socket"):
                 request.receive(1)
 
 

@@ -190,7 +190,8 @@ class Connection:
         if self._refused:
             hint = f"; a peer was refused that requires {_UNAUTHENTICATED}"
         elif self._foreign:
-            hint = f"; a process without a ZeroMQ {'REQ' if self._binds else 'REP'} socket was connected"
+            kind = "REQ" if self._binds else "REP"
+            hint = f"; a process was connected that has no ZeroMQ {kind} socket or requires authentication"
         if self._binds:
             return f"no {self._peer} has connected to {self.endpoint} within {timeout:g} s{hint}"
         return f"{self._peer} has not bound {self.endpoint} within {timeout:g} s{hint}"
