@@ -73,6 +73,15 @@ def test_json_that_no_file_should_hold(hdsim: Run, tmp_path: Path, name: str, te
     refused(hdsim("workload" if name == "w.json" else "platform", "validate", name), message)
 
 
+def test_a_job_without_cores_or_with_endless_memory_is_refused(hdsim: Run, tmp_path: Path) -> None:
+    profile = {"type": "parallel_homogeneous_total", "cpu": 1e9, "com": 0}
+    text = json.dumps({"jobs": [JOB | {"res": 0}], "profiles": {"p": profile}})
+    (tmp_path / "w.json").write_text(text)
+    refused(hdsim("workload", "validate", "w.json"), "jobs[0].res: expected at least 1, got 0")
+    (tmp_path / "w.swf").write_text(f"1 0 -1 1 1 -1 -1 1 1 {10**300} 1 1 1 1 1 1 -1 -1\n")
+    refused(hdsim("workload", "validate", "w.swf"), "field 10 (requested memory): expected at most 1e+12 MB")
+
+
 def test_ids_and_users_beyond_64_bits_are_kept(hdsim: Run, tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(workload(id=2**64, user=2**64 - 1))
     done = hdsim("run", "platform=teaching", "workload.path=w.json", "hydra.run.dir=r")

@@ -215,7 +215,8 @@ def _demand(
         runtime = _number(profile, "delay", where, errors)
     else:
         try:
-            program = compiler.program(name, cores)
+            # A job without cores is answered where jobs are checked.
+            program = compiler.program(name, max(cores, 1))
         except WorkloadError as error:
             errors.append(error)
             return None

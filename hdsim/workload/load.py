@@ -14,11 +14,10 @@ import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_from, require
-from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
-from hdsim.workload.raw import TIMES, RawJobs, raise_faults
+from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
 from hdsim.workload.swf import read_swf
 
 if TYPE_CHECKING:
@@ -185,13 +184,13 @@ def is_json(path: str | Path) -> bool:
 
 def _read(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
     raw, digest = read_batsim(path, reference_gflops) if is_json(path) else read_swf(path)
-    too_long = [
-        WorkloadError(f"expected at most {LONGEST_TIME:g} s, got {column[row]:g}", where=raw.where(row, name))
-        for name in TIMES
+    too_large = [
+        WorkloadError(f"expected at most {limit:g} {unit}, got {column[row]:g}", where=raw.where(row, name))
+        for name, (limit, unit) in LIMITS.items()
         if (column := raw.columns.get(name)) is not None
-        for row in np.flatnonzero(column > LONGEST_TIME).tolist()
+        for row in np.flatnonzero(column > limit).tolist()
     ]
-    return replace(raw, errors=(*raw.errors, *too_long)), digest
+    return replace(raw, errors=(*raw.errors, *too_large)), digest
 
 
 def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | Path) -> dict[str, np.ndarray]:

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
 from hdsim.util.arrays import Floats, Ints
-from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.programs import StepType, parts_of
-from hdsim.workload.raw import TIMES
+from hdsim.workload.raw import LIMITS
 
 #: Columns by type with their default values (None: required).
 _FLOATS: dict[str, float | None] = {
@@ -321,8 +320,9 @@ def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
             _require(np.isfinite(column), key, column, "a finite number", source)
             if key not in ("submission_time", "original_submission_time"):
                 _require(column >= 0, key, column, "at least 0", source)
-            if key in TIMES:
-                _require(column <= LONGEST_TIME, key, column, f"at most {LONGEST_TIME:g} s", source)
+            if key in LIMITS:
+                limit, unit = LIMITS[key]
+                _require(column <= limit, key, column, f"at most {limit:g} {unit}", source)
     elif key in _INTS:
         _require(column == np.floor(column), key, column, "a whole number", source)
         least = {"requested_cores": 1, "requested_gpus": 0}.get(key)

@@ -10,9 +10,14 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.util.units import LONGEST_TIME
 
-#: Columns of times of at most LONGEST_TIME; kill limits may be longer.
-TIMES = ("submission_time", "original_submission_time", "runtime", "requested_time")
+#: Largest values of columns, with their units; kill limits may be longer.
+LIMITS = {
+    **dict.fromkeys(("submission_time", "original_submission_time", "runtime", "requested_time"), (LONGEST_TIME, "s")),
+    "memory": (1e12, "MB"),
+    "memory_bandwidth": (1e12, "GB/s"),
+}
 
 
 @dataclass(frozen=True)
