@@ -18,6 +18,10 @@ from tiers import ALL
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 
+# The workers of pytest share the cores, and sums of PyTorch depend on the number of threads, which may differ between a
+# fork of a warm process and a new one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 # The usual tier of CI repeats its examples; the nightly one draws new ones each time.

@@ -1542,7 +1542,7 @@ def test_termination_keeps_what_is_done(tmp_path: Path) -> None:
         (("-p", "p.xml", "-w", "w.json", "--contention", "bogus"), "got 'bogus'"),
         (("-p", "p.xml", "-w", "w.json", "--acknowledge-dynamic-jobs"), "needs --enable-dynamic-jobs"),
         (("-p", "p.xml", "-w", "w.json", "--batsim-energy"), "--batsim-energy needs -E"),
-        (("-p", "p.xml", "-w", "w.json", "--events", "w.json"), "w.json:1: expected"),
+        (("-p", "p.xml", "-w", "w.json", "--events", "w.json"), "w.json:1:13: expected JSON"),
         (("-p", "p.xml", "-w", "w.json", "--sched-cmd", ""), "--sched-cmd: expected a program on PATH or its path"),
         (("-p", "p.xml", "-w", "w.json", "--sched-cmd", "no-such -x"), "PATH or its path, got 'no-such -x'"),
         (("-p", "p.xml", "-w", "w.json", "--sched-cmd", "sh 'x"), "got 'sh 'x': No closing quotation"),

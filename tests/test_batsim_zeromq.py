@@ -263,8 +263,8 @@ def test_a_peer_that_hangs_up(context: zmq.Context[Any], binds: bool) -> None:
 def test_the_last_message_of_a_process_that_has_ended(tmp_path: Path) -> None:
     """It is read before the end of its process is reported."""
     script = (
-        "import sys, zmq\nsocket = zmq.Context().socket(zmq.REQ)\nsocket.connect(sys.argv[1])\n"
-        "socket.send(b'last')\nsocket.close()\nsys.exit('and out')"
+        "import sys, zmq\ncontext = zmq.Context()\nsocket = context.socket(zmq.REQ)\nsocket.connect(sys.argv[1])\n"
+        "socket.send(b'last')\nsocket.close()\ncontext.term()\nsys.exit('and out')"
     )
     with ExitStack() as stack:
         reply = stack.enter_context(bound())

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _SLICE = 100
 #: Time, in ms, that closing a socket may take to deliver the last reply.
 _LINGER = 1000
-#: Seconds that the last message of a process may take after its end.
-_LAST_MESSAGE = 2.0
 #: Largest message accepted, in bytes; the profiles of a million jobs take about 60 MB.
 _MAX_MESSAGE = 256 * 1024**2
 _EVENTS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
@@ -121,20 +119,17 @@ class Connection:
         """
         deadline = time.monotonic() + timeout
         gone: HungUp | None = None
-        last_chance = 0.0
         while True:
             try:
                 frames = self._frames()
                 break
             except zmq.Again:
-                if gone is not None and time.monotonic() >= last_chance:
+                if gone is not None:
                     raise gone from None
             if self._stop:
                 raise WaitInterrupted
-            if gone is None and (gone := self._end_of_peer()):
-                # The last message of a process that has ended is read before its end is reported. On a loaded machine
-                # libzmq delivers it late, but before it reports the end of the connection.
-                last_chance = time.monotonic() + (_LAST_MESSAGE if self._greeted and not self._disconnected else 0.0)
+            # The last message of a process that has ended is read before its end is reported.
+            gone = self._end_of_peer()
             if gone is None and time.monotonic() >= deadline:
                 raise BackendError(self._silence(timeout))
         self.received += 1
