@@ -125,6 +125,7 @@ def finished(hdsim: Run, tmp_path: Path) -> Path:
 
 
 def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
+    jobs = (finished / "jobs.csv").read_text()
     rows = (finished / "job_details.csv").read_text().splitlines(keepends=True)
     cases: list[tuple[str, bytes, str]] = [
         ("metrics.json", b'{"makespan": "long"}', 'makespan: expected a number or null, got "long"'),
@@ -133,6 +134,7 @@ def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
         ("jobs.csv", b"\xff\xfe", "expected text in UTF-8, got the byte 0xff at offset 0"),
         ("jobs.csv", b'a,"' + b"x" * 200_000, "expected CSV: field larger than field limit"),
         ("job_details.csv", "".join(rows[:-1]).encode(), "expected the jobs of jobs.csv, in the same order"),
+        ("jobs.csv", jobs.replace(",10.000000,", ",,", 1).encode(), "the other times of a job that has started"),
         ("job_details.csv", b"job_id,nodes\n", "expected the jobs of jobs.csv"),
         (
             "manifest.json",

@@ -37,6 +37,7 @@ from hdsim.util.intervals import parse_interval_sets
 from hdsim.util.text import shown
 
 _TEXTS = {"job_id", "workload_name", "profile", "final_state", "allocated_resources", "metadata"}
+_OF_STARTED = ("requested_time", "execution_time", "waiting_time", "turnaround_time")
 _INTEGERS = {"requested_number_of_resources", "success"}
 
 
@@ -162,10 +163,13 @@ def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]
                 f"final_state: expected one of {', '.join(sorted(states))}, got '{state}'", where=f"{path}:{line}"
             )
     started, ended = ~np.isnan(columns["starting_time"]), columns["finish_time"] >= columns["starting_time"]
-    good = ~np.isnan(columns["submission_time"]) & (started == ended)
+    told = ~np.isnan([columns[name] for name in _OF_STARTED]).any(axis=0)
+    good = ~np.isnan(columns["submission_time"]) & (started == ended) & (told | ~started)
     if not good.all():
         line = 2 + int(np.argmin(good))
-        raise ConfigError("expected a submission, and a finish after a start", where=f"{path}:{line}")
+        raise ConfigError(
+            "expected a submission, and the other times of a job that has started", where=f"{path}:{line}"
+        )
     return columns
 
 
