@@ -222,6 +222,15 @@ def test_an_agent_that_crashes_shows_its_traceback_and_keeps_what_was_done(hdsim
 
 
 @pytest.mark.requires("torch")
+@pytest.mark.parametrize("value", ["{", "[1", "2026-99-99", "maybe"])
+def test_what_is_no_flag_for_resume(hdsim: Run, tmp_path: Path, value: str) -> None:
+    refused(hdsim("train", f"resume={value}"), f"resume: expected true or false, got '{value}'")
+    (tmp_path / "r/.hydra").mkdir(parents=True)
+    (tmp_path / "r/.hydra/overrides.yaml").write_text(f"- {value}: {value}\n" + "[" * 3000)
+    refused(hdsim("train", "resume=true", "hydra.run.dir=r"), "overrides.yaml: expected YAML")
+
+
+@pytest.mark.requires("torch")
 def test_hostile_checkpoints(hdsim: Run, root: Path, tmp_path: Path) -> None:
     """Settings, shapes and weights of a file that a user did not make."""
     source = root / "agents/checkpoints/gaia_saf-1.safetensors"

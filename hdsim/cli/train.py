@@ -54,12 +54,10 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
 
 def _flag(given: Sequence[str]) -> bool:
     """The value of ``resume=``, which is an option of the command and not part of the configuration."""
-    import yaml
-
-    value = yaml.safe_load(given[-1].partition("=")[2]) if given else False
-    if not isinstance(value, bool):
+    value = given[-1].partition("=")[2] if given else "false"
+    if value.lower() not in ("true", "false"):
         raise ConfigError(f"expected true or false, got '{value}'", where="resume")
-    return value
+    return value.lower() == "true"
 
 
 def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str, Any]) -> list[str]:
@@ -104,7 +102,7 @@ def _recorded_overrides(path: Path) -> list[str]:
 
     try:
         recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"expected YAML: {str(error).partition(chr(10))[0]}", where=str(path)) from None
     texts = recorded if isinstance(recorded, list) else [recorded]
     for text in texts:
