@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import hdsim
+import platforms
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import DecisionError
@@ -108,34 +109,7 @@ def test_heterogeneous_cores_hold_a_job_to_the_slowest(two_speeds):
 
 @pytest.fixture
 def two_speeds():
-    """Two nodes of one processor with two cores: 20 and 10 GFLOP/s; 100 GB/s each."""
-    processor = {"type": "CPU", "cores": 2, "dpflops_per_cycle": 10, "mem_bw": 100, "power": 20, "llc_size": 1}
-    return hdsim.Platform.from_dict(
-        {
-            "clusters": [
-                {
-                    "id": "c",
-                    "nodes": [{"type": "fast", "number": 1}, {"type": "slow", "number": 1}],
-                    "local_links": {"type": "net", "latency": "0us"},
-                }
-            ],
-            "global_links": {"type": "net", "latency": "0us"},
-            "types": {
-                "network": {"net": {"bandwidth": "1Gbps"}},
-                "memory": {"ddr": {"latency": "100ns"}},
-                "processor": {"f": {**processor, "clock_rate": 2}, "s": {**processor, "clock_rate": 1}},
-                "node": {
-                    name: {
-                        "id": name,
-                        "processors": [{"type": name[0], "number": 1}],
-                        "memory": {"type": "ddr", "capacity": 16},
-                    }
-                    for name in ("fast", "slow")
-                },
-            },
-        },
-        where="test",
-    )
+    return platforms.two_speeds(cores=2, mem_bw=100)
 
 
 def test_contention_slows_both_and_lets_go(two_speeds):

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdsim
+import platforms
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.contention import Contention
 from hdsim.contention.threshold import Threshold
@@ -265,34 +266,7 @@ DEMAND = 10.0  # GB/s a core; the processor has twice that
 
 @pytest.fixture(scope="module")
 def two_speeds() -> hdsim.Platform:
-    """Two nodes of one processor of three cores: 20 and 10 GFLOP/s; the reference is 15."""
-    processor = {"type": "CPU", "cores": CORES, "dpflops_per_cycle": 10, "mem_bw": 20, "power": 20, "llc_size": 1}
-    return hdsim.Platform.from_dict(
-        {
-            "clusters": [
-                {
-                    "id": "c",
-                    "nodes": [{"type": "fast", "number": 1}, {"type": "slow", "number": 1}],
-                    "local_links": {"type": "net", "latency": "0us"},
-                }
-            ],
-            "global_links": {"type": "net", "latency": "0us"},
-            "types": {
-                "network": {"net": {"bandwidth": "1Gbps"}},
-                "memory": {"ddr": {"latency": "100ns"}},
-                "processor": {"f": {**processor, "clock_rate": 2}, "s": {**processor, "clock_rate": 1}},
-                "node": {
-                    name: {
-                        "id": name,
-                        "processors": [{"type": name[0], "number": 1}],
-                        "memory": {"type": "ddr", "capacity": 16},
-                    }
-                    for name in ("fast", "slow")
-                },
-            },
-        },
-        where="test",
-    )
+    return platforms.two_speeds(CORES, mem_bw=20)
 
 
 def make(executor: str, cluster: Cluster) -> Executor:

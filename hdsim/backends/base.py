@@ -11,7 +11,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.simulation.replay import carry_out, replay
-from hdsim.simulation.setup import make_contention, make_failures, make_network, model_settings, set_up
+from hdsim.simulation.setup import Model, make_contention, make_failures, make_network, model_settings, set_up
 from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed, snake_case
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.simulation.setup import Setup
     from hdsim.workload.model import Workload
-
-Model = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
-_STATISTICS = ("mean", "median", "p95", "p99", "max")
 # Configuration groups of the models of a backend.
 _MODELS = ("contention", "network", "failures")
 
@@ -96,21 +95,15 @@ def _report(inputs: Inputs, outcome: Outcome) -> None:
 
 def _metrics_table(metrics: Mapping[str, float]) -> str:
     """Statistics of one quantity per line, then the other metrics one per line, with units."""
-    from hdsim.results.metrics import unit
+    from hdsim.results.metrics import STATISTICS, families, unit
 
-    statistics: dict[str, dict[str, float]] = {}
-    others = {}
-    for name, value in metrics.items():
-        kind, _, quantity = name.partition("_")
-        if kind in _STATISTICS and all(f"{other}_{quantity}" in metrics for other in _STATISTICS):
-            statistics.setdefault(quantity, {})[kind] = value
-        else:
-            others[name] = value
-    rows = [["", *_STATISTICS, ""]]
-    for quantity, numbers in statistics.items():
-        rows.append([quantity, *(format_number(numbers[kind]) for kind in _STATISTICS), unit(f"mean_{quantity}")])
+    quantities, others = families(metrics)
+    rows = [["", *STATISTICS, ""]]
+    for quantity in quantities:
+        numbers = (format_number(metrics[f"{kind}_{quantity}"]) for kind in STATISTICS)
+        rows.append([quantity, *numbers, unit(f"mean_{quantity}")])
     width = max(map(len, others))
-    lines = [f"{name:{width}}  {format_number(value):>16} {unit(name)}".rstrip() for name, value in others.items()]
+    lines = [f"{name:{width}}  {format_number(metrics[name]):>16} {unit(name)}".rstrip() for name in others]
     return format_table(rows) + "\n\n" + "\n".join(lines)
 
 

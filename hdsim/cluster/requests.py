@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
-
-
 #: More cores than a node has.
 _UNLIMITED = 1 << 31
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
 
 _HERE = Path(__file__).parent
-_STATISTICS = ("mean", "median", "p95", "p99", "max")
 #: Number of levels of a share, one byte each.
 _STEPS = 250
 #: Metrics in the first row of tiles.
@@ -234,6 +233,7 @@ def _versions(manifest: Mapping[str, Any]) -> str:
 
 
 def _metrics(values: Mapping[str, float]) -> str:
+    quantities, others = metrics.families(values)
     tiles = "".join(
         f"<div class='tile'><b>{escape(_tile(name, values[name]))}</b><span>{escape(label)}</span></div>"
         for name, label in _TILES.items()
@@ -241,7 +241,7 @@ def _metrics(values: Mapping[str, float]) -> str:
     )
     return (
         f"<section aria-label='Metrics'><div class='tiles'>{tiles}</div>"
-        f"<div class='scroll'>{_statistics(values)}</div>{_others(values)}</section>"
+        f"<div class='scroll'>{_statistics(quantities, values)}</div>{_others(others, values)}</section>"
     )
 
 
@@ -257,33 +257,24 @@ def _tile(name: str, value: float) -> str:
     return f"{100 * value:.1f} %" if name == "utilization" else format_number(value)
 
 
-def _family(name: str, values: Mapping[str, float]) -> str | None:
-    """The quantity a metric is a statistic of, None for other metrics."""
-    kind, _, family = name.partition("_")
-    whole = kind in _STATISTICS and all(f"{other}_{family}" in values for other in _STATISTICS)
-    return family if whole else None
-
-
-def _statistics(values: Mapping[str, float]) -> str:
-    families = dict.fromkeys(family for name in values if (family := _family(name, values)))
+def _statistics(quantities: Iterable[str], values: Mapping[str, float]) -> str:
     heads = ("", "mean", "median", "95 %", "99 %", "max", "unit")
     rows = (
         [
-            _words(family),
-            *(format_number(values[f"{kind}_{family}"]) for kind in _STATISTICS),
-            metrics.unit(f"mean_{family}"),
+            _words(quantity),
+            *(format_number(values[f"{kind}_{quantity}"]) for kind in metrics.STATISTICS),
+            metrics.unit(f"mean_{quantity}"),
         ]
-        for family in families
+        for quantity in quantities
     )
     return _table(heads, rows)
 
 
-def _others(values: Mapping[str, float]) -> str:
+def _others(names: Iterable[str], values: Mapping[str, float]) -> str:
     items = "".join(
         f"<div><dt>{escape(_words(name))}</dt>"
-        f"<dd>{_powers(format_number(value))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
-        for name, value in values.items()
-        if _family(name, values) is None
+        f"<dd>{_powers(format_number(values[name]))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
+        for name in names
     )
     return f"<dl class='numbers'>{items}</dl>"
 

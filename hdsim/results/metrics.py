@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,7 +49,7 @@ class Metric(NamedTuple):
 
 _LOWER, _NEITHER, _HIGHER = Direction.LOWER, Direction.NEITHER, Direction.HIGHER
 #: Statistics of a quantity of jobs, each of which is a metric ``STATISTIC_QUANTITY``.
-_STATISTICS = ("mean", "median", "p95", "p99", "max")
+STATISTICS = ("mean", "median", "p95", "p99", "max")
 #: All metrics by name, those of :func:`statistics` by the name of the quantity.
 METRICS: dict[str, Metric] = {
     "makespan": Metric("s", _LOWER, "last finish minus first submission"),
@@ -114,7 +115,20 @@ def direction(name: str) -> Direction:
 
 def _entry(name: str) -> Metric:
     statistic, _, quantity = name.partition("_")
-    return METRICS.get(quantity if statistic in _STATISTICS else name, Metric("", Direction.NEITHER, ""))
+    return METRICS.get(quantity if statistic in STATISTICS else name, Metric("", Direction.NEITHER, ""))
+
+
+def families(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns the quantities of which all statistics are among some metrics, and the other metrics, in their order."""
+    names = list(names)
+    kinds: dict[str, set[str]] = {}
+    for name in names:
+        statistic, _, quantity = name.partition("_")
+        if statistic in STATISTICS:
+            kinds.setdefault(quantity, set()).add(statistic)
+    whole = [quantity for quantity, found in kinds.items() if len(found) == len(STATISTICS)]
+    members = {f"{statistic}_{quantity}" for statistic in STATISTICS for quantity in whole}
+    return whole, [name for name in names if name not in members]
 
 
 def slowdown(turnaround: Floats, execution: Floats) -> Floats:
@@ -140,10 +154,10 @@ def per_processor_slowdown(turnaround: Floats, execution: Floats, cores: Floats,
 def statistics(name: str, values: Floats) -> dict[str, float]:
     """Mean, median, 95th and 99th percentile and maximum, as ``mean_NAME`` and so on; NaN of no value."""
     if not len(values):
-        return {f"{kind}_{name}": float("nan") for kind in _STATISTICS}
+        return {f"{kind}_{name}": float("nan") for kind in STATISTICS}
     median, p95, p99 = np.percentile(values, (50, 95, 99))
     numbers = (values.mean(), median, p95, p99, values.max())
-    return {f"{kind}_{name}": float(number) for kind, number in zip(_STATISTICS, numbers, strict=True)}
+    return {f"{kind}_{name}": float(number) for kind, number in zip(STATISTICS, numbers, strict=True)}
 
 
 #: Metrics that are not defined where cores have no ids.

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.placement import Placement
 from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.errors import DecisionError
-from hdsim.simulation.executor import CoreIds, Executor, Progress
+from hdsim.simulation.executor import CoreIds, Executor, Progress, placed
 from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
 from hdsim.simulation.task_cores import Cores
@@ -79,15 +78,13 @@ class BspJobs(Executor):
 
     def start(self, job: int, placement: Any, now: float) -> None:
         """Starts or resumes a job; see :meth:`Executor.start`."""
-        if not isinstance(placement, Placement):
-            placement = Placement(np.array(placement, np.int64), self._platform)
         program = self._program[job]
         if program is None:
             kind = StepType.DELAY if self._fixed[job] else StepType.PARALLEL_TASK
             steps: tuple[Step, ...] = (Step(kind, (self._runtime[job],)),)
         else:
             steps = program.steps
-        running = self._running[job] = RunningJob(job, placement, steps, self._done.get(job, 0))
+        running = self._running[job] = RunningJob(job, placed(placement, self._platform), steps, self._done.get(job, 0))
         self._cores.hold(running)
         self._begin(running, now)
         if self.moved is not None:
@@ -163,9 +160,7 @@ class BspJobs(Executor):
         running = self._running[job]
         self._leave(running.groups, now)
         self._cores.release(running)
-        if not isinstance(placement, Placement):
-            placement = Placement(np.array(placement, np.int64), self._platform)
-        running.place(placement)
+        running.place(placed(placement, self._platform))
         self._cores.hold(running)
         running.growth = running.tasks / self._requested[job]
         if running.activity == COMPUTING:

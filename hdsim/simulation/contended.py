@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.placement import Placement
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
-from hdsim.simulation.executor import CoreIds, Executor, Progress
+from hdsim.simulation.executor import CoreIds, RigidExecutor, placed
 from hdsim.util.arrays import members, min_at
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def require_speed(speed: float, model: Contention) -> None:
         raise ConfigError(f"expected speeds above 0 from {type(model).__name__}, got {speed:g}", where="contention")
 
 
-class Contended(Executor):
+class Contended(RigidExecutor):
     """Base class of executors that integrate the work of jobs under a contention model.
 
     All cores of a job advance at the speed of its slowest core. The speeds of the model and of `set_speed` multiply. A
@@ -87,7 +87,7 @@ class Contended(Executor):
         """See :meth:`hdsim.simulation.executor.Executor.start`."""
         self._left[job] = self._runtime[job]
         self._rate[job] = self._since[job] = 0.0
-        self._occupy(job, self._placed(placement))
+        self._occupy(job, placed(placement, self._platform))
 
     def advance(self, job: int, now: float) -> bool:
         """See :meth:`hdsim.simulation.executor.Executor.advance`."""
@@ -108,7 +108,7 @@ class Contended(Executor):
 
     def resize(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""
-        placement = self._placed(placement)
+        placement = placed(placement, self._platform)
         self._vacate(job)
         self._growth[job] = len(placement.cores) / self._requested[job]
         self._occupy(job, placement)
@@ -123,19 +123,6 @@ class Contended(Executor):
         jobs = {job: None for job in self._job_of_core[chosen].tolist() if job != _NONE}
         self._new.update(jobs)
         return jobs
-
-    def progress(self, job: int, now: float) -> Progress:
-        """See :meth:`hdsim.simulation.executor.Executor.progress`."""
-        if not self._runtime[job]:
-            return Progress(0, 1.0)
-        return Progress(0, 1.0 - max(self._left_at(job, now), 0.0) / self._runtime[job])
-
-    def loads(self, job: int) -> NDArray[np.float64] | float:
-        """See :meth:`hdsim.simulation.executor.Executor.loads`."""
-        if self._fixed[job]:
-            return 0.0
-        speed = self._speeds_of(self._placements[job])
-        return np.asarray(speed.min() / speed)
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
         """See :meth:`hdsim.simulation.executor.Executor.settle`.
@@ -175,27 +162,19 @@ class Contended(Executor):
         self._new.pop(job, None)
 
     def _left_at(self, job: int, now: float) -> float:
-        """Returns the remaining work in reference seconds."""
         return self._left[job] - self._rate[job] * (now - self._since[job])
-
-    def _placed(self, placement: Any) -> Placement:
-        """Returns the `Placement` for a placement of any store."""
-        if isinstance(placement, Placement):
-            return placement
-        return Placement(np.array(placement, np.int64), self._platform)
 
     def _rate_of(self, job: int) -> float:
         """Returns the current speed of a job relative to the reference speed."""
         if self._fixed[job]:
             return 1.0
-        placement = self._placements[job]
-        rate = self._slowest(placement) if self._share is None else float(self._speeds_of(placement).min())
+        rate = self._slowest(self._placements[job]) if self._share is None else float(self._core_speeds(job).min())
         return rate * self._growth[job] if job in self._growth else rate
 
-    def _speeds_of(self, placement: Placement) -> NDArray[np.float64]:
-        """(n,) current speed of the cores of a placement relative to the reference speed."""
-        speeds = self._contended(placement.cores)
-        return speeds if self._share is None else speeds * self._share[placement.cores]
+    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+        cores = self._placements[job].cores
+        speeds = self._contended(cores)
+        return speeds if self._share is None else speeds * self._share[cores]
 
     @abstractmethod
     def _update(self, touched: NDArray[np.integer]) -> Iterable[int]:

@@ -15,6 +15,7 @@ from hdsim.failures import checkpointed_work
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
 #: (n,) core ids.
@@ -153,7 +154,36 @@ class Executor(ABC):
         return seconds - saved * (seconds / done)
 
 
-class Uncontended(Executor):
+def placed(placement: Any, platform: Platform) -> Placement:
+    """Returns the `Placement` for a placement of any store whose placements are core ids."""
+    return placement if isinstance(placement, Placement) else Placement(np.array(placement, np.int64), platform)
+
+
+class RigidExecutor(Executor):
+    """Base class of executors of jobs without programs: a job is one amount of work on all its cores."""
+
+    def progress(self, job: int, now: float) -> Progress:
+        """See :meth:`Executor.progress`."""
+        runtime = self._runtime[job]
+        return Progress(0, 1.0 - max(self._left_at(job, now), 0.0) / runtime if runtime else 1.0)
+
+    def loads(self, job: int) -> NDArray[np.float64] | float:
+        """See :meth:`Executor.loads`."""
+        if self._fixed[job]:
+            return 0.0
+        speed = self._core_speeds(job)
+        return np.asarray(speed.min() / speed)
+
+    @abstractmethod
+    def _left_at(self, job: int, now: float) -> float:
+        """Returns the remaining work of a running job in reference seconds."""
+
+    @abstractmethod
+    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+        """(n,) current speed of the cores of a running job relative to the reference speed."""
+
+
+class Uncontended(RigidExecutor):
     """Executor of jobs without contention; on cores of one speed a job needs no state besides its date.
 
     Args:
@@ -235,21 +265,6 @@ class Uncontended(Executor):
             self._change(job, running[job], now)
         return jobs
 
-    def progress(self, job: int, now: float) -> Progress:
-        """See :meth:`Executor.progress`."""
-        runtime = self._runtime[job]
-        left, rate, since = self._pace(job)
-        if not runtime:
-            return Progress(0, 1.0)
-        return Progress(0, min(1.0 - (left - rate * (now - since)) / runtime, 1.0))
-
-    def loads(self, job: int) -> NDArray[np.float64] | float:
-        """See :meth:`Executor.loads`."""
-        if self._fixed[job]:
-            return 0.0
-        speed = self._speeds(self._cluster.running[job])
-        return np.asarray(speed.min() / speed)
-
     def settle(self, now: float) -> list[tuple[int, float]]:
         """See :meth:`Executor.settle`."""
         due = self._due
@@ -263,15 +278,18 @@ class Uncontended(Executor):
             self.moved[job] = None
         if self._fixed[job]:
             return
-        before = self._pace(job)
         rate = self._rate(placement) * (len(self._ids(placement)) / self._requested[job])
-        if rate != before[1]:
-            left = before[0] - before[1] * (now - before[2])
+        if rate != self._pace(job)[1]:
+            left = self._left_at(job, now)
             self._paces[job] = left, rate, now
             self._due.append((job, now + max(left / rate, 0.0)))
 
     def _pace(self, job: int) -> tuple[float, float, float]:
         return self._paces.get(job) or (self._runtime[job], 1.0, self._cluster.starting_time[job])
+
+    def _left_at(self, job: int, now: float) -> float:
+        left, rate, since = self._pace(job)
+        return left - rate * (now - since)
 
     def _ids(self, placement: Any) -> CoreIds:
         """Returns the core ids of a placement without GPUs."""
@@ -280,12 +298,12 @@ class Uncontended(Executor):
         ids: list[int] = self._cluster.cores.ids_of(placement)
         return ids
 
-    def _speeds(self, placement: Any) -> NDArray[np.float64]:
-        """(n,) current speed of the cores of a placement."""
+    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+        ids = np.asarray(self._ids(self._cluster.running[job]), np.int64)
         if self._job_of_core is not None:
-            return self._speed[self._ids(placement)]
+            return self._speed[ids]
         platform = self._cluster.platform
-        speeds: NDArray[np.float64] = platform.core_gflops()[self._ids(placement)] / platform.reference_gflops
+        speeds: NDArray[np.float64] = platform.gflops[platform.core_processor[ids]] / platform.reference_gflops
         return speeds
 
     def _rate(self, placement: Any) -> float:

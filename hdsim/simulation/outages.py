@@ -54,7 +54,6 @@ class NodeOutages:
         self._engine = engine
         self._interval = failures.checkpoint_interval
         self._max_restarts = failures.max_restarts
-        self._restarts: dict[int, int] = {}
         # Per node that is down: the reasons, None for the failure model, and its row in `cluster.outages`.
         self._reasons: dict[int, dict[simpy.Event | None, None]] = {}
         self._row: dict[int, int] = {}
@@ -111,9 +110,7 @@ class NodeOutages:
         """Interrupts the jobs on a node."""
         cluster = self._engine.cluster
         for job in cluster.cores.jobs_on(node):
-            restarts = self._restarts.get(job, 0)
-            if restarts < self._max_restarts:
-                self._restarts[job] = restarts + 1
+            if cluster.allocations.restarts.get(job, 0) < self._max_restarts:
                 self._engine.interrupt(job, self._interval)
             else:
                 cluster.failed_permanently.append(job)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Name of a file in a group of ``conf/``, or its content.
+Model = str | Mapping[str, Any]
+
 #: Index of the random stream of outages among those of a seed.
 _OUTAGES = 1
 
@@ -58,7 +61,10 @@ class Setup:
 
     def engine(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
         """Creates the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
-        cluster = self.cluster
+        cluster, rng = self.cluster, None
+        if self.failures is not None:
+            # Outages have their own random stream, independent of the draws of the scheduler.
+            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,)))
         return Engine(
             cluster,
             make_executor(cluster, self.contention, self.network),
@@ -66,8 +72,7 @@ class Setup:
             batch_events=batch_events,
             infeasible=self.infeasible.tolist(),
             failures=self.failures,
-            # Outages have their own random stream, independent of the draws of the scheduler.
-            rng=np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,))),
+            rng=rng,
         )
 
 
@@ -83,11 +88,11 @@ def make_executor(cluster: Cluster, contention: Contention | None, network: Netw
 def set_up(
     platform: Platform,
     workload: Workload,
-    agent: str | Mapping[str, Any] | Agent,
+    agent: Model | Agent,
     *,
-    contention: str | Mapping[str, Any],
-    network: str | Mapping[str, Any] = "none",
-    failures: str | Mapping[str, Any] = "none",
+    contention: Model,
+    network: Model = "none",
+    failures: Model = "none",
     seed: int,
     confirms_starts: bool = False,
     open_ended: bool = False,
@@ -131,7 +136,7 @@ def set_up(
     return Setup(agent, cluster, model, links, breakdowns, infeasible, seed)
 
 
-def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Contention | None:
+def make_contention(spec: Model, platform: Platform) -> Contention | None:
     """Creates a contention model from the name or the content of a file in ``conf/contention``.
 
     Raises:
@@ -143,7 +148,7 @@ def make_contention(spec: str | Mapping[str, Any], platform: Platform) -> Conten
     return made
 
 
-def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network | None:
+def make_network(spec: Model, platform: Platform) -> Network | None:
     """Creates a network model from the name or the content of a file in ``conf/network``.
 
     Raises:
@@ -153,7 +158,7 @@ def make_network(spec: str | Mapping[str, Any], platform: Platform) -> Network |
     return made
 
 
-def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures | None:
+def make_failures(spec: Model, platform: Platform) -> Failures | None:
     """Creates a failure model from the name or the content of a file in ``conf/failures``.
 
     Raises:
@@ -163,14 +168,14 @@ def make_failures(spec: str | Mapping[str, Any], platform: Platform) -> Failures
     return made
 
 
-def _make_model(kind: PluginType, spec: str | Mapping[str, Any], platform: Platform) -> Any:
+def _make_model(kind: PluginType, spec: Model, platform: Platform) -> Any:
     spec = model_settings(kind.group, spec)
     if spec.get("_target_") is None and "path" not in spec:
         return None
     return kind.make(spec, platform)
 
 
-def model_settings(group: str, spec: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
     """Returns the settings of a model, the content of a file in ``conf/GROUP`` if `spec` is its name.
 
     Raises:

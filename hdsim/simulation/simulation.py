@@ -12,16 +12,15 @@ from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, fixed_order
 from hdsim.simulation.in_order import in_order, replay_in_order
 from hdsim.simulation.replay import carry_out, replay
-from hdsim.simulation.setup import set_up
+from hdsim.simulation.setup import Model, set_up
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
+    from hdsim.scheduling.orders import JobOrder
     from hdsim.simulation.engine import Engine
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.workload.model import Workload
-
-Model = str | Mapping[str, Any]
 
 
 class Simulation:
@@ -143,24 +142,26 @@ class Simulation:
             DecisionError: A decision of the agent cannot be carried out.
             Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
         """
-        cluster, order = self.cluster, fixed_order(self.agent)
-        untouched = not (self._begun or "env" in vars(self) or cluster.open_ended or cluster.calls)
-        shortcut = untouched and self._events["batch_events"] and not self._check and in_order(cluster)
-        parts = {"cores": type(cluster.cores).__name__}
-        if shortcut and order is not None:
-            parts |= {"mode": "in_order", "executor": "none"}
-        else:
-            parts |= {"mode": "events", "executor": self.env.executor}
+        cluster, order = self.cluster, self._shortcut()
+        mode, executor = ("events", self.env.executor) if order is None else ("in_order", "none")
 
         def run(stop: list[int], bar: ReplayBar) -> None:
-            if order is not None and parts["mode"] == "in_order":
-                kill, refused = self._events["kill_at_walltime"], self._setup.infeasible
-                replay_in_order(cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
-            else:
+            if order is None:
                 self._begin()
                 replay(self.env, cluster, self.agent, stop, bar, check=self._check)
+            else:
+                kill, refused = self._events["kill_at_walltime"], self._setup.infeasible
+                replay_in_order(cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
 
+        parts = {"cores": type(cluster.cores).__name__, "mode": mode, "executor": executor}
         return carry_out(run, cluster, progress=progress, config=config, engine=parts)
+
+    def _shortcut(self) -> JobOrder | None:
+        """The order in which all jobs are served if the mode without events gives the same schedule, else None."""
+        touched = self._begun or "env" in vars(self) or self.cluster.open_ended or self.cluster.calls
+        if touched or self._check or not self._events["batch_events"] or not in_order(self.cluster):
+            return None
+        return fixed_order(self.agent)
 
     def _begin(self) -> None:
         if not self._begun:

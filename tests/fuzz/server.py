@@ -257,7 +257,7 @@ def _outcome(
         os.chdir(here)
     if wrong:
         return "wrong", wrong
-    if kind.name == "plug-ins" and "Traceback" in words:
+    if kind.name == "plug-ins" and "Traceback" in finished[-1].err:
         return "plug-in", words
     return {0: "ok", 1: "failed"}.get(finished[-1].status, "refused"), words
 

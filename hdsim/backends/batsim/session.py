@@ -148,9 +148,7 @@ class BatsimSession:
             BackendError: The message is malformed, or contradicts what was said before.
         """
         cluster = self.cluster
-        cluster.submitted.clear()
-        cluster.ended.clear()
-        cluster.rejected.clear()
+        cluster.next_instant(cluster.now)
         self._called = False
         message = parse_message(text, FROM_BATSIM, sender=SENDER, clock=self._clock)
         for index, (timestamp, kind, data) in enumerate(message.events):

@@ -157,7 +157,7 @@ class RunDirectory:
         Raises:
             ConfigError: There are none.
         """
-        return read_metrics(self.path)
+        return read_metrics(self.path, read_manifest(self.path))
 
     def _results(self, result: Result) -> None:
         write_results(self.path, result)

@@ -142,7 +142,7 @@ def read(path: str | Path) -> Run:
         # The first segment of a job, assigned last, has what the job asked for.
         jobs["requested_gpus"][segments.job[::-1]] = segments.gpus[::-1]
     return Run(
-        path, manifest, {} if records_only else read_metrics(path), platform, jobs, spans, segments,
+        path, manifest, {} if records_only else read_metrics(path, manifest), platform, jobs, spans, segments,
         _read_outages(path / "outages.csv", platform), _read_contention(path / "contention.csv"),
     )  # fmt: skip
 
@@ -238,7 +238,7 @@ def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]], platform: 
         return Segments.none(platform)
     job, texts = _rows_of_jobs(path, INTERRUPTION_COLUMNS, jobs)
     begin, end, lost, requeued = (numbers(path, name, texts[name]) for name in INTERRUPTION_COLUMNS[1:5])
-    cores, sizes = _cores(path, texts["allocated_resources"], platform), _sizes(path, texts, begin, end)
+    cores, sizes = _held(path, texts["allocated_resources"], begin, end, platform)
     attempts: dict[int, int] = {}
     attempt = np.zeros(len(job), np.int64)
     for row, one in enumerate(job.tolist()):
@@ -268,7 +268,7 @@ def _read_allocations(
     job, texts = _rows_of_jobs(path, ALLOCATION_COLUMNS, jobs)
     attempt = integers(path, "attempt", texts["attempt"], len(job))
     begin, end, speed = (numbers(path, name, texts[name]) for name in ("begin", "end", "speed"))
-    cores, sizes = _cores(path, texts["allocated_resources"], platform), _sizes(path, texts, begin, end)
+    cores, sizes = _held(path, texts["allocated_resources"], begin, end, platform)
     lost, requeued = np.zeros(len(job)), np.zeros(len(job), bool)
     last = {key: row for row, key in enumerate(zip(job.tolist(), attempt.tolist(), strict=True))}
     for key, seconds, again in zip(
@@ -296,12 +296,15 @@ def _rows_of_jobs(
     return np.array([row_of_job[name] for name in texts["job_id"]], np.int64), texts
 
 
-def _sizes(path: Path, texts: Mapping[str, Sequence[str]], begin: Floats, end: Floats) -> Ints:
-    """Numbers of the core ids in each row, which lasts from `begin` to `end`."""
-    sizes = np.array([len(parse_interval_sets([text])) for text in texts["allocated_resources"]], np.int64)
+def _held(
+    path: Path, texts: Sequence[str], begin: Floats, end: Floats, platform: Platform
+) -> tuple[NDArray[np.int32], Ints]:
+    """Core ids of interval sets, one set after the other, and their numbers in each row, which lasts until `end`."""
+    held = [_cores(path, [text], platform) for text in texts]
+    sizes = np.array([len(cores) for cores in held], np.int64)
     if not (begin <= end).all() or not sizes.all():
         raise ConfigError("expected an end after each begin, and cores in each row", where=str(path))
-    return sizes
+    return np.concatenate([np.zeros(0, np.int32), *held]), sizes
 
 
 def _cores(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.int32]:
@@ -312,13 +315,13 @@ def _cores(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.i
         raise ConfigError(f"allocated_resources: expected interval sets: {error}", where=str(path)) from None
 
 
-def read_metrics(path: Path) -> dict[str, float]:
+def read_metrics(path: Path, manifest: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics of a run directory, NaN for null; those of wall time come from its manifest.
 
     Raises:
         ConfigError: metrics.json is missing or damaged.
     """
-    manifest, metrics = read_manifest(path), read_json(path / "metrics.json")
+    metrics = read_json(path / "metrics.json")
     metrics |= {name: manifest[name] for name in WALL_METRICS if name in manifest}
     for name, value in metrics.items():
         if value is not None and not is_number(value):
