@@ -9,15 +9,15 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import click
 
 from hdsim.errors import BackendError, HdsimError, nearest
 from hdsim.util.version import __version__
 
-# One line each: `hdsim --help` must not import what the subcommands need. A command a-b is a_b in module hdsim.cli.a_b.
+# One line each: `hdsim --help` must not import what the subcommands need.
 SUBCOMMANDS = {
     "run": "Replay a workload on a platform with an agent; -m runs a sweep.",
     "train": "Train a learning agent, then evaluate it.",
@@ -26,6 +26,7 @@ SUBCOMMANDS = {
     "platform": "Show, validate or convert a platform file.",
     "workload": "Show, validate, convert or generate a workload.",
     "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",
+    "kwok": "Run a Kubernetes cluster of fake nodes, load it, watch it and record its scheduler.",
 }
 
 
@@ -37,18 +38,28 @@ _MISTAKES = (
 
 
 class LazyGroup(click.Group):
-    """A group that imports the module of a subcommand when that subcommand is called."""
+    """A group that imports the module of a subcommand when that subcommand is called.
+
+    Args:
+        package: Package of the modules: a command a-b is a_b in its module a_b.
+        subcommands: Description of each subcommand by name, in the order of the help.
+        settings: Arguments of :class:`click.Group`.
+    """
+
+    def __init__(self, *, package: str, subcommands: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._package, self._subcommands = package, subcommands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the subcommands in the order of a user's work rather than the alphabet's."""
-        return list(SUBCOMMANDS)
+        return list(self._subcommands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a subcommand."""
-        if cmd_name not in SUBCOMMANDS:
+        if cmd_name not in self._subcommands:
             return None
         name = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"hdsim.cli.{name}"), name)
+        command = getattr(importlib.import_module(f"{self._package}.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -56,17 +67,23 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Finds a subcommand, or names the nearest one."""
-        if args[0] not in SUBCOMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"unknown command '{args[0]}'{nearest(args[0], SUBCOMMANDS)}; allowed: {', '.join(SUBCOMMANDS)}")
+        known = self._subcommands
+        if args[0] not in known and not args[0].startswith("-"):
+            ctx.fail(f"unknown command '{args[0]}'{nearest(args[0], known)}; allowed: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of subcommands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(SUBCOMMANDS.items()))
+            formatter.write_dl(list(self._subcommands.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    package="hdsim.cli",
+    subcommands=SUBCOMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="hdsim")
 def cli() -> None:
     """Simulates heterogeneous clusters: replays job traces exactly and fast, with any scheduler."""
