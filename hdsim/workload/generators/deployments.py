@@ -104,7 +104,7 @@ def deployments(
         used, pods = np.zeros(3), 0
         while True:
             number = int(rng.integers(low, high + 1))
-            requests = PodRequests(*(float(rng.choice(choices)) for choices in (cpu, memory)), int(rng.choice(gpus)))
+            requests = PodRequests(float(rng.choice(cpu)), float(rng.choice(memory)), int(rng.choice(gpus)))
             pod = np.array([requests.cpu, requests.memory, 1.0])
             # Pods until each target, of which the last one may exceed it.
             needed = np.ceil(np.divide(limits - used, pod, out=np.full(3, math.inf), where=pod > 0) - 1e-9).min()
