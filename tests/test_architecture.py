@@ -27,6 +27,7 @@ LAYERS = (
     ("contention", "cluster"),
     ("scheduling", "results"),
     ("decisions", "simulation", "report"),
+    ("kubernetes",),
     ("backends", "envs"),
     ("learning",),
     ("cli",),

@@ -1,0 +1,1 @@
+"""Kubernetes: connection to an API server, its objects and their copies."""

@@ -1,0 +1,345 @@
+"""A connection to a Kubernetes API server.
+
+Configuration, TLS and credentials are those of the official client library. The requests themselves are plain JSON over
+its HTTP library, since the models of the client library cost several times more CPU than a binding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import orjson
+
+from hdsim.errors import BackendError, ConfigError, install_hint
+
+if TYPE_CHECKING:
+    import aiohttp
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+#: Seconds between two looks at a token that expires.
+_REFRESH = 60.0
+#: Seconds without a line after which a watch is taken for lost; bookmarks come every minute.
+_SILENCE = 120.0
+_JSON = "application/json"
+
+
+class Call(NamedTuple):
+    """A call of the API in the terms of an RBAC rule."""
+
+    verb: str
+    group: str
+    resource: str
+
+    @classmethod
+    def of(cls, method: str, path: str) -> Call:
+        """Returns the call of an HTTP request."""
+        path, _, query = path.partition("?")
+        root, *parts = path.strip("/").split("/")
+        if root not in ("api", "apis"):
+            return cls("get", "", path)
+        group = "" if root == "api" else parts.pop(0)
+        del parts[0]
+        if parts[0] == "namespaces" and len(parts) > 2:
+            del parts[:2]
+        resource = "/".join(parts[::2])
+        if method != "GET":
+            several = "collection" if method == "DELETE" and len(parts) == 1 else ""
+            return cls(_VERBS[method] + several, group, resource)
+        if len(parts) > 1:
+            return cls("get", group, resource)
+        return cls("watch" if "watch=" in query else "list", group, resource)
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+class NoAnswer(BackendError):
+    """The API server has not answered a request, which it may have carried out or not."""
+
+
+class Refused(BackendError):
+    """The API server has refused a request.
+
+    Attributes:
+        status: HTTP status.
+    """
+
+    status: int
+
+
+class Connection:
+    """A connection, with an event loop in a thread of its own.
+
+    Coroutines run in that thread (`call`, `submit`); the other methods that are no coroutines may be called anywhere.
+
+    Attributes:
+        server: Address of the API server.
+        timeout: Seconds that the API server may take for an answer.
+        calls: Number of calls by :class:`Call`.
+
+    Args:
+        kubeconfig: Kubeconfig file; None: the one of KUBECONFIG or ``~/.kube/config`` if there is one, otherwise the
+            service account of the pod that hdsim runs in.
+        context: Context of the kubeconfig; None: its current one.
+        timeout: See the attribute.
+        where: Configuration key or option of the kubeconfig, for error messages.
+
+    Raises:
+        ConfigError: The client library or a usable configuration is missing.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        *,
+        timeout: float = 60.0,
+        where: str = "backend.kubeconfig",
+    ) -> None:
+        self.timeout = timeout
+        self.calls: Counter[Call] = Counter()
+        self._source, self._where = "the service account of this pod", where
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
+        self._thread.start()
+        self._session: aiohttp.ClientSession | None = None
+        try:
+            self.call(self._open(kubeconfig, context))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine and returns its result."""
+        return self.submit(coroutine).result()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts a coroutine."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def close(self) -> None:
+        """Cancels what still runs, and closes the connection."""
+        if self._thread.is_alive():
+            self.call(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def request(self, method: str, path: str, body: Any = None, **options: Any) -> tuple[int, dict[str, Any]]:
+        """Sends a request and waits for its answer; see `send`.
+
+        Returns:
+            Status and object.
+        """
+        status, answer = self.call(self.send(method, path, body, **options))
+        return status, _object(answer)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Reads an object or a list.
+
+        Raises:
+            BackendError: There is no answer, or not the wanted one.
+        """
+        status, answer = self.call(self.send("GET", path))
+        if status != 200:
+            raise self.refusal("GET", path, status, answer)
+        return _object(answer)
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *, content_type: str = _JSON, timeout: float | None = None
+    ) -> tuple[int, bytes]:
+        """Sends a request; one that the API server is too busy for (429) is sent again when it says so.
+
+        Args:
+            method: HTTP method.
+            path: Path and query.
+            body: Object, or its JSON as bytes.
+            content_type: Type of the body.
+            timeout: Seconds, by default those of the connection.
+
+        Returns:
+            HTTP status and body of the answer.
+
+        Raises:
+            NoAnswer: There is no answer within the time-out.
+            BackendError: The credentials are not valid.
+        """
+        call = Call.of(method, path)
+        seconds = timeout or self.timeout
+        data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    self.calls[call] += 1
+                    options = await self._options(content_type)
+                    async with self._http.request(method, self.server + path, data=data, **options) as answer:
+                        status, content = answer.status, await answer.read()
+                    if status != 429:
+                        break
+                    await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
+        except Exception as error:
+            raise self._no_answer(call, error, seconds) from None
+        if status == 401:
+            raise self.refusal(method, path, status, content)
+        return status, content
+
+    async def lines(self, path: str) -> AsyncIterator[list[bytes]]:
+        """Yields the lines of a watch as they come, those that come together in one list.
+
+        Raises:
+            NoAnswer: The API server does not answer, or the connection is lost.
+            BackendError: It refuses the watch.
+        """
+        import aiohttp
+
+        call = Call.of("GET", path)
+        self.calls[call] += 1
+        limits = aiohttp.ClientTimeout(sock_connect=self.timeout, sock_read=_SILENCE)
+        try:
+            options = await self._options(_JSON)
+            async with self._http.get(self.server + path, timeout=limits, **options) as answer:
+                if answer.status != 200:
+                    raise self.refusal("GET", path, answer.status, await answer.read())
+                begun = b""
+                async for chunk in answer.content.iter_any():
+                    *whole, begun = (begun + chunk).split(b"\n")
+                    if whole:
+                        yield whole
+        except BackendError:
+            raise
+        except Exception as error:
+            raise self._no_answer(call, error, _SILENCE) from None
+
+    def refusal(self, method: str, path: str, status: int, answer: bytes) -> BackendError:
+        """Describes an answer of the API server that is an error."""
+        call, user = Call.of(method, path), f"credentials of {self._source}"
+        if status == 401:
+            text = f"the {user} are not valid, or have expired"
+        elif status == 403:
+            text = (
+                f"the {user} do not permit it; the rule that does: "
+                f'{{apiGroups: ["{call.group}"], resources: ["{call.resource}"], verbs: ["{call.verb}"]}}'
+            )
+        else:
+            text = reason_of(answer)
+        error = Refused(f"{self.server}: {call}: {text} (HTTP status {status})")
+        error.status = status
+        return error
+
+    @property
+    def _http(self) -> aiohttp.ClientSession:
+        assert self._session is not None
+        return self._session
+
+    async def _options(self, content_type: str) -> dict[str, Any]:
+        """Returns the options of a request."""
+        headers = {"Content-Type": content_type, "Accept": _JSON, "User-Agent": "hdsim"}
+        # The hook of the configuration reads a token again that has expired.
+        token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        return {"headers": headers, "server_hostname": self._configuration.tls_server_name}
+
+    async def _open(self, kubeconfig: str | Path | None, context: str | None) -> None:
+        """Reads the configuration and creates the HTTP session."""
+        try:
+            import aiohttp
+            from kubernetes.aio import client, config
+            from kubernetes.aio.client.rest import RESTClientObject
+        except ImportError as error:
+            raise ConfigError(
+                f"expected the client library of Kubernetes: {error}{install_hint('kubernetes')}", where=self._where
+            ) from None
+        # The library logs the output of credential plug-ins.
+        logging.getLogger("kubernetes").setLevel(logging.CRITICAL)
+        files = str(kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION)
+        exists = any(Path(file).expanduser().is_file() for file in files.split(os.pathsep))
+        self._configuration = settings = client.Configuration()
+        user: Any = None
+        try:
+            if exists:
+                self._source = files
+                loader: Any = await config.load_kube_config(
+                    files, context, client_configuration=settings, persist_config=False
+                )
+                user = loader._user
+            elif kubeconfig is None:
+                config.load_incluster_config(settings)
+            else:
+                raise FileNotFoundError
+            tls = RESTClientObject(settings).ssl_context
+        except Exception as error:
+            wanted = f"a context '{context}', a cluster and a user" if context else "a cluster and a user"
+            # The library's message may quote a token.
+            text = f"expected a kubeconfig with {wanted} that can be used, got {files} ({type(error).__name__})"
+            if not exists:
+                beside = "" if kubeconfig else ", nor has this machine the service account of a pod"
+                text = f"expected a kubeconfig, there is no file {files}{beside}"
+            raise ConfigError(text, where=self._where) from None
+        self.server = settings.host.rstrip("/")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+            proxy=settings.proxy,
+            trust_env=True,
+            read_bufsize=1 << 20,
+        )
+        if user is not None and "exec" in user:
+            self._refreshing = asyncio.create_task(config.refresh_token(loader, settings, _REFRESH))
+
+    async def _close(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    def _no_answer(self, call: Call, error: Exception, seconds: float) -> NoAnswer:
+        """Describes why there is no answer, without what the error of a library may quote."""
+        import aiohttp
+
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            text = f"its certificate is not accepted: {error.certificate_error}"
+        elif isinstance(error, aiohttp.ClientSSLError):
+            text = f"TLS failed: {type(error.os_error).__name__}"
+        elif isinstance(error, aiohttp.ClientConnectorError):
+            text = f"no connection: {error.os_error.strerror or error.os_error}"
+        elif isinstance(error, TimeoutError):
+            text = f"no answer within {seconds:g} s"
+        else:
+            text = f"the connection was lost ({type(error).__name__})"
+        return NoAnswer(f"{self.server}: {call}: {text}")
+
+
+def reason_of(answer: bytes) -> str:
+    """Returns the message of a Status object."""
+    with contextlib.suppress(ValueError):
+        return str(orjson.loads(answer).get("message", ""))
+    return answer[:200].decode(errors="replace") or "no reason given"
+
+
+def _object(answer: bytes) -> dict[str, Any]:
+    """Returns the object in an answer; one that is no JSON, such as that of /readyz, as its message."""
+    try:
+        found: Any = orjson.loads(answer)
+    except ValueError:
+        found = answer.decode(errors="replace")
+    return found if isinstance(found, dict) else {"message": str(found)}
