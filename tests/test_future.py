@@ -124,9 +124,9 @@ def test_an_order_of_jobs_added_on_the_way_is_that_of_jobs_known_from_the_start(
                 cluster.submit(job)
             queue.add(cluster.submitted)
             queue.refresh(cluster)
-        assert queues[0].jobs() == queues[1].jobs()
-        assert (queues[0].head(), queues[0].jobs(3)) == (queues[1].head(), queues[1].jobs(3))
-        leaving = queues[0].jobs()[int(rng.integers(len(queues[0].jobs())))]
+        assert queues[0].jobs == queues[1].jobs
+        assert queues[0].head() == queues[1].head() == queues[0].jobs[0]
+        leaving = queues[0].jobs[int(rng.integers(len(queues[0].jobs)))]
         for cluster, queue in zip((known, growing), queues, strict=True):
             cluster.reject(leaving)
             queue.remove(leaving)

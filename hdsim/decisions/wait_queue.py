@@ -71,21 +71,21 @@ class WaitQueue(FixedQueue):
         # Without core ids a job of fewer parts may be the larger one.
         if head is None or (cluster.has_core_ids and cluster.size[head] > cluster.n_idle):
             return False
-        if cluster.only_counts and len(self) <= most:
+        if cluster.only_counts and len(self.jobs) <= most:
             return True
         return bool(self.peek(most)[1].any())
 
     def peek(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
         """The first `most` queued jobs in order of submission, and whether each of them fits now."""
         if self._seen is None or self._seen[0] != most:
-            jobs = np.array(self.first(most), np.int64)
+            jobs = np.array(self.jobs[:most], np.int64)
             self._seen = most, jobs, self._fitting(jobs)
         return self._seen[1:]
 
     def next_job(self) -> PartialPlacement | None:
         """The placement under construction, else a new one of the head in order of submission."""
-        if self.partial is None and len(self):
-            return PartialPlacement(self._cluster, self[0])
+        if self.partial is None and self.jobs:
+            return PartialPlacement(self._cluster, self.jobs[0])
         return self.partial
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:

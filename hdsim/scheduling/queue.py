@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +26,11 @@ def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
 class FixedQueue:
     """Queued jobs under an order whose scores never change, kept sorted; ties are in order of submission.
 
-    ``len(queue)`` is the number of queued jobs and ``queue[place]`` the job at a place. A job is scored alone when it
-    has become known: its place among others does not depend on which jobs are still to come. If all jobs are known,
-    their keys are the ranks of their scores, which compare faster.
+    A job is scored alone when it has become known: its place among others does not depend on which jobs are still to
+    come. If all jobs are known, their keys are the ranks of their scores, which compare faster.
+
+    Attributes:
+        jobs: The queued jobs, in order.
 
     Args:
         cluster: The cluster.
@@ -38,53 +39,33 @@ class FixedQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._cluster, self._order = cluster, order
-        # Keys of the queued jobs, ascending, the key of every known job, and the job and its cores of every key.
+        self.jobs: list[int] = []
+        # Keys of the queued jobs, in order, and of every known job.
         self._keys: list[Any] = []
-        self._key_of: list[Any] = []
-        self._job_of: Any = {}
-        self._size_of: Any = {}
-        self._grows = cluster.open_ended
-        if self._grows:
-            self._score()
-        else:
-            self._key_of, self._job_of = ranking(cluster.workload, order)
-            self._size_of = list(map(cluster.size.__getitem__, self._job_of))
+        self._key_of: list[Any] = [] if cluster.open_ended else ranking(cluster.workload, order)[0]
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __getitem__(self, place: int) -> int:
-        job: int = self._job_of[self._keys[place]]
-        return job
-
-    def add(self, jobs: Collection[int]) -> None:
+    def add(self, jobs: Iterable[int]) -> None:
         """Inserts submitted jobs."""
-        if self._grows and len(self._key_of) < len(self._cluster.size):
-            self._score()
-        keys, key_of = self._keys, self._key_of
+        queued, keys, key_of = self.jobs, self._keys, self._key_of
         for job in jobs:
-            insort(keys, key_of[job])
+            if job >= len(key_of):
+                self._score()
+            key = key_of[job]
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            queued.insert(place, job)
 
     def refresh(self, cluster: Cluster) -> None:
         """Does nothing: the order is static."""
 
     def head(self) -> int | None:
         """Returns the first job, None if the queue is empty."""
-        return self._job_of[self._keys[0]] if self._keys else None
+        return self.jobs[0] if self.jobs else None
 
     def remove(self, job: int) -> None:
         """Removes a job."""
-        del self._keys[bisect_left(self._keys, self._key_of[job])]
-
-    def first(self, most: int) -> list[int]:
-        """Returns the first `most` jobs, fewer if fewer are queued."""
-        job_of = self._job_of
-        return [job_of[key] for key in self._keys[:most]]
-
-    def jobs(self, most: float = math.inf) -> list[int]:
-        """Returns the queued jobs of at most `most` cores, in order."""
-        job_of, size_of = self._job_of, self._size_of
-        return [job_of[key] for key in self._keys if size_of[key] <= most]
+        place = bisect_left(self._keys, self._key_of[job])
+        del self._keys[place], self.jobs[place]
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Returns some queued jobs in order."""
@@ -94,14 +75,14 @@ class FixedQueue:
         """Scores the jobs that have become known."""
         known, jobs = len(self._key_of), self._cluster.workload
         scores = self._order.score(jobs.rows(known) if known else jobs)
-        for key in zip(scores.tolist(), range(known, len(jobs)), strict=True):
-            self._key_of.append(key)
-            self._job_of[key] = key[1]
-            self._size_of[key] = self._cluster.size[key[1]]
+        self._key_of += zip(scores.tolist(), range(known, len(jobs)), strict=True)
 
 
 class DynamicQueue:
     """Queued jobs under an order that depends on time or state, sorted at every pass.
+
+    Attributes:
+        jobs: The queued jobs, in order of the last `refresh`.
 
     Args:
         cluster: The cluster.
@@ -110,8 +91,7 @@ class DynamicQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._order = order
-        self._size = cluster.size
-        self._jobs: list[int] = []
+        self.jobs: list[int] = []
 
     def add(self, jobs: Iterable[int]) -> None:
         """Does nothing: `refresh` reads the queue of the cluster."""
@@ -122,25 +102,20 @@ class DynamicQueue:
         if len(queued):
             # The sort is stable and the queue of the cluster is in order of submission.
             queued = queued[self._order.score(cluster.workload, queued, cluster).argsort(kind="stable")]
-        self._jobs = queued.tolist()
+        self.jobs = queued.tolist()
 
     def head(self) -> int | None:
         """Returns the first job, None if the queue is empty."""
-        return self._jobs[0] if self._jobs else None
+        return self.jobs[0] if self.jobs else None
 
     def remove(self, job: int) -> None:
         """Removes a job."""
-        self._jobs.remove(job)
-
-    def jobs(self, most: float = math.inf) -> list[int]:
-        """Returns the queued jobs of at most `most` cores, in order."""
-        size = self._size
-        return [job for job in self._jobs if size[job] <= most]
+        self.jobs.remove(job)
 
     def sort(self, jobs: list[int]) -> list[int]:
         """Returns some queued jobs in order."""
         wanted = set(jobs)
-        return [job for job in self._jobs if job in wanted]
+        return [job for job in self.jobs if job in wanted]
 
 
 def make_queue(cluster: Cluster, order: JobOrder) -> FixedQueue | DynamicQueue:

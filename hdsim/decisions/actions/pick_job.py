@@ -97,7 +97,7 @@ class PickJob(Action):
         if action == self._queue_size:
             self._left = True
         else:
-            self._serve(self._wait_queue[action])
+            self._serve(self._wait_queue.jobs[action])
 
     def _serve(self, job: int) -> None:
         cluster, wait_queue, backfill = self._cluster, self._wait_queue, self._backfill

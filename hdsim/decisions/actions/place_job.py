@@ -99,9 +99,9 @@ class PlaceJob(Action):
 
     def _next(self) -> PartialPlacement | None:
         """A placement of the first job that fits; without skipping, of the head only."""
-        cluster = self._cluster
-        if not cluster.n_idle or not cluster.queue:
+        cluster, jobs = self._cluster, self._queue.jobs
+        idle = cluster.n_idle
+        if not idle or not cluster.queue:
             return None
-        head = self._queue.head()
-        candidates = self._queue.jobs(cluster.n_idle) if self._skip_blocked else [] if head is None else [head]
+        candidates = [job for job in jobs if cluster.size[job] <= idle] if self._skip_blocked else jobs[:1]
         return next((partial for job in candidates if (partial := PartialPlacement(cluster, job)).fits), None)

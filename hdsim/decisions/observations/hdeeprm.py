@@ -121,7 +121,7 @@ class Minimal(Observer):
 
     def before_action(self) -> None:
         """See :meth:`Observer.before_action`."""
-        self._last_length = len(self._wait_queue)
+        self._last_length = len(self._wait_queue.jobs)
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
@@ -129,7 +129,7 @@ class Minimal(Observer):
 
     def _queue_numbers(self) -> list[float]:
         """Returns the 21 numbers."""
-        length = len(self._wait_queue)
+        length = len(self._wait_queue.jobs)
         if not length:
             return [0.0] * QUEUE_NUMBERS
         if self._version != self._wait_queue.version:
@@ -146,7 +146,8 @@ class Minimal(Observer):
         """Quartiles of each attribute by linear interpolation; `last` is the index of the last queued job."""
         (low, a), (middle, b), (high, c) = (divmod(k * last, QUARTILES) for k in (1, 2, 3))
         numbers: list[float] = []
-        for _, jobs, share in self._attributes:
+        for _, queue, share in self._attributes:
+            jobs = queue.jobs
             first, median, third = share[jobs[low]], share[jobs[middle]], share[jobs[high]]
             # Interpolation where the quartile lies between two jobs.
             if a:

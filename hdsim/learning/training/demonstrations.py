@@ -59,8 +59,8 @@ class Demonstration:
         mask, kind, names = problem.mask(), problem.action, cluster.workload.job_id
         void = len(mask) - 1 if problem.settings.get("void", False) and mask[-1] else None
         if isinstance(kind, PickJob):
-            legal = np.flatnonzero(mask[: len(problem.wait_queue)]).tolist()
-            starts = [(*self._of(names[problem.wait_queue[place]]), place) for place in legal]
+            legal = np.flatnonzero(mask[: len(problem.wait_queue.jobs)]).tolist()
+            starts = [(*self._of(names[problem.wait_queue.jobs[place]]), place) for place in legal]
             first = min(starts, default=None)
             if void is not None and (first is None or (self._exact and first[0] > cluster.now)):
                 return void

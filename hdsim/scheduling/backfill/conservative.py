@@ -45,7 +45,7 @@ class Conservative:
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Reserves a start for each queued job in order and starts the jobs whose reserved start is now."""
-        jobs = order.jobs()
+        jobs = order.jobs.copy()
         overdue = self._ends.overdue(cluster.now)
         planned = len(self._reserved)
         if self._profile is not None and not overdue and list(self._reserved) == jobs[:planned]:

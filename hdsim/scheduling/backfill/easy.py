@@ -48,9 +48,9 @@ class Easy:
         if not idle:
             return
         if self._head == head and not self._ends.overdue(cluster.now):
-            candidates = order.sort([job for job in cluster.submitted if size[job] <= idle and job in cluster.queue])
+            candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         else:
-            candidates = order.jobs(idle)
+            candidates = order.jobs
             self._reservation = (HeadReservation if cluster.only_counts else NodeHeadReservation)(
                 cluster, self._ends, head
             )
@@ -61,7 +61,10 @@ class Easy:
         # An upper bound with a margin for rounding; the estimates below decide.
         longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
-        for job in [job for job in candidates if requested[job] <= longest or size[job] <= extra]:
+        possible = [
+            job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)
+        ]
+        for job in possible:
             # If only counts of cores matter, enough idle cores suffice.
             if size[job] > idle or job == head or not (counts or cluster.fits(job)):
                 continue
