@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tiers import ALL
+
+if TYPE_CHECKING:
+    from kube import Cluster
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -36,12 +42,25 @@ def _has_simgrid() -> bool:
     return bool(system) and subprocess.run([system, "-c", "import simgrid"], capture_output=True).returncode == 0
 
 
+def _has_kube() -> bool:
+    if not all(map(importlib.util.find_spec, ("aiohttp", "kubernetes", "psutil"))):
+        return False
+    from hdsim.errors import ConfigError
+    from hdsim.kubernetes.binaries import PROGRAMS, find_programs
+
+    try:
+        return bool(find_programs(tuple(program.name for program in PROGRAMS)))
+    except ConfigError:
+        return False
+
+
 _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (
         lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
         "apt-get install chromium",
     ),
     "evalys": (lambda: importlib.util.find_spec("evalys") is not None, "pip install evalys"),
+    "kube": (_has_kube, "pip install 'hdsim[kwok]' && hdsim kwok build, or the folder of the programs in HDSIM_KUBE_BIN"),
     "pybatsim": (
         lambda: importlib.util.find_spec("batsim") is not None,
         "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",
@@ -174,3 +193,31 @@ def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProce
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A Kubernetes control plane with Kwok and kube-scheduler, empty, for this test alone (see :mod:`kube`).
+
+    One control plane serves all tests of a session; tests that use it bear the mark ``requires("kube")``.
+    """
+    from kube import exclusive_cluster
+
+    namespace = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:50]
+    with exclusive_cluster(_session_folder(tmp_path_factory), f"{namespace}-{uuid.uuid4().hex[:6]}") as empty:
+        yield empty
+
+
+def _session_folder(factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder that all workers of pytest-xdist share."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Ends the control plane of the session, also after failures and an interruption."""
+    folder: Path = session.config._tmp_path_factory.getbasetemp()
+    if (folder / "kwok").exists() and "PYTEST_XDIST_WORKER" not in os.environ:
+        from kube import shared_plane
+
+        shared_plane(folder).remove()

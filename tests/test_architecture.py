@@ -47,6 +47,7 @@ LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 HEAVY = {
     "cli/config.py": {"hydra", "omegaconf", "yaml"},
     "backends/batsim/zeromq.py": {"zmq"},
+    "kubernetes": {"yaml"},
     "platform/simgrid.py": {"lxml"},
     "report": {"matplotlib", "plotly"},
     "workload/generators/lublin.py": {"scipy"},

@@ -1,1 +1,1 @@
-"""Kubernetes: connection to an API server, its objects and their copies."""
+"""Kubernetes: connection to an API server, its objects and their copies, control planes of Kwok."""

@@ -1,0 +1,303 @@
+"""A control plane on this machine: etcd, kube-apiserver, kube-controller-manager and Kwok, started by kwokctl."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from hdsim.errors import BackendError, ConfigError
+from hdsim.kubernetes.binaries import find_programs, kubernetes_version
+from hdsim.kubernetes.kubeconfig import add_cluster, remove_cluster
+
+if TYPE_CHECKING:
+    import psutil
+
+DEFAULT_NAME = "hdsim"
+_ADDRESS = "127.0.0.1"
+_SCHEDULER = "kube-scheduler"
+_STAGES = Path(__file__).with_name("stages.yaml")
+#: Settings of kwokctl by program.
+_OPTIONS = {
+    "etcd": "etcdBinary",
+    "kube-apiserver": "kubeApiserverBinary",
+    "kube-controller-manager": "kubeControllerManagerBinary",
+    _SCHEDULER: "kubeSchedulerBinary",
+    "kwok": "kwokControllerBinary",
+}
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of a control plane.
+
+    Attributes:
+        name: Name, such as ``kube-apiserver``.
+        pid: Process id, None if it does not run.
+        ports: TCP ports on the loopback interface.
+        log: File of its messages.
+    """
+
+    name: str
+    pid: int | None
+    ports: tuple[int, ...]
+    log: Path
+
+
+def work_folder() -> Path:
+    """Returns the default work folder, which is kwokctl's: ``KWOK_WORKDIR`` or ``~/.kwok``."""
+    return Path(os.environ.get("KWOK_WORKDIR") or Path.home() / ".kwok")
+
+
+def control_planes(workdir: Path) -> list[ControlPlane]:
+    """Returns the control planes of a work folder that hdsim made, by name."""
+    made = sorted(workdir.glob("clusters/*/hdsim.yaml"))
+    return [ControlPlane(path.parent.name, workdir) for path in made]
+
+
+class ControlPlane:
+    """A control plane that kwokctl keeps in a folder of its own.
+
+    The file ``hdsim.yaml`` in that folder is kwokctl's configuration and marks a control plane of hdsim; the file
+    ``hdsim.started`` lists the kubeconfig files that name it and marks one that has been ready.
+
+    Attributes:
+        name: Its name.
+        folder: Folder of its data, certificates, logs and process ids.
+
+    Args:
+        name: A DNS label: lower-case letters, digits and dashes.
+        workdir: Work folder of kwokctl.
+
+    Raises:
+        ConfigError: The name is not a DNS label.
+    """
+
+    def __init__(self, name: str, workdir: Path) -> None:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", name):
+            raise ConfigError(f"expected lower-case letters, digits and dashes, got '{name}'", where="--name")
+        self.name = name
+        self._workdir = workdir.expanduser().resolve()
+        self.folder = self._workdir / "clusters" / name
+        self._config = self.folder / "hdsim.yaml"
+        self._started = self.folder / "hdsim.started"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig file in the control plane's own folder."""
+        return self.folder / "kubeconfig.yaml"
+
+    def components(self) -> list[Component]:
+        """Returns the components in the order of their start; none if it does not exist."""
+        return [
+            Component(
+                document["name"],
+                next((p.pid for p in self._processes() if Path(p.info["cmdline"][0]).name == document["name"]), None),
+                tuple(port["port"] for port in document.get("ports", ())),
+                self.folder / "logs" / f"{document['name']}.log",
+            )
+            for document in self._documents()
+        ]
+
+    def up(
+        self, kubeconfig: Path, *, default_scheduler: bool = False, download: bool = False, timeout: float = 120.0
+    ) -> bool:
+        """Starts the control plane, unless it runs, and adds it to a kubeconfig file as the current context.
+
+        What a start has left that did not come to its end is removed before; a control plane that was stopped keeps
+        its objects.
+
+        Args:
+            kubeconfig: The file.
+            default_scheduler: Starts kube-scheduler as well, without limits of its request rate.
+            download: Lets kwokctl download the programs.
+            timeout: Seconds until it must be ready.
+
+        Returns:
+            False if it was running.
+
+        Raises:
+            ConfigError: Programs are missing, or the name is another one's.
+            BackendError: It does not become ready; nothing is left of it.
+        """
+        add_cluster(kubeconfig, None)  # A file that cannot be written is told before the start.
+        with _exclusive():
+            if self.folder.exists() and not self._config.exists():
+                raise ConfigError(
+                    f"expected a name that no control plane of another program has, got '{self.name}' (see {self.folder})",
+                    where="--name",
+                )
+            running = self._is_running()
+            if self._started.exists():
+                self._check_scheduler(default_scheduler)
+            else:
+                self.remove()
+            if not running:
+                try:
+                    self._start(default_scheduler, download, timeout)
+                except BaseException:
+                    if not self._started.exists():
+                        self.remove()
+                    raise
+            add_cluster(kubeconfig, self.kubeconfig)
+            self._started.write_text("\n".join(dict.fromkeys([*self._kubeconfigs(), str(kubeconfig.resolve())])) + "\n")
+        return not running
+
+    def down(self) -> None:
+        """Ends all processes, deletes the folder and removes the control plane from the kubeconfig files.
+
+        Raises:
+            ConfigError: There is no such control plane of hdsim.
+        """
+        if not self._config.exists():
+            names = ", ".join(plane.name for plane in control_planes(self._workdir)) or "none"
+            raise ConfigError(
+                f"expected the name of a control plane of hdsim in {self._workdir}, got '{self.name}'; there: {names}",
+                where="--name",
+            )
+        with _exclusive():
+            self.remove()
+
+    def remove(self) -> None:
+        """Ends all processes and deletes what is there of the control plane."""
+        import psutil
+
+        processes = self._processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)
+        for path in self._kubeconfigs():
+            remove_cluster(Path(path), f"kwok-{self.name}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _kubeconfigs(self) -> list[str]:
+        return self._started.read_text().split("\n")[:-1] if self._started.exists() else []
+
+    def _documents(self) -> list[dict[str, Any]]:
+        """The components as kwokctl notes them."""
+        path = self.folder / "kwok.yaml"
+        if not path.exists():
+            return []
+        documents = yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return next((document.get("components") or [] for document in documents if document), [])
+
+    def _processes(self) -> list[psutil.Process]:
+        """The control plane's processes: those that run a program of its folder, whatever its files of pids say."""
+        import psutil
+
+        programs = str(self.folder / "bin") + os.sep
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if process.info["cmdline"] and process.info["cmdline"][0].startswith(programs)
+        ]
+
+    def _is_running(self) -> bool:
+        components = self.components()
+        return bool(components) and all(component.pid for component in components) and self._started.exists()
+
+    def _check_scheduler(self, wanted: bool) -> None:
+        if wanted != any(component.name == _SCHEDULER for component in self.components()):
+            raise ConfigError(
+                f"expected a control plane {'with' if wanted else 'without'} kube-scheduler, got '{self.name}', which "
+                f"runs {'without' if wanted else 'with'} it; hdsim kwok down --name {self.name} ends it",
+                where="--default-scheduler",
+            )
+
+    def _start(self, default_scheduler: bool, download: bool, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        if not self._started.exists():
+            options = _options(default_scheduler, download)
+            self.folder.mkdir(parents=True, mode=0o700)
+            kind = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": options}
+            self._config.write_text(f"{yaml.safe_dump(kind)}---\n{_STAGES.read_text()}")
+        for component in self.components():
+            if component.pid is None:
+                # kwokctl takes a process that has got the same id since for the component.
+                (self.folder / "pids" / f"{component.name}.pid").unlink(missing_ok=True)
+        self._kwokctl(
+            "create", "cluster", "--config", str(self._config), "--kubeconfig=", f"--wait={timeout:g}s",
+            timeout=timeout + 30,
+        )  # fmt: skip
+        # Pods are refused until the controller manager has made the account that they run as.
+        while True:
+            try:
+                self._kwokctl("kubectl", "get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default", timeout=30)
+                break
+            except BackendError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        ended = [component for component in self.components() if component.pid is None]
+        if ended:
+            raise BackendError(self._failure(f"{', '.join(c.name for c in ended)} ended"))
+
+    def _kwokctl(self, *arguments: str, timeout: float) -> None:
+        """Runs kwokctl, whose errors may come with exit status 0 in its log of JSON lines."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
+        command = [find_programs(("kwokctl",))["kwokctl"], "--name", self.name, *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                env={**environment, "KWOK_WORKDIR": str(self._workdir)},
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, umask=0o077,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise BackendError(self._failure(f"kwokctl has not ended within {timeout:g} s")) from None
+        errors = [line for line in map(_message, done.stderr.splitlines()) if line]
+        if done.returncode or errors:
+            raise BackendError(self._failure("; ".join(errors) or done.stderr.strip()))
+
+    def _failure(self, reason: str) -> str:
+        """Returns a message with the last line of the log of each component that has ended."""
+        lines = [f"the control plane '{self.name}' cannot be started: {reason}"]
+        for component in self.components():
+            if component.pid is None and component.log.exists():
+                lines += [f"{component.name}: {line}" for line in component.log.read_text(errors="replace").splitlines()[-1:]]
+        return "\n".join(lines)
+
+
+def _options(default_scheduler: bool, download: bool) -> dict[str, Any]:
+    """Returns kwokctl's settings of a control plane that listens on the loopback interface only."""
+    options: dict[str, Any] = {"runtime": "binary", "bindAddress": _ADDRESS, "disableQPSLimits": True}
+    needed = dict(_OPTIONS)
+    if not default_scheduler:
+        options["disable"] = [_SCHEDULER]
+        del needed[_SCHEDULER]
+    if not download:
+        programs = find_programs(("kwokctl", *needed))
+        options["kubeVersion"] = kubernetes_version(programs["kube-apiserver"])
+        options |= {needed[name]: str(path) for name, path in programs.items() if name in needed}
+    return options
+
+
+def _message(line: str) -> str | None:
+    """Returns the text of an error in the log of kwokctl."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or entry.get("level") != "ERROR":
+        return None
+    return ": ".join(str(entry[key]) for key in ("msg", "err") if entry.get(key))
+
+
+@contextlib.contextmanager
+def _exclusive() -> Iterator[None]:
+    """Starts of one user one after another: kwokctl chooses free ports and its components bind them later."""
+    with Path(tempfile.gettempdir(), f"hdsim-kwok-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,95 @@
+"""Kubeconfig files: adding and removing a cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hdsim.errors import ConfigError
+from hdsim.util.files import replacing
+
+_LISTS = ("clusters", "contexts", "users")
+
+
+def default_kubeconfig() -> Path:
+    """Returns the file that kubectl changes: the first of ``KUBECONFIG``, else ``~/.kube/config``."""
+    files = [file for file in os.environ.get("KUBECONFIG", "").split(os.pathsep) if file]
+    return Path(files[0]) if files else Path.home() / ".kube" / "config"
+
+
+def add_cluster(path: Path, source: Path | None) -> None:
+    """Adds the entries of a kubeconfig file to another one, whose current context is then that of the first.
+
+    Entries of the same name are replaced. A new file can be read by its owner only.
+
+    Args:
+        path: The file that is changed.
+        source: The file with the entries; None checks only that `path` can be changed.
+
+    Raises:
+        ConfigError: It is no kubeconfig file, or it cannot be written.
+    """
+    config = _read(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"expected a folder that can be made: {error.strerror}", where=str(path.parent)) from None
+    if not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise ConfigError("expected a file that can be written", where=str(path))
+    if source is None:
+        return
+    added = _read(source)
+    for key in _LISTS:
+        names = [entry["name"] for entry in added[key]]
+        config[key] = [entry for entry in config[key] if entry["name"] not in names] + added[key]
+    config["current-context"] = added["current-context"]
+    _write(path, config)
+
+
+def remove_cluster(path: Path, name: str) -> None:
+    """Removes the entries of a name; a file without further ones is deleted, a missing file is left so.
+
+    Args:
+        path: The file.
+        name: Name of the cluster, of its context and of its user.
+
+    Raises:
+        ConfigError: It is no kubeconfig file.
+    """
+    if not path.exists():
+        return
+    config = _read(path)
+    for key in _LISTS:
+        config[key] = [entry for entry in config[key] if entry["name"] != name]
+    if not any(config[key] for key in _LISTS):
+        path.unlink()
+        return
+    if config["current-context"] == name:
+        config["current-context"] = ""
+    _write(path, config)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": ""}
+    try:
+        found = yaml.safe_load(path.read_text()) if path.exists() else {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"expected a kubeconfig file: {str(error).splitlines()[0]}", where=str(path)) from None
+    if not isinstance(found or {}, dict):
+        raise ConfigError(f"expected a kubeconfig file, got a {type(found).__name__}", where=str(path))
+    config |= found or {}
+    for key in _LISTS:
+        config[key] = config.get(key) or []
+        if not all(isinstance(entry, dict) and "name" in entry for entry in config[key]):
+            raise ConfigError(f"expected a kubeconfig file with a list of named {key}", where=str(path))
+    return config
+
+
+def _write(path: Path, config: dict[str, Any]) -> None:
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    with replacing(path) as file:
+        os.fchmod(file.fileno(), mode)
+        yaml.safe_dump(config, file, sort_keys=False)

@@ -1,0 +1,183 @@
+"""A control plane for tests, shared by all workers of pytest, and a client that is independent of hdsim's."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from hdsim.kubernetes.control_plane import ControlPlane
+
+PATIENCE = 120.0  # s, until a wait has failed
+
+
+class Api:
+    """Requests to an API server by the standard library alone.
+
+    Args:
+        kubeconfig: A file with client certificates or a token.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        if "client-certificate" in user:
+            self._context.load_cert_chain(user["client-certificate"], user["client-key"])
+        self._headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        self._host = cluster["server"].removeprefix("https://")
+
+    def send(self, method: str, path: str, body: object = None, kind: str = "json") -> http.client.HTTPResponse:
+        """Sends a request on a connection of its own; `kind` is the suffix of a patch's media type."""
+        connection = http.client.HTTPSConnection(self._host, context=self._context, timeout=PATIENCE)
+        headers = self._headers | {"Content-Type": f"application/{kind}"}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        return connection.getresponse()
+
+    def request(self, method: str, path: str, body: object = None, kind: str = "json") -> tuple[int, Any]:
+        """Returns the status and the document of an answer."""
+        with self.send(method, path, body, kind) as answer:
+            content = answer.read()
+        return answer.status, json.loads(content) if content[:1] in (b"{", b"[") else content.decode()
+
+    def __call__(self, method: str, path: str, body: object = None, kind: str = "json") -> Any:
+        """Returns the document of an answer, which must be a success."""
+        status, document = self.request(method, path, body, kind)
+        assert 200 <= status < 300, f"{method} {path}: {status} {document}"
+        return document
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        """Returns the objects of a collection."""
+        found: list[dict[str, Any]] = self("GET", path)["items"]
+        return found
+
+    def watch(self, path: str, version: str = "0") -> Iterator[dict[str, Any]]:
+        """Yields the events of a collection until the server ends the watch."""
+        sign = "&" if "?" in path else "?"
+        with self.send("GET", f"{path}{sign}watch=1&resourceVersion={version}") as answer:
+            for line in answer:
+                yield json.loads(line)
+
+
+def wait_for(holds: Callable[[], Any], what: str) -> Any:
+    """Returns the first true value of a function, which may take a while."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := holds()):
+        assert time.monotonic() < deadline, f"still waiting for {what}"
+        time.sleep(0.05)
+    return value
+
+
+class Cluster:
+    """A control plane with kube-scheduler, empty when a test begins: no node, no pod, no namespace of another test.
+
+    Attributes:
+        plane: The control plane.
+        kubeconfig: Its kubeconfig file, for the administrator.
+        api: A client that does not use hdsim.
+        namespace: A namespace of this test's own.
+    """
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.plane, self.kubeconfig, self.namespace = plane, plane.kubeconfig, namespace
+        self.api = Api(self.kubeconfig)
+        self.make_namespace(namespace)
+
+    def make_namespace(self, name: str) -> None:
+        """Makes a namespace and waits for the account of its pods."""
+        self.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        wait_for(lambda: self.api.request("GET", account)[0] == 200, f"the default account of {name}")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.api.items("/api/v1/nodes")
+
+    def pods(self, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Pods of a namespace, by default of the test's own."""
+        return self.api.items(f"/api/v1/namespaces/{namespace or self.namespace}/pods")
+
+    def process(self, component: str) -> psutil.Process:
+        """The process of a component, such as etcd."""
+        pid = next(found.pid for found in self.plane.components() if found.name == component)
+        assert pid is not None, f"{component} does not run"
+        return psutil.Process(pid)
+
+    def restart(self, component: str) -> None:
+        """Kills a component and starts it again on its data."""
+        process = self.process(component)
+        process.kill()
+        psutil.wait_procs([process], timeout=10)
+        self.plane.up(self.kubeconfig.with_name("restarted"), default_scheduler=True)
+
+    def account(self, name: str, rules: Sequence[dict[str, Any]], folder: Path) -> Path:
+        """Makes a service account with the rights of RBAC rules; returns a kubeconfig file with its bearer token."""
+        api, group = self.api, "/apis/rbac.authorization.k8s.io/v1"
+        accounts = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
+        role = f"{self.namespace}-{name}"
+        api("POST", accounts, {"metadata": {"name": name}})
+        api("POST", f"{group}/clusterroles", {"metadata": {"name": role}, "rules": list(rules)})
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": self.namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        binding = {"metadata": {"name": role}, "subjects": [subject], "roleRef": reference}
+        api("POST", f"{group}/clusterrolebindings", binding)
+        token = api("POST", f"{accounts}/{name}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        path = folder / f"{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def clear(self) -> None:
+        """Deletes what the test has left; a large cluster is quicker made anew."""
+        pods, nodes = self.api.items("/api/v1/pods"), self.nodes()
+        if len(pods) > 1000 or len(nodes) > 200:
+            self.plane.remove()
+            return
+        for namespace in {pod["metadata"]["namespace"] for pod in pods}:
+            self.api("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+        self.api("DELETE", "/api/v1/nodes")
+        for collection in (
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+        ):
+            for item in self.api.items(collection):
+                if not item["metadata"]["name"].startswith("system-"):
+                    self.api("DELETE", f"{collection}/{item['metadata']['name']}")
+        wait_for(lambda: not self.api.items("/api/v1/pods") and not self.nodes(), "an empty cluster")
+
+
+def shared_plane(folder: Path) -> ControlPlane:
+    """The control plane of a session of pytest.
+
+    Args:
+        folder: Temporary folder of the session, the same for all its workers.
+    """
+    return ControlPlane("hdsim-tests", folder / "kwok")
+
+
+@contextmanager
+def exclusive_cluster(folder: Path, namespace: str) -> Iterator[Cluster]:
+    """The cluster of a session of pytest for one test at a time: nodes have no namespace.
+
+    Args:
+        folder: Temporary folder of the session, the same for all its workers.
+        namespace: Name of a namespace that the test gets.
+    """
+    with (folder / "kwok.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        plane = shared_plane(folder)
+        plane.up(folder / "kwok.kubeconfig", default_scheduler=True)
+        cluster = Cluster(plane, namespace)
+        try:
+            yield cluster
+        finally:
+            cluster.clear()
