@@ -60,7 +60,10 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         "apt-get install chromium",
     ),
     "evalys": (lambda: importlib.util.find_spec("evalys") is not None, "pip install evalys"),
-    "kube": (_has_kube, "pip install 'hdsim[kwok]' && hdsim kwok build, or the folder of the programs in HDSIM_KUBE_BIN"),
+    "kube": (
+        _has_kube,
+        "pip install 'hdsim[kwok]' && hdsim kwok build, or the folder of the programs in HDSIM_KUBE_BIN",
+    ),
     "pybatsim": (
         lambda: importlib.util.find_spec("batsim") is not None,
         "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",

@@ -162,7 +162,9 @@ def _build(program: Program, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as place:
         go = _Go(program, Path(place))
         source = json.loads(go("mod", "download", "-json", f"{program.module}@{program.version}"))
-        (go.folder / "go.mod").write_text(_module_file(program, json.loads(go("mod", "edit", "-json", source["GoMod"]))))
+        (go.folder / "go.mod").write_text(
+            _module_file(program, json.loads(go("mod", "edit", "-json", source["GoMod"])))
+        )
         flags = " ".join(["-s", "-w", *(f"-X {variable}" for variable in program.variables)])
         package = program.module if program.package == "." else f"{program.module}/{program.package}"
         go("build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", program.name, package)
@@ -201,6 +203,7 @@ class _Go:
         done = subprocess.run(
             ["go", *arguments],
             cwd=self.folder, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False,
         )  # fmt: skip
         if done.returncode == 0:
             return done.stdout

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ class ControlPlane:
         with _exclusive():
             if self.folder.exists() and not self._config.exists():
                 raise ConfigError(
-                    f"expected a name that no control plane of another program has, got '{self.name}' (see {self.folder})",
+                    f"expected a name no other program's control plane has, got '{self.name}'; see {self.folder}",
                     where="--name",
                 )
             running = self._is_running()
@@ -235,7 +235,9 @@ class ControlPlane:
         # Pods are refused until the controller manager has made the account that they run as.
         while True:
             try:
-                self._kwokctl("kubectl", "get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default", timeout=30)
+                self._kwokctl(
+                    "kubectl", "get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default", timeout=30
+                )
                 break
             except BackendError:
                 if time.monotonic() > deadline:
@@ -248,12 +250,13 @@ class ControlPlane:
     def _kwokctl(self, *arguments: str, timeout: float) -> None:
         """Runs kwokctl, whose errors may come with exit status 0 in its log of JSON lines."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
-        command = [find_programs(("kwokctl",))["kwokctl"], "--name", self.name, *arguments]
+        command = [str(find_programs(("kwokctl",))["kwokctl"]), "--name", self.name, *arguments]
         try:
             done = subprocess.run(
                 command,
                 env={**environment, "KWOK_WORKDIR": str(self._workdir)},
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, umask=0o077,
+                check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise BackendError(self._failure(f"kwokctl has not ended within {timeout:g} s")) from None
@@ -266,7 +269,9 @@ class ControlPlane:
         lines = [f"the control plane '{self.name}' cannot be started: {reason}"]
         for component in self.components():
             if component.pid is None and component.log.exists():
-                lines += [f"{component.name}: {line}" for line in component.log.read_text(errors="replace").splitlines()[-1:]]
+                lines += [
+                    f"{component.name}: {line}" for line in component.log.read_text(errors="replace").splitlines()[-1:]
+                ]
         return "\n".join(lines)
 
 
