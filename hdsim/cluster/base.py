@@ -18,6 +18,7 @@ from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.cluster.stores.quantities import NodeQuantities
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError, nearest
+from hdsim.platform.schema import CORES
 from hdsim.workload.growing import GrowingWorkload
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class ClusterState:
         nodes_fail: `fail` will be called.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
-        has_core_ids: Jobs get cores with ids; otherwise amounts of nodes, which may be fractions of cores.
+        has_core_ids: The backend allocates cores with ids; otherwise, and on a platform of kind ``quantities``, jobs
+            get amounts of nodes, which may be fractions of cores.
         open_ended: `add` may be called: memory and GPUs of the platform are watched whatever the first jobs ask for.
         rng: For random policies.
     """
@@ -148,7 +150,7 @@ class ClusterState:
         self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
         self.allocations = Allocations()
         self.placements = self.allocations.placements
-        self.has_core_ids = has_core_ids
+        self.has_core_ids = has_core_ids = has_core_ids and platform.kind == CORES
         self.requests = Requests.of(workload, platform, open_ended=open_ended, has_core_ids=has_core_ids)
         self.only_counts = has_core_ids and not self.requests.memory_matters and self.requests.gpus is None
         self.uniform_speed = platform.homogeneous_speed
@@ -349,8 +351,11 @@ class ClusterState:
         """Appends the sizes of jobs, which without core ids may be fractions of cores."""
         if not self.has_core_ids:
             self.size += (jobs.requested_cores * millicores(jobs) / 1000).tolist()
-        elif (jobs.cpu != 1).any():
-            raise WorkloadError("expected jobs of whole cores (cpu=1), which alone have core ids")
+        elif (jobs.cpu != 1).any() or jobs.storage.any() or jobs.has_constraints:
+            raise WorkloadError(
+                "expected jobs of whole cores (cpu=1) without ephemeral storage and placement constraints, which alone "
+                "have core ids; platform.kind=quantities allocates quantities of nodes"
+            )
 
     def _queue_in_order(self, job: int) -> None:
         """Puts a job that has arrived before into the queue, which is in order of submission."""

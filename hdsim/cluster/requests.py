@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.errors import DecisionError
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
+from hdsim.workload.constraints import Constraints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
+    from hdsim.platform.taints import Taint
     from hdsim.workload.model import Workload
 
 #: More cores than a node has.
 _UNLIMITED = 1 << 31
+
+
+class Amounts(NamedTuple):
+    """Amounts of the resources of a node, such as what a pod requests or a node has."""
+
+    cpu: float = 0.0  # cores, a multiple of 1/1000
+    memory: float = 0.0  # bytes
+    pods: float = 0
+    gpus: float = 0
+    storage: float = 0.0  # bytes of ephemeral storage
 
 
 class Requests(NamedTuple):
@@ -29,18 +43,31 @@ class Requests(NamedTuple):
     memory_matters: bool = False  # jobs may request memory, and nodes have a limited amount
     open_ended: bool = False  # jobs may be added
     cpu: list[float] | None = None  # cores that each requested core takes, None where cores have ids
+    storage: list[float] | None = None  # byte per core, None if ephemeral storage is not tracked
+    places: AllowedNodes | None = None  # None where cores have ids
+    kinds: tuple[dict[Chunk, int], dict[int, int]] | None = None  # number of each distinct chunk, and of each job's
 
     @classmethod
     def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False, has_core_ids: bool = True) -> Requests:
         """Returns the requests of the jobs of a workload for resources that are limited on a platform."""
         limited = bool(np.isfinite(platform.memory).any())
         memory_matters = limited and (open_ended or bool(np.any(jobs.memory > 0)))
-        memory = in_bytes(jobs.memory).tolist() if memory_matters else [0.0] * len(jobs)
         asks_for_gpus = jobs.asks_for_gpus or (open_ended and platform.n_gpus > 0)
-        gpus = jobs.requested_gpus.tolist() if asks_for_gpus else None
-        cpu = None if has_core_ids else (millicores(jobs) / 1000).tolist()
-        bandwidth = jobs.memory_bandwidth.tolist()
-        return cls(jobs.requested_cores.tolist(), memory, bandwidth, gpus, memory_matters, open_ended, cpu)
+        stores = not has_core_ids and bool(np.isfinite(platform.node_storage).any())
+        requests = cls(
+            [],
+            [],
+            [],
+            [] if asks_for_gpus else None,
+            memory_matters,
+            open_ended,
+            None if has_core_ids else [],
+            [] if stores and (open_ended or bool(np.any(jobs.storage > 0))) else None,
+            None if has_core_ids else AllowedNodes(platform),
+            ({}, {}),
+        )
+        requests.add(jobs)
+        return requests
 
     def add(self, jobs: Workload) -> None:
         """Appends jobs."""
@@ -51,13 +78,32 @@ class Requests(NamedTuple):
             self.gpus.extend(jobs.requested_gpus.tolist())
         if self.cpu is not None:
             self.cpu.extend((millicores(jobs) / 1000).tolist())
+        if self.storage is not None:
+            self.storage.extend(in_bytes(jobs.storage).tolist())
+        if self.places is not None:
+            self.places.add(jobs.constraints.tolist())
 
     def chunk(self, job: int) -> Chunk:
         """Returns the chunks of a job: as many equal parts as the numbers of cores and GPUs permit."""
         size, gpus = self.size[job], self.gpus[job] if self.gpus else 0
         number = math.gcd(size, gpus)
-        cpu = None if self.cpu is None else self.cpu[job]
-        return Chunk(number, size // number, gpus // number, self.memory[job], cpu)
+        if self.cpu is None or self.places is None:
+            return Chunk(number, size // number, gpus // number, self.memory[job])
+        storage, place = self.storage[job] if self.storage else 0.0, self.places.of_job[job]
+        return Chunk(number, size // number, gpus // number, self.memory[job], self.cpu[job], storage, place)
+
+    def allowed(self, job: int) -> NDArray[np.bool_] | None:
+        """(N,) nodes that the constraints of a job allow, None for all nodes."""
+        return None if self.places is None else self.places.masks[self.places.of_job[job]]
+
+    def kind(self, job: int) -> int:
+        """Returns a number that is equal for jobs of equal chunks and constraints, which fit at the same times."""
+        assert self.kinds is not None
+        of_chunk, of_job = self.kinds
+        kind = of_job.get(job)
+        if kind is None:
+            kind = of_job[job] = of_chunk.setdefault(self.chunk(job), len(of_chunk))
+        return kind
 
     def check_gpus(self, job: int, ids: Ints, platform: Platform) -> None:
         """Checks that a job has as many GPUs to its cores on each of its nodes as it asked for.
@@ -93,41 +139,131 @@ class Chunk(NamedTuple):
     gpus: int
     memory: float  # byte per core
     cpu: float | None = None  # cores of a node that each of `cores` takes, None where cores have ids
+    storage: float = 0.0  # byte of ephemeral storage per core
+    place: int = 0  # index in `AllowedNodes.masks`
+
+
+class AllowedNodes:
+    """The nodes that the constraints of jobs allow.
+
+    Attributes:
+        masks: (N,) nodes that each distinct constraints allow, None for all nodes.
+        of_job: Index in `masks` of the constraints of each job.
+
+    Args:
+        platform: The platform.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        self._nodes = list(zip(platform.node_names, platform.node_labels, platform.node_taints, strict=True))
+        self._index: dict[Constraints, int] = {}
+        self._known: list[Constraints] = []
+        self.masks: list[NDArray[np.bool_] | None] = []
+        self.of_job: list[int] = []
+        self._place(Constraints())
+
+    def add(self, constraints: Iterable[Constraints | None]) -> None:
+        """Appends jobs."""
+        self.of_job += [0 if each is None else self._place(each) for each in constraints]
+
+    def change(self, node: int, labels: Mapping[str, str], taints: Iterable[Taint]) -> None:
+        """Changes the labels and taints of a node."""
+        name = self._nodes[node][0]
+        self._nodes[node] = name, labels, tuple(taints)
+        for place, constraints in enumerate(self._known):
+            mask = self.masks[place]
+            allows = constraints.allows(*self._nodes[node])
+            if mask is not None:
+                mask[node] = allows
+            elif not allows:
+                self.masks[place] = self._mask(constraints)
+
+    def _place(self, constraints: Constraints) -> int:
+        place = self._index.get(constraints)
+        if place is None:
+            place = self._index[constraints] = len(self.masks)
+            self._known.append(constraints)
+            self.masks.append(self._mask(constraints))
+        return place
+
+    def _mask(self, constraints: Constraints) -> NDArray[np.bool_] | None:
+        mask = np.array([constraints.allows(*node) for node in self._nodes], np.bool_)
+        return None if mask.all() else mask
 
 
 class FreeNodes:
     """Free resources of each node.
 
+    Amounts may be negative where a node is overcommitted by pods of others; nothing fits there.
+
     Attributes:
         idle: (N,) idle cores; where cores have no ids, a multiple of 1/1000.
         memory: (N,) free bytes.
         gpus: (N,) idle GPUs, None if no job requests any.
+        pods: (N,) further pods, None without limits.
+        storage: (N,) free bytes of ephemeral storage, None if it is not tracked.
+        masks: See :class:`AllowedNodes`.
+        up: (N,) nodes in service, None for all of them.
     """
 
-    __slots__ = ("gpus", "idle", "memory")
+    __slots__ = ("gpus", "idle", "masks", "memory", "pods", "storage", "up")
 
-    def __init__(self, idle: Ints | Floats, memory: Floats, gpus: Ints | None = None) -> None:
+    def __init__(
+        self,
+        idle: Ints | Floats,
+        memory: Floats,
+        gpus: Ints | None = None,
+        pods: Floats | None = None,
+        storage: Floats | None = None,
+        masks: Sequence[NDArray[np.bool_] | None] = (),
+        up: NDArray[np.bool_] | None = None,
+    ) -> None:
         self.idle = idle
         self.memory = memory
         self.gpus = gpus
+        self.pods = pods
+        self.storage = storage
+        self.masks = masks
+        self.up = up
 
     def copy(self) -> FreeNodes:
         """Returns a copy with its own arrays."""
-        return FreeNodes(self.idle.copy(), self.memory.copy(), None if self.gpus is None else self.gpus.copy())
+        gpus, pods, storage = self.gpus, self.pods, self.storage
+        return FreeNodes(
+            self.idle.copy(),
+            self.memory.copy(),
+            None if gpus is None else gpus.copy(),
+            None if pods is None else pods.copy(),
+            None if storage is None else storage.copy(),
+            self.masks,
+            self.up,
+        )
 
     def capacity(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
         """Returns the number of chunks of a job that fit on each node, by default on all nodes."""
-        idle, memory, gpus = self.idle, self.memory, self.gpus
-        if nodes is not None:
-            idle, memory, gpus = idle[nodes], memory[nodes], None if gpus is None else gpus[nodes]
+        at = slice(None) if nodes is None else nodes
+        cores = self.idle[at]
         if chunk.cpu is not None:
             # Both are thousandths: a quotient this close to an integer is one.
-            idle = np.floor(idle / chunk.cpu + 1e-9) if chunk.cpu else np.full(len(idle), _UNLIMITED)
-        cores = cores_by_memory(idle, memory, chunk.memory)
-        if not chunk.gpus:
-            return cores
-        assert gpus is not None
-        return np.minimum(cores // chunk.cores, gpus // chunk.gpus)
+            cores = np.floor(cores / chunk.cpu + 1e-9) if chunk.cpu else np.full(len(cores), _UNLIMITED)
+        cores = cores_by_memory(cores, self.memory[at], chunk.memory)
+        if chunk.storage:
+            assert self.storage is not None
+            cores = cores_by_memory(cores, self.storage[at], chunk.storage)
+        number = cores // chunk.cores if chunk.gpus else cores
+        if chunk.gpus:
+            assert self.gpus is not None
+            number = np.minimum(number, self.gpus[at] // chunk.gpus)
+        if chunk.cpu is None:
+            return number
+        if self.pods is not None:
+            number = np.minimum(number, self.pods[at])
+        number = np.maximum(number, 0)
+        allowed = self.masks[chunk.place]
+        for mask in (allowed, self.up):
+            if mask is not None:
+                number *= mask[at]
+        return number
 
     def add(self, nodes: Ints, cores: Ints, chunk: Chunk) -> None:
         """Releases the resources of a job on nodes; a negative number of `cores` allocates them."""
@@ -140,6 +276,33 @@ class FreeNodes:
         if chunk.gpus:
             assert self.gpus is not None
             self.gpus[nodes] += cores // chunk.cores * chunk.gpus
+        if self.pods is not None:
+            self.pods[nodes] += cores // chunk.cores
+        if chunk.storage:
+            assert self.storage is not None
+            self.storage[nodes] += cores * chunk.storage
+
+    def short(self, nodes: Ints, chunk: Chunk) -> bool:
+        """Returns whether any of the nodes lacks a resource that a chunk takes; for stores without core ids."""
+        taken = (
+            (chunk.cpu, self.idle),
+            (chunk.memory, self.memory),
+            (chunk.gpus, self.gpus),
+            (True, self.pods),
+            (chunk.storage, self.storage),
+        )
+        return any(takes and free is not None and bool((free[nodes] < 0).any()) for takes, free in taken)
+
+    def change(self, node: int, amounts: Amounts, sign: int) -> None:
+        """Adds amounts to a node, or subtracts them with a negative `sign`."""
+        self.idle[node] = round(float(self.idle[node]) + sign * amounts.cpu, 3)
+        self.memory[node] += sign * amounts.memory
+        if self.gpus is not None:
+            self.gpus[node] += int(sign * amounts.gpus)
+        if self.pods is not None:
+            self.pods[node] += sign * amounts.pods
+        if self.storage is not None:
+            self.storage[node] += sign * amounts.storage
 
 
 def millicores(jobs: Workload) -> Floats:

@@ -10,6 +10,9 @@ from hdsim.errors import PlatformError, nearest
 from hdsim.util.rules import is_finite
 from hdsim.util.text import shown
 
+#: Values of labels of Kubernetes.
+_LABEL = re.compile(r"([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?", re.ASCII)
+
 
 class Types:
     """The type definitions of a platform by section.
@@ -99,6 +102,17 @@ class Checker:
             self.fault(child_path(path, key), f"expected a text, got {shown(value)}")
             return default
         return value
+
+    def label(self, holder: Mapping[str, Any], key: str, path: str) -> str:
+        """Returns the value of a label or taint of Kubernetes, empty if absent."""
+        value = holder.get(key)
+        if value is None or (isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(value)):
+            return value or ""
+        self.fault(
+            child_path(path, key),
+            f"expected at most 63 letters, digits, '-', '_' and '.' between letters or digits, got {shown(value)}",
+        )
+        return ""
 
     def count(self, holder: Mapping[str, Any], key: str, path: str) -> int:
         """Returns an integer of at least 1."""

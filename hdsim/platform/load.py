@@ -13,7 +13,7 @@ from hdsim.platform.schema import SECTIONS, PlatformSpec, check_document, inline
 from hdsim.util.inputs import parse_json, read_bytes
 
 
-def load_platform(path: str | Path, types: str | Path | None = None) -> Platform:
+def load_platform(path: str | Path, types: str | Path | None = None, kind: str | None = None) -> Platform:
     """Reads a platform file (``.json`` or ``.json.gz``).
 
     Args:
@@ -21,15 +21,17 @@ def load_platform(path: str | Path, types: str | Path | None = None) -> Platform
         types: Folder of ``network_types.json``, ``node_types.json``, ``processor_types.json`` and
             ``memory_types.json``. By default the types are inline in the file or in these files beside it, in
             ``types/`` or in ``../types``.
+        kind: Kind of the platform, see :class:`Platform`; None: as in the file.
 
     Raises:
-        PlatformError: The file cannot be read or has faults; all of them are listed.
+        PlatformError: The file cannot be read or has faults, all of which are listed, or there is no such kind.
     """
     path = Path(path)
     spec, digest, errors = _check(path, None if types is None else Path(types))
     if spec is None:
         raise PlatformError.many(errors)
-    return Platform.from_spec(spec, str(path), digest)
+    platform = Platform.from_spec(spec, str(path), digest)
+    return platform if kind is None else platform.of_kind(kind)
 
 
 def validate_platform(path: str | Path, types: str | Path | None = None) -> list[PlatformError]:

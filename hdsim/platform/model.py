@@ -6,18 +6,34 @@ There is no object per core: the cores of a processor are a range of consecutive
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import PlatformError
 from hdsim.platform.checker import is_count, is_number
-from hdsim.platform.schema import GPU, PlatformSpec, check_document, inline_types
+from hdsim.platform.schema import (
+    GPU,
+    PODS,
+    QUANTITIES,
+    NodeGroup,
+    PlatformSpec,
+    check_document,
+    inline_types,
+    name_nodes,
+)
+from hdsim.util.text import label_safe
 from hdsim.util.units import in_bytes
+
+if TYPE_CHECKING:
+    from hdsim.platform.taints import Taint
+
+#: Labels that every node has.
+HOSTNAME, INSTANCE_TYPE = "kubernetes.io/hostname", "node.kubernetes.io/instance-type"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +64,15 @@ class Platform:
         power: (P,) W of each computing core of a processor.
         mem_bw: (P,) memory bandwidth of a processor in GB/s, inf = unlimited.
         memory: (N,) memory of a node in MB, inf = unlimited.
+        node_cpu: (N,) CPU of a node in cores, by default its cores without GPUs; a multiple of 1/1000.
+        node_pods: (N,) maximum number of pods of a node, inf = unlimited.
+        node_storage: (N,) ephemeral storage of a node in bytes, inf = unlimited.
         local_bandwidth: (K,) bandwidth of the link of each node of a cluster in byte/s, inf = unlimited.
         local_latency: (K,) latency of that link in seconds.
         global_bandwidth: (K,) bandwidth of the link of a cluster to the others in byte/s, inf = unlimited.
         global_latency: (K,) latency of that link in seconds.
+        kind: ``"cores"``: jobs hold cores with ids; ``"quantities"``: jobs hold quantities of CPU, memory, pods, GPUs
+            and ephemeral storage of nodes, as in Kubernetes.
         source: Path of the platform file, or a word in angle brackets.
         sha256: Digest of the platform file, None without a file.
         type_files: sha256 of each type library, by path.
@@ -76,14 +97,19 @@ class Platform:
     power: NDArray[np.float64] = field(repr=False)
     mem_bw: NDArray[np.float64] = field(repr=False)
     memory: NDArray[np.float64] = field(repr=False)
+    node_cpu: NDArray[np.float64] = field(repr=False)
+    node_pods: NDArray[np.float64] = field(repr=False)
+    node_storage: NDArray[np.float64] = field(repr=False)
     local_bandwidth: NDArray[np.float64] = field(repr=False)
     local_latency: NDArray[np.float64] = field(repr=False)
     global_bandwidth: NDArray[np.float64] = field(repr=False)
     global_latency: NDArray[np.float64] = field(repr=False)
+    kind: str
     source: str
     sha256: str | None = None
     type_files: Mapping[str, str] = field(default_factory=dict, repr=False)
     _document: dict[str, Any] = field(default_factory=dict, repr=False)
+    _groups: tuple[NodeGroup, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         self._freeze()
@@ -164,6 +190,37 @@ class Platform:
         return counts
 
     @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        """(N,) names of the nodes, DNS-1123: those of the file, otherwise ``CLUSTER-NUMBER``."""
+        return tuple(name_nodes(self.cluster_names, self._groups))
+
+    @cached_property
+    def node_labels(self) -> tuple[Mapping[str, str], ...]:
+        """(N,) labels of each node: its name and its type under the keys of Kubernetes, and those of the file."""
+        names = iter(self.node_names)
+        return tuple(
+            {HOSTNAME: next(names), INSTANCE_TYPE: label_safe(group.node_type), **group.labels}
+            for group in self._groups
+            for _ in range(group.number)
+        )
+
+    @cached_property
+    def node_taints(self) -> tuple[tuple[Taint, ...], ...]:
+        """(N,) taints of each node."""
+        return tuple(group.taints for group in self._groups for _ in range(group.number))
+
+    def of_kind(self, kind: str) -> Platform:
+        """Returns the platform as one of another kind; see `kind`.
+
+        Raises:
+            PlatformError: There is no such kind.
+        """
+        if kind == self.kind:
+            return self
+        other = self.from_dict({**self._document, "kind": kind}, self.source)
+        return replace(other, sha256=self.sha256, type_files=self.type_files)
+
+    @cached_property
     def node_kinds(self) -> list[tuple[tuple[float, float, float], int]]:
         """Distinct (cores, GPUs, bytes of memory) of nodes, and the number of nodes of each."""
         nodes = np.stack([self.node_cpu_cores, self.node_gpus, in_bytes(self.memory)])
@@ -231,15 +288,25 @@ class Platform:
             )
             for key in node_names
         }
-        numbers = np.array([number for _, _, number in groups])
-        processor_type = np.concatenate([np.tile(patterns[node_type], number) for _, node_type, number in groups])
-        type_of_node = np.repeat(np.array([node_names.index(key) for _, key, _ in groups], np.int32), numbers)
-        node_cluster = np.repeat(np.array([cluster for cluster, _, _ in groups], np.int32), numbers)
+        numbers = np.array([group.number for group in groups])
+        processor_type = np.concatenate([np.tile(patterns[group.node_type], group.number) for group in groups])
+        type_of_node = np.repeat(np.array([node_names.index(group.node_type) for group in groups], np.int32), numbers)
+        node_cluster = np.repeat(np.array([group.cluster for group in groups], np.int32), numbers)
         n_processors, n_nodes = len(processor_type), len(type_of_node)
         processors_per_node = np.array([len(patterns[key]) for key in node_names])[type_of_node]
         cores = np.array([processor.cores for processor in used])[processor_type]
         processor_first_core = _offsets(cores)
         node_first_processor = _offsets(processors_per_node)
+        processors = spec.processor_types
+        cores_of = {key: 0 if processor.kind == GPU else processor.cores for key, processor in processors.items()}
+        cpu_cores = {
+            key: sum(number * cores_of[processor] for processor, number in node.processors)
+            for key, node in node_types.items()
+        }
+        most_pods = PODS if spec.kind == QUANTITIES else np.inf
+
+        def of_nodes(values: Iterable[float]) -> NDArray[np.float64]:
+            return np.array(list(values), np.float64)[type_of_node]
 
         return cls(
             name=spec.name,
@@ -262,15 +329,20 @@ class Platform:
             gflops=np.array([processor.gflops for processor in used])[processor_type],
             power=np.array([processor.power for processor in used])[processor_type],
             mem_bw=np.array([processor.mem_bw for processor in used])[processor_type],
-            memory=np.array([node_types[key].memory for key in node_names])[type_of_node],
+            memory=of_nodes(node.memory for node in node_types.values()),
+            node_cpu=of_nodes(cpu_cores[key] if node.cpu is None else node.cpu for key, node in node_types.items()),
+            node_pods=of_nodes(most_pods if node.pods is None else node.pods for node in node_types.values()),
+            node_storage=in_bytes(of_nodes(node.storage for node in node_types.values())),
             local_bandwidth=np.array([local.bandwidth for local in local_links]),
             local_latency=np.array([local.latency for local in local_links]),
             global_bandwidth=np.full(n_clusters, global_link.bandwidth),
             global_latency=np.full(n_clusters, global_link.latency),
+            kind=spec.kind,
             source=source,
             sha256=sha256,
             type_files=spec.type_files,
             _document=spec.document,
+            _groups=tuple(groups),
         )
 
     @classmethod

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hdsim.errors import PlatformError
+from hdsim.errors import PlatformError, nearest
 from hdsim.platform.checker import Checker, Types, child_path
-from hdsim.util.text import shown
-from hdsim.util.units import parse_bandwidth, parse_latency, parse_size
+from hdsim.platform.taints import EFFECTS, Taint
+from hdsim.util.text import shown, unused
+from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
 #: Upper limits of a platform, which catch mistakes in a ``number``; a replay takes 1 GB at both. The largest machines
 #: have 10 million cores.
@@ -22,6 +24,9 @@ SECTIONS = ("network", "node", "processor", "memory")
 
 #: The kind of processors whose cores are devices.
 GPU = "GPU"
+
+#: Names of nodes: DNS-1123 subdomains.
+NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 _UNLIMITED = math.inf
 
@@ -56,12 +61,54 @@ class ProcessorType:
     mem_bw: float
 
 
+#: Kinds of a platform: its nodes have cores with ids, or quantities of CPU, memory, pods and so on, as in Kubernetes.
+CORES, QUANTITIES = KINDS = ("cores", "quantities")
+#: Pods of a node of quantities by default, as the kubelet's ``maxPods``.
+PODS = 110
+
+
 @dataclass
 class NodeType:
-    """A node type: its processors as (type, number), and its memory in MB."""
+    """A node type.
+
+    Attributes:
+        processors: Its processors as (type, number).
+        memory: MB.
+        cpu: CPU in cores, None for that of the processors.
+        pods: Maximum number of pods, None for the default of the platform's kind.
+        storage: Ephemeral storage in MB.
+        labels: Labels.
+        taints: Taints.
+    """
 
     processors: list[tuple[str, int]]
     memory: float
+    cpu: float | None
+    pods: int | None
+    storage: float
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Equal nodes of a cluster.
+
+    Attributes:
+        cluster: Index of the cluster.
+        node_type: Name of the node type.
+        number: Number of nodes.
+        names: Names of the nodes, empty for names after the cluster.
+        labels: Labels of the group and of its node type.
+        taints: Taints of the group and of its node type.
+    """
+
+    cluster: int
+    node_type: str
+    number: int
+    names: tuple[str, ...]
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
 
 
 @dataclass
@@ -105,7 +152,8 @@ def _kind(text: str) -> str:
 
 
 def _node_type(checker: Checker, value: Any, path: str, types: Types) -> NodeType:
-    spec = checker.object(value, path, required=("processors",), optional=("memory", "id"))
+    optional = ("memory", "id", "cpu", "pods", "ephemeral_storage", "labels", "taints")
+    spec = checker.object(value, path, required=("processors",), optional=optional)
     checker.text(spec, "id", path)
     processors = []
     for place, item in checker.items(spec, "processors", path):
@@ -118,13 +166,64 @@ def _node_type(checker: Checker, value: Any, path: str, types: Types) -> NodeTyp
         place = child_path(path, "memory")
         entry = checker.object(spec["memory"], place, optional=("type", "capacity"))
         checker.reference(entry, "type", place, types, "memory")
-        if isinstance(entry.get("capacity"), str):
-            memory = checker.quantity(entry, "capacity", place, parse_size, _UNLIMITED)
-            if memory == 0:
-                checker.fault(child_path(place, "capacity"), f"expected more than 0, got {entry['capacity']!r}")
-        else:
-            memory = checker.number(entry, "capacity", place, "GB", default=_UNLIMITED) * 1000
-    return NodeType(processors, memory)
+        memory = _size(checker, entry, "capacity", place)
+    cpu = None
+    if isinstance(spec.get("cpu"), str):
+        cpu = checker.quantity(spec, "cpu", path, parse_cpu, 1.0)
+    elif spec.get("cpu") is not None:
+        cpu = checker.number(spec, "cpu", path, "cores")
+    return NodeType(
+        processors,
+        memory,
+        cpu,
+        None if spec.get("pods") is None else checker.count(spec, "pods", path),
+        _size(checker, spec, "ephemeral_storage", path),
+        _labels(checker, spec, path),
+        _taints(checker, spec, path),
+    )
+
+
+def _size(checker: Checker, holder: Mapping[str, Any], key: str, path: str) -> float:
+    """Returns an amount of memory or storage in MB, given in GB or as a text with a unit."""
+    if not isinstance(holder.get(key), str):
+        return checker.number(holder, key, path, "GB", default=_UNLIMITED) * 1000
+    size = checker.quantity(holder, key, path, parse_size, _UNLIMITED)
+    if size == 0:
+        checker.fault(child_path(path, key), f"expected more than 0, got {holder[key]!r}")
+    return size
+
+
+def _labels(checker: Checker, holder: Mapping[str, Any], path: str) -> dict[str, str]:
+    """Returns the labels of a node type or of a group of nodes."""
+    place = child_path(path, "labels")
+    found = {} if holder.get("labels") is None else checker.object(holder["labels"], place, extra=True)
+    return {key: checker.label(found, key, place) for key in found}
+
+
+def _taints(checker: Checker, holder: Mapping[str, Any], path: str) -> tuple[Taint, ...]:
+    """Returns the taints of a node type or of a group of nodes."""
+    made = []
+    for place, item in checker.items(holder, "taints", path) if holder.get("taints") else ():
+        entry = checker.object(item, place, required=("key", "effect"), optional=("value",))
+        effect = checker.text(entry, "effect", place)
+        if effect and effect not in EFFECTS:
+            checker.fault(
+                child_path(place, "effect"),
+                f"expected one of {', '.join(EFFECTS)}, got {shown(effect)}{nearest(effect, EFFECTS)}",
+            )
+        made.append(Taint(checker.text(entry, "key", place), checker.label(entry, "value", place), effect))
+    return tuple(made)
+
+
+def _names(checker: Checker, group: Mapping[str, Any], number: int, path: str) -> tuple[str, ...]:
+    """Returns the names of the nodes of a group, empty if it gives none."""
+    items = checker.items(group, "names", path)
+    for place, name in items:
+        if not isinstance(name, str) or len(name) > 253 or not NODE_NAME.fullmatch(name):
+            checker.fault(place, f"expected lower case letters, digits, '-' and '.' (DNS-1123), got {shown(name)}")
+    if items and len(items) != number:
+        checker.fault(child_path(path, "names"), f"expected {number} names, one a node, got {len(items)}")
+    return tuple(str(name) for _, name in items)
 
 
 def _network_type(checker: Checker, value: Any, path: str) -> float:
@@ -149,8 +248,9 @@ class PlatformSpec:
         cluster_names: Names of the clusters.
         local_links: Link of each node, per cluster.
         global_link: Link of each cluster to the others.
-        groups: Cluster index, node type and number of equal nodes, in file order.
+        groups: Groups of equal nodes in file order.
         type_files: sha256 of each type library, by path.
+        kind: One of :data:`KINDS`.
     """
 
     name: str
@@ -160,8 +260,9 @@ class PlatformSpec:
     cluster_names: list[str]
     local_links: list[Link]
     global_link: Link
-    groups: list[tuple[int, str, int]]
+    groups: list[NodeGroup]
     type_files: dict[str, str]
+    kind: str
 
 
 def check_document(
@@ -180,10 +281,13 @@ def check_document(
     errors: list[PlatformError] = []
     checker = Checker(source, errors)
     checker.tree(document, "")
-    top = checker.object(document, "", required=("clusters",), optional=("global_links", "types", "name"))
+    top = checker.object(document, "", required=("clusters",), optional=("global_links", "types", "name", "kind"))
     if not isinstance(document, Mapping):
         return None, errors
     name = checker.text(top, "name", "", default=_stem(source))
+    kind = checker.text(top, "kind", "", default=CORES)
+    if kind not in KINDS:
+        checker.fault("kind", f"expected one of {', '.join(KINDS)}, got {shown(kind)}{nearest(kind, KINDS)}")
     types = find_types(top, checker)
 
     def each(section: str) -> Iterable[tuple[str, Checker, Any, str]]:
@@ -212,7 +316,7 @@ def check_document(
 
     cluster_names: list[str] = []
     local_links: list[Link] = []
-    groups: list[tuple[int, str, int]] = []
+    groups: list[NodeGroup] = []
     for path, item in checker.items(top, "clusters", ""):
         cluster = checker.object(item, path, required=("id", "nodes"), optional=("local_links",))
         cluster_name = checker.text(cluster, "id", path)
@@ -220,9 +324,14 @@ def check_document(
             checker.fault(child_path(path, "id"), f"expected a name of its own, got '{cluster_name}' a second time")
         local_links.append(link(cluster, "local_links", path))
         for place, entry in checker.items(cluster, "nodes", path):
-            group = checker.object(entry, place, required=("type", "number"))
+            group = checker.object(entry, place, required=("type", "number"), optional=("names", "labels", "taints"))
             node_type = checker.reference(group, "type", place, types, "node")
-            groups.append((len(cluster_names), node_type, checker.count(group, "number", place)))
+            number = checker.count(group, "number", place)
+            names = _names(checker, group, number, place)
+            labels, taints = _labels(checker, group, place), _taints(checker, group, place)
+            if node_type in node_types:
+                labels, taints = node_types[node_type].labels | labels, node_types[node_type].taints + taints
+            groups.append(NodeGroup(len(cluster_names), node_type, number, names, labels, taints))
         cluster_names.append(cluster_name)
     global_link = link(top, "global_links", "")
     if errors:
@@ -237,13 +346,17 @@ def check_document(
         ("cores", MAX_CORES, cores_of_node),
         ("processors", MAX_PROCESSORS, processors_of_node),
     ):
-        found = sum(number * of_node[node_type] for _, node_type, number in groups)
+        found = sum(group.number * of_node[group.node_type] for group in groups)
         if found > most:
             checker.fault("clusters", f"expected at most {most} {noun}, got {found}")
+    if not errors and any(group.names for group in groups):
+        for name, times in Counter(name_nodes(cluster_names, groups)).items():
+            if times > 1:
+                checker.fault("clusters", f"expected a name of its own for each node, got '{name}' {times} times")
     if errors:
         return None, errors
 
-    node_names = list(dict.fromkeys(node_type for _, node_type, _ in groups))
+    node_names = list(dict.fromkeys(group.node_type for group in groups))
     processor_names = list(dict.fromkeys(p for key in node_names for p, _ in node_types[key].processors))
     return PlatformSpec(
         name=name,
@@ -255,7 +368,23 @@ def check_document(
         global_link=global_link,
         groups=groups,
         type_files=types.files,
+        kind=kind,
     ), errors
+
+
+def name_nodes(cluster_names: Iterable[str], groups: Iterable[NodeGroup]) -> list[str]:
+    """Returns the names of all nodes: those of their groups, otherwise ``CLUSTER-NUMBER`` as DNS-1123 labels."""
+    prefixes: list[str] = []
+    for name in cluster_names:
+        prefixes.append(unused(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50] or "node", prefixes))
+    names: list[str] = []
+    counted: Counter[int] = Counter()
+    for group in groups:
+        first = counted[group.cluster]
+        counted[group.cluster] += group.number
+        made = (f"{prefixes[group.cluster]}-{node}" for node in range(first, first + group.number))
+        names += group.names or made
+    return names
 
 
 def _stem(source: str) -> str:
@@ -278,7 +407,8 @@ def _complete(
     top: Mapping[str, Any], name: str, types: Types, node_names: list[str], processor_names: list[str]
 ) -> dict[str, Any]:
     """Returns a checked document with the types in use inline."""
-    document: dict[str, Any] = {"name": name, "clusters": _without_comments(top["clusters"])}
+    kept = {key: top[key] for key in ("kind",) if top.get(key) is not None}
+    document: dict[str, Any] = {"name": name, **kept, "clusters": _without_comments(top["clusters"])}
     links = [cluster["local_links"] for cluster in document["clusters"] if cluster.get("local_links")]
     if top.get("global_links"):
         document["global_links"] = _without_comments(top["global_links"])

@@ -102,7 +102,7 @@ def set_up(
 
     See :class:`hdsim.simulation.simulation.Simulation` and `Cluster` for the arguments and the errors.
     """
-    if len(workload) == 0:
+    if len(workload) == 0 and not open_ended:
         raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
     agent = make_agent(agent)
     model = make_contention(contention, platform)
@@ -127,7 +127,7 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=np.random.default_rng(seed),
     )
-    if has_core_ids:
+    if cluster.has_core_ids:
         infeasible = infeasible_jobs(platform, workload)
     else:
         infeasible = np.array([job for job in range(len(workload)) if not cluster.fits(job)], np.int64)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 _SHOWN = 60
@@ -52,3 +53,17 @@ def format_table(rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(
         "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip() for first, *rest in lines
     )
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """Returns a name that is not in use: `name`, or `name` with a numeric suffix."""
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate = f"{name}_{number}"
+        number += 1
+    return candidate
+
+
+def label_safe(text: str) -> str:
+    """Returns a text as the value of a label of Kubernetes: letters, digits, '-', '_' and '.', at most 63."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-_.")

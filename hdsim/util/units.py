@@ -6,6 +6,7 @@ Prefixes are powers of 1000, ``Ki``, ``Mi``... powers of 1024.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -43,6 +44,8 @@ DURATION_UNITS: Mapping[str, Decimal] = {
 SIZE_UNITS: Mapping[str, Decimal] = {
     f"{prefix}B": Decimal(factor) / 10**6 for prefix, factor in (_PREFIXES | _BINARY_PREFIXES).items()
 }
+#: Units of an amount of CPU, in cores.
+CPU_UNITS: Mapping[str, Decimal] = {"": Decimal(1), "m": Decimal("1e-3")}
 
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\W\d]*)\s*", re.ASCII)
 
@@ -86,13 +89,22 @@ def parse_size(text: str) -> float:
     return _parse(text, SIZE_UNITS, "an amount of memory such as '12GB'")
 
 
+def parse_cpu(text: str) -> float:
+    """Returns an amount of CPU such as ``"3920m"`` or ``"4"`` in cores, rounded up to thousandths as Kubernetes does.
+
+    Raises:
+        ValueError: Not a number of at least 0, with or without ``m``.
+    """
+    return math.ceil(round(_parse(text, CPU_UNITS, "CPU such as '3920m' or '4'") * 1000, 6)) / 1000
+
+
 def _parse(text: str, units: Mapping[str, Decimal], expected: str) -> float:
-    allowed = f"allowed units: {', '.join(units)}"
+    allowed = f"allowed units: {', '.join(unit or 'none' for unit in units)}"
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"expected {expected}, got {text!r}; {allowed}")
     number, unit = match.groups()
-    if not unit:
+    if not unit and unit not in units:
         raise ValueError(f"expected {expected}, got '{text}' without a unit; {allowed}")
     if unit not in units:
         same_letters = [known for known in units if known.lower() == unit.lower()]

@@ -17,10 +17,10 @@ import orjson
 from hdsim.errors import WorkloadError
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
-from hdsim.util.text import shown
+from hdsim.util.text import shown, unused
 from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.programs import Compiler, Program
-from hdsim.workload.raw import RawJobs, plain, unused
+from hdsim.workload.raw import RawJobs, plain
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

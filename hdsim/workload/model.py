@@ -29,6 +29,7 @@ _FLOATS: dict[str, float | None] = {
     "memory": 0.0,
     "memory_bandwidth": 0.0,
     "cpu": 1.0,
+    "storage": 0.0,
 }
 _INTS: dict[str, int | None] = {
     "requested_cores": None,
@@ -40,8 +41,9 @@ _INTS: dict[str, int | None] = {
     "executable": -1,
     "status": -1,
     "return_code": 0,
+    "priority": 0,
 }
-_OBJECTS = {"profile": "", "extra": None, "program": None}
+_OBJECTS = {"profile": "", "extra": None, "program": None, "constraints": None}
 COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
 
 
@@ -63,13 +65,17 @@ class Workload:
         memory: MB per core, 0 = none or unknown.
         memory_bandwidth: GB/s per core, 0 = none.
         cpu: Cores that each requested core takes, such as 0.5; other than 1 only where cores have no ids.
+        storage: MB of ephemeral storage per core, other than 0 only where cores have no ids.
         user, group, queue, partition, executable: int64, -1 = unknown.
         status: int64, SWF field 11, -1 = unknown.
         fixed_duration: bool, the duration does not depend on the speed of the cores (delay profiles of Batsim).
         return_code: int64, profile field ``ret`` of Batsim; a job with a code other than 0 fails.
+        priority: int64, priority of the pods of a job, 0 by default; higher ones first under the order ``priority``.
         profile: object, name of the Batsim profile, "" for none.
         extra: object, further fields of a Batsim job as a dict, or None.
         program: object, :class:`hdsim.workload.programs.Program`, None for a rigid job that only computes.
+        constraints: object, :class:`hdsim.workload.constraints.Constraints` of the pods of a job, None for a job that
+            may be on any node without taints; other than None only where cores have no ids.
         profiles: Batsim profiles by name, verbatim.
         name: Name of the workload in job ids of Batsim (``w0!1``).
         source: Origin of the jobs.
@@ -90,6 +96,7 @@ class Workload:
     memory: Floats
     memory_bandwidth: Floats
     cpu: Floats
+    storage: Floats
     user: Ints
     group: Ints
     queue: Ints
@@ -98,9 +105,11 @@ class Workload:
     status: Ints
     fixed_duration: NDArray[np.bool_]
     return_code: Ints
+    priority: Ints
     profile: NDArray[np.object_]
     extra: NDArray[np.object_]
     program: NDArray[np.object_]
+    constraints: NDArray[np.object_]
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
     name: str = "w0"
     source: str = "<columns>"
@@ -172,6 +181,12 @@ class Workload:
             dropped=dropped,
             reference_gflops=reference_gflops,
         )
+
+    @classmethod
+    def empty(cls, source: str = "<empty>") -> Workload:
+        """Creates a workload without jobs, for backends whose jobs are not known before time 0."""
+        columns = {key: _column(key, None, 0, source) for key in COLUMNS if key != "job_id"}
+        return cls(**_frozen({"job_id": np.zeros(0, np.int64), **columns}), source=source)
 
     def __len__(self) -> int:
         return len(self.runtime)
@@ -251,6 +266,11 @@ class Workload:
     def has_programs(self) -> bool:
         """Whether any job has a program."""
         return self.program.tolist().count(None) < len(self)
+
+    @cached_property
+    def has_constraints(self) -> bool:
+        """Whether any job has placement constraints."""
+        return self.constraints.tolist().count(None) < len(self)
 
     @cached_property
     def ends_in_delay(self) -> NDArray[np.bool_]:

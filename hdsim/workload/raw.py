@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hdsim.util.units import LONGEST_TIME
 LIMITS = {
     **dict.fromkeys(("submission_time", "original_submission_time", "runtime", "requested_time"), (LONGEST_TIME, "s")),
     "memory": (1e12, "MB"),
+    "storage": (1e12, "MB"),
     "memory_bandwidth": (1e12, "GB/s"),
 }
 
@@ -63,12 +64,3 @@ def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int
 def plain(value: float) -> int | float:
     """Returns an integral number as int, so that files contain 5 rather than 5.0."""
     return int(value) if float(value).is_integer() else float(value)
-
-
-def unused(name: str, taken: Container[str]) -> str:
-    """Returns a name that is not in use: `name`, or `name` with a numeric suffix."""
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate = f"{name}_{number}"
-        number += 1
-    return candidate

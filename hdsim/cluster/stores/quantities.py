@@ -1,19 +1,21 @@
-"""A store without core ids: quantities of CPU, memory and GPUs per node, as in Kubernetes."""
+"""A store without core ids: quantities of CPU, memory, pods, GPUs and ephemeral storage per node, as in Kubernetes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hdsim.cluster.requests import FreeNodes
+from hdsim.cluster.requests import Amounts, FreeNodes
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hdsim.cluster.requests import Chunk, Requests
     from hdsim.platform.model import Platform
 
@@ -28,6 +30,8 @@ class NodeAmounts:
         cpu: (k,) CPU in cores.
         memory: (k,) memory in bytes.
         gpus: (k,) GPUs.
+        pods: (k,) pods: chunks of the job.
+        storage: (k,) ephemeral storage in bytes.
     """
 
     nodes: Ints
@@ -35,6 +39,8 @@ class NodeAmounts:
     cpu: Floats
     memory: Floats
     gpus: Ints
+    pods: Ints
+    storage: Floats
 
     def __len__(self) -> int:
         """Number of core ids: none."""
@@ -46,17 +52,15 @@ class _NodeGpus(NamedTuple):
 
 
 class NodeQuantities:
-    """Free CPU, memory and GPUs of nodes.
+    """Free CPU, memory, pods, GPUs and ephemeral storage of nodes.
 
-    Chunks of a job are placed one by one. ``high_gflops``, ``low_power`` and ``high_mem_bw`` score a node by its best
-    processor, ``high_mem`` by its free memory, ``high_cores`` and ``spread`` by its free CPU; ``pack`` selects the
-    fewest and then the fullest nodes, ``random`` any node with capacity. Ties go to the first node. Memory bandwidth is
-    not tracked.
+    Chunks of a job are placed one by one, on nodes that its constraints allow. ``high_gflops``, ``low_power`` and
+    ``high_mem_bw`` score a node by its best processor, ``high_mem`` by its free memory, ``high_cores`` and ``spread``
+    by its free CPU; ``pack`` selects the fewest and then the fullest nodes, ``random`` any node with capacity. Ties go
+    to the first node. Memory bandwidth is not tracked.
 
     Attributes:
-        n_idle: Free CPU in cores.
-        node_idle: (N,) free CPU of each node in cores.
-        node_memory: (N,) free bytes.
+        total: Amounts of the nodes; free amounts are what jobs and pods of others leave of them.
         free_bandwidth: (P,) memory bandwidth of each processor in GB/s.
         gpus: Free GPUs in `node_idle` (N,), None if no job requests any.
 
@@ -69,18 +73,25 @@ class NodeQuantities:
 
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
         self._requests, self._policy, self._rng = requests, policy, rng
-        self._free = FreeNodes(
-            platform.node_cpu_cores.astype(np.float64),
+        assert requests.places is not None
+        self.total = FreeNodes(
+            platform.node_cpu.copy(),
             in_bytes(platform.memory),
             None if requests.gpus is None else platform.node_gpus.copy(),
+            platform.node_pods.copy() if np.isfinite(platform.node_pods).any() else None,
+            None if requests.storage is None else platform.node_storage.copy(),
+            requests.places.masks,
         )
-        self._all = self._free.copy()
-        self.node_idle, self.node_memory, self.free_bandwidth = self._free.idle, self._free.memory, platform.mem_bw
+        self._free = self.total.copy()
+        # Amounts of pods of others by node, and placements of running jobs.
+        self._others: dict[int, Amounts] = {}
+        self._held: dict[int, NodeAmounts] = {}
+        self.free_bandwidth = platform.mem_bw
         self.gpus = None if self._free.gpus is None else _NodeGpus(self._free.gpus)
         first, cpu = platform.node_first_processor[:-1], ~platform.is_gpu
         speed = platform.gflops / platform.reference_gflops
         self._slowest = np.minimum.reduceat(np.where(cpu, speed, np.inf), first)
-        self._keys = {
+        best = {
             policy: np.maximum.reduceat(np.where(cpu, key, -np.inf), first)
             for policy, key in (
                 ("high_gflops", platform.gflops),
@@ -88,6 +99,18 @@ class NodeQuantities:
                 ("high_mem_bw", platform.mem_bw),
             )
         }
+        # Nodes by descending score.
+        self._orders = {policy: np.argsort(-score, kind="stable") for policy, score in best.items()}
+
+    @property
+    def node_idle(self) -> Floats:
+        """(N,) free CPU of each node in cores, at least 0; 0 for a node that is down."""
+        return self._usable(self._free.idle)
+
+    @property
+    def node_memory(self) -> Floats:
+        """(N,) free bytes of each node, at least 0; 0 for a node that is down."""
+        return self._usable(self._free.memory)
 
     @property
     def n_idle(self) -> float:
@@ -110,16 +133,23 @@ class NodeQuantities:
             return None
         chosen = self._choose(chunk, capacity, policy or self._policy)
         nodes = chosen.nonzero()[0]
-        counts = chosen[nodes] * chunk.cores
-        return NodeAmounts(
-            nodes, counts, _thousandths(counts, chunk), np.float64(chunk.memory) * counts, chosen[nodes] * chunk.gpus
-        )
+        return _amounts(chunk, nodes, chosen[nodes])
+
+    def placement_on(self, job: int, pods: Mapping[int, int]) -> NodeAmounts:
+        """Returns the placement of a job whose pods are on given nodes, such as one that others have bound.
+
+        Args:
+            job: Job index.
+            pods: Number of its pods by node.
+        """
+        nodes = np.array(sorted(pods), np.int64)
+        return _amounts(self._requests.chunk(job), nodes, np.array([pods[node] for node in nodes.tolist()], np.int64))
 
     def _choose(self, chunk: Chunk, capacity: Ints, policy: str) -> Ints:
         """Returns (N,) chunks on each node, at most its capacity."""
         chosen = np.zeros_like(capacity)
-        if policy in self._keys:
-            order = np.argsort(-self._keys[policy], kind="stable")
+        if policy in self._orders:
+            order = self._orders[policy]
             before = np.cumsum(capacity[order]) - capacity[order]
             chosen[order] = np.clip(chunk.number - before, 0, capacity[order])
         elif policy == "pack":
@@ -128,7 +158,7 @@ class NodeQuantities:
                 # The fullest node that holds the rest, otherwise the node of largest capacity.
                 holding = np.flatnonzero((capacity - chosen >= left) & (chosen == 0))
                 free = np.where(chosen == 0, capacity, -1)
-                node = int(holding[self.node_idle[holding].argmin()] if len(holding) else free.argmax())
+                node = int(holding[self._free.idle[holding].argmin()] if len(holding) else free.argmax())
                 chosen[node] = min(left, int(capacity[node]))
                 left -= int(chosen[node])
         else:
@@ -136,13 +166,17 @@ class NodeQuantities:
                 open_to = np.flatnonzero(chosen < capacity)
                 if policy == "random":
                     node = self._rng.choice(open_to)
-                elif policy == "high_mem":
-                    node = open_to[(self.node_memory - chosen * chunk.cores * chunk.memory)[open_to].argmax()]
                 else:
-                    idle = np.round(self.node_idle - _thousandths(chosen * chunk.cores, chunk), 3)
-                    node = open_to[idle[open_to].argmax()]
+                    node = open_to[self._scores(chunk, chosen, policy)[open_to].argmax()]
                 chosen[node] += 1
         return chosen
+
+    def _scores(self, chunk: Chunk, chosen: Ints, policy: str) -> Floats:
+        """Returns the (N,) scores of nodes for a further chunk beside those chosen, highest first."""
+        counts = chosen * chunk.cores
+        if policy == "high_mem":
+            return self._free.memory - counts * chunk.memory
+        return np.round(self._free.idle - _thousandths(counts, chunk), 3)
 
     def chunks(self, chunk: Chunk) -> int:
         """Returns the number of chunks of a job that fit on all nodes together, at most `number` per node."""
@@ -158,19 +192,53 @@ class NodeQuantities:
         Raises:
             DecisionError: The free resources of a node do not suffice.
         """
-        self._free.add(placement.nodes, -placement.node_counts, self._requests.chunk(job))
-        if not self._in_bounds(placement.nodes):
-            self.release(job, placement)
+        chunk = self._requests.chunk(job)
+        self._free.add(placement.nodes, -placement.node_counts, chunk)
+        if self._free.short(placement.nodes, chunk):
+            self._free.add(placement.nodes, placement.node_counts, chunk)
             raise DecisionError(f"expected nodes with capacity for the job, got {placement.nodes.tolist()}")
+        self._held[job] = placement
 
     def release(self, job: int, placement: NodeAmounts) -> None:
         """Releases the placement of a job."""
         self._free.add(placement.nodes, placement.node_counts, self._requests.chunk(job))
+        del self._held[job]
 
-    def _in_bounds(self, nodes: Ints) -> bool:
-        free = self._free
-        enough = (free.idle[nodes] >= 0).all() and (free.memory[nodes] >= 0).all()
-        return bool(enough and (free.gpus is None or (free.gpus[nodes] >= 0).all()))
+    def occupy(self, node: int, amounts: Amounts) -> None:
+        """Takes amounts of a node for a pod that is no job, which may overcommit the node."""
+        self._change(node, amounts, -1)
+
+    def vacate(self, node: int, amounts: Amounts) -> None:
+        """Takes back what `occupy` has taken."""
+        self._change(node, amounts, 1)
+
+    def _change(self, node: int, amounts: Amounts, sign: int) -> None:
+        self._free.change(node, amounts, sign)
+        sums = zip(self._others.get(node, Amounts()), amounts, strict=True)
+        self._others[node] = Amounts(*(taken - sign * each for taken, each in sums))
+
+    def fail(self, node: int) -> None:
+        """Takes a node out of service: nothing fits there; what jobs and others hold there stays."""
+        up = np.ones(len(self._free.idle), np.bool_) if self._free.up is None else self._free.up.copy()
+        up[node] = False
+        self._free.up = up
+
+    def repair(self, node: int) -> None:
+        """Puts a node back into service."""
+        assert self._free.up is not None
+        up = self._free.up.copy()
+        up[node] = True
+        self._free.up = None if up.all() else up
+
+    def jobs_on(self, node: int) -> list[int]:
+        """Returns the jobs that hold resources of a node, ascending."""
+        return sorted(job for job, held in self._held.items() if node in held.nodes)
+
+    def _usable(self, amounts: Ints | Floats) -> Floats:
+        up, usable = self._free.up, amounts.astype(np.float64, copy=False)
+        if self._others:
+            usable = np.maximum(usable, 0.0)
+        return usable if up is None else np.where(up, usable, 0.0)
 
     def slowest(self, placement: NodeAmounts) -> float:
         """Returns the speed of the slowest processor of the nodes relative to the reference speed."""
@@ -180,7 +248,7 @@ class NodeQuantities:
         """Returns an empty result: there are no core ids."""
         return []
 
-    def cores_of(self, placements: Sequence[NodeAmounts], sizes: Ints) -> np.ndarray:
+    def cores_of(self, placements: Sequence[NodeAmounts], sizes: Ints) -> NDArray[np.int32]:
         """Returns an empty result: there are no core ids."""
         return np.zeros(0, np.int32)
 
@@ -191,19 +259,25 @@ class NodeQuantities:
             InvariantError: They do not.
         """
         free = self._free.copy()
+        alone = np.ones(len(free.idle), np.bool_)
+        alone[list(self._others)] = False
         for held in running:
-            free.idle[held.nodes] = np.round(free.idle[held.nodes] + held.cpu, 3)
-            free.memory[held.nodes] += held.memory
-            if free.gpus is not None:
-                free.gpus[held.nodes] += held.gpus
-        require(
-            self._in_bounds(np.arange(len(free.idle))),
-            "a node has negative free resources",
-        )
-        require(np.array_equal(free.idle, self._all.idle), "CPU is lost or allocated twice")
-        require(np.array_equal(free.memory, self._all.memory), "memory is lost or allocated twice")
-        if free.gpus is not None and self._all.gpus is not None:
-            require(np.array_equal(free.gpus, self._all.gpus), "a GPU is lost or allocated twice")
+            columns = (held.nodes, held.cpu, held.memory, held.pods, held.gpus, held.storage)
+            for node, *taken in zip(*(column.tolist() for column in columns), strict=True):
+                free.change(node, Amounts(*taken), 1)
+        for node, amounts in self._others.items():
+            free.change(node, amounts, 1)
+        for name in ("idle", "memory", "pods", "gpus", "storage"):
+            now, found, total = (getattr(amounts, name) for amounts in (self._free, free, self.total))
+            require(now is None or (now[alone] >= 0).all(), f"{name} of a node is overcommitted")
+            require(found is None or np.array_equal(found, total), f"{name} of a node is lost or allocated twice")
+
+
+def _amounts(chunk: Chunk, nodes: Ints, chosen: Ints) -> NodeAmounts:
+    """Returns the placement of chunks on nodes."""
+    counts = chosen * chunk.cores
+    memory, storage = np.float64(chunk.memory) * counts, np.float64(chunk.storage) * counts
+    return NodeAmounts(nodes, counts, _thousandths(counts, chunk), memory, chosen * chunk.gpus, chosen, storage)
 
 
 def _thousandths(counts: Ints, chunk: Chunk) -> Floats:

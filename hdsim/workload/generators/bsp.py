@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.text import unused
 from hdsim.workload.patterns import PATTERNS, make_pattern
 from hdsim.workload.programs import MOST_STEPS, Compiler
-from hdsim.workload.raw import unused
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

@@ -1,0 +1,27 @@
+"""Taints of nodes, which pods must tolerate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE = EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node.
+
+    Attributes:
+        key: Key of the taint.
+        value: Value, empty for none.
+        effect: One of :data:`EFFECTS`.
+    """
+
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def forbids(self) -> bool:
+        """Whether the node takes only pods that tolerate the taint; PreferNoSchedule is a preference."""
+        return self.effect != PREFER_NO_SCHEDULE
