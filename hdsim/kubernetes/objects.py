@@ -1,0 +1,306 @@
+"""Pods and nodes of an API server as plain objects, and manifests of pods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from hdsim.cluster.requests import Amounts
+from hdsim.platform.taints import Taint
+from hdsim.workload.constraints import Constraints
+
+#: Labels and annotations; docs/kwok.md explains them.
+JOB_LABEL = "hdsim.io/job"
+JOB_ID = "hdsim.io/job-id"
+DURATION = "hdsim.io/duration"
+CLOCK = "hdsim.io/clock"
+POD_GROUP = "hdsim.io/pod-group"
+POD_GROUP_SIZE = "hdsim.io/pod-group-size"
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+GPU = "nvidia.com/gpu"
+#: Phases of a pod that has ended, and takes nothing of its node any more.
+ENDED = ("Succeeded", "Failed")
+
+#: Resources of a pod, in the order of `Amounts` without the number of pods.
+_RESOURCES = ("cpu", "memory", GPU, "ephemeral-storage")
+_IMAGE = "registry.k8s.io/pause:3.10"
+_constraints: dict[bytes, tuple[Constraints | None, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod.
+
+    Attributes:
+        key: ``NAMESPACE/NAME``.
+        uid: Unique id; a pod of the same name that is created anew has another one.
+        version: Resource version.
+        namespace: Namespace.
+        name: Name.
+        node: Name of the node it is bound to, empty for none.
+        phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
+        scheduler: Name of the scheduler that is to bind it.
+        priority: Priority; higher ones first.
+        requests: Requested amounts; one of the pods is the pod itself.
+        constraints: Nodes it may be on, None for all without taints.
+        unsupported: What hdsim cannot do for it, empty if there is nothing.
+        group: Name of its gang in its namespace, empty for none.
+        group_size: Number of pods of the gang, None if it is not told or no positive integer.
+        created: Creation, s since 1970.
+        deleted: The pod is being deleted.
+        gated: The pod may not be scheduled yet.
+        annotations: Annotations.
+    """
+
+    key: str
+    uid: str
+    version: str
+    namespace: str
+    name: str
+    node: str
+    phase: str
+    scheduler: str
+    priority: int
+    requests: Amounts
+    constraints: Constraints | None
+    unsupported: str
+    group: str
+    group_size: int | None
+    created: float
+    deleted: bool
+    gated: bool
+    annotations: Mapping[str, str]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the pod takes its requests from a node."""
+        return bool(self.node) and self.phase not in ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether the pod is to be bound."""
+        return not self.node and self.phase == "Pending" and not self.deleted and not self.gated
+
+    @classmethod
+    def of(cls, pod: Mapping[str, Any]) -> PodView:
+        """Reads a Pod object."""
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
+        annotations = metadata.get("annotations") or {}
+        labels = metadata.get("labels") or {}
+        namespace, name = metadata["namespace"], metadata["name"]
+        constraints, unsupported = _constraints_of(spec)
+        requests, extended = _requests_of(spec)
+        return cls(
+            f"{namespace}/{name}",
+            metadata["uid"],
+            metadata["resourceVersion"],
+            namespace,
+            name,
+            spec.get("nodeName") or "",
+            status.get("phase", "Pending"),
+            spec.get("schedulerName", ""),
+            spec.get("priority") or 0,
+            requests,
+            constraints,
+            unsupported or extended,
+            annotations.get(POD_GROUP) or labels.get(POD_GROUP_LABEL) or "",
+            _count(annotations.get(POD_GROUP_SIZE)),
+            _seconds(metadata["creationTimestamp"]),
+            "deletionTimestamp" in metadata,
+            bool(spec.get("schedulingGates")),
+            annotations,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node.
+
+    Attributes:
+        key: Its name.
+        uid: Unique id.
+        version: Resource version.
+        name: Name.
+        allocatable: Amounts that pods can have; without ephemeral storage an unlimited amount of it.
+        labels: Labels.
+        taints: Taints.
+        unschedulable: The node takes no new pods (``kubectl cordon``).
+        ready: The condition Ready is true.
+    """
+
+    key: str
+    uid: str
+    version: str
+    name: str
+    allocatable: Amounts
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> NodeView:
+        """Reads a Node object; one without status, such as a manifest, counts as ready."""
+        metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+        amounts = status.get("allocatable") or status.get("capacity") or {}
+        cpu, memory, gpus, storage = (quantity(amounts.get(key, 0)) for key in _RESOURCES)
+        pods = quantity(amounts.get("pods", 0))
+        conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+        return cls(
+            metadata["name"],
+            metadata.get("uid", ""),
+            metadata.get("resourceVersion", ""),
+            metadata["name"],
+            Amounts(cpu, memory, pods, gpus, storage if "ephemeral-storage" in amounts else math.inf),
+            metadata.get("labels") or {},
+            tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()),
+            bool(spec.get("unschedulable")),
+            conditions.get("Ready", "True") == "True",
+        )
+
+
+@lru_cache(maxsize=4096)
+def quantity(text: str | float) -> float:
+    """Returns the value of a quantity such as ``500m`` or ``2Gi``, rounded up to thousandths.
+
+    Raises:
+        ValueError: It is none.
+    """
+    from kubernetes.utils.quantity import parse_quantity
+
+    return math.ceil(parse_quantity(text) * 1000) / 1000
+
+
+def pod_manifest(
+    name: str,
+    requests: Amounts,
+    *,
+    namespace: str = "default",
+    scheduler: str = "hdsim",
+    constraints: Constraints | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    gang: tuple[str, int] | None = None,
+    priority_class: str | None = None,
+) -> dict[str, Any]:
+    """Makes a Pod that requests amounts; its number of pods is ignored.
+
+    Args:
+        name: Name.
+        requests: Amounts.
+        namespace: Namespace.
+        scheduler: Name of the scheduler that is to bind it.
+        constraints: Nodes it may be on.
+        labels: Labels.
+        annotations: Annotations.
+        gang: Name and number of pods of its gang.
+        priority_class: Name of its PriorityClass.
+    """
+    cpu, memory, _, gpus, storage = requests
+    amounts = {"cpu": f"{round(cpu * 1000)}m", "memory": str(math.ceil(memory))}
+    if storage:
+        amounts["ephemeral-storage"] = str(math.ceil(storage))
+    resources: dict[str, Any] = {"requests": {key: value for key, value in amounts.items() if value not in ("0", "0m")}}
+    if gpus:
+        # An extended resource needs a limit, which is its request as well.
+        resources["limits"] = {GPU: str(round(gpus))}
+    marks, notes = dict(labels or {}), dict(annotations or {})
+    if gang is not None:
+        marks[POD_GROUP_LABEL], notes[POD_GROUP_SIZE] = gang[0], str(gang[1])
+    spec: dict[str, Any] = {
+        "schedulerName": scheduler,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "job", "image": _IMAGE, "resources": resources}],
+    }
+    if priority_class is not None:
+        spec["priorityClassName"] = priority_class
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": marks, "annotations": notes},
+        "spec": spec | (constraints.to_spec() if constraints else {}),
+    }
+
+
+def _constraints_of(spec: Mapping[str, Any]) -> tuple[Constraints | None, str]:
+    """Returns the constraints of a pod, one object for all equal ones, and what hdsim cannot do for the pod."""
+    parts = [
+        spec.get(key)
+        for key in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "resourceClaims")
+    ]
+    volumes = [each for each in spec.get("volumes") or () if "persistentVolumeClaim" in each or "ephemeral" in each]
+    ports = any(port.get("hostPort") for each in spec["containers"] for port in each.get("ports") or ())
+    key = orjson.dumps([parts, bool(volumes), ports])
+    known = _constraints.get(key)
+    if known is None:
+        faults = []
+        if any(each["whenUnsatisfiable"] == "DoNotSchedule" for each in parts[3] or ()):
+            faults.append("topologySpreadConstraints with DoNotSchedule")
+        faults += ["resourceClaims"] * bool(parts[4])
+        faults += ["volumes of PersistentVolumeClaims"] * bool(volumes)
+        faults += ["hostPort"] * ports
+        constraints = None
+        try:
+            constraints = Constraints.from_spec(spec)
+        except ValueError as error:
+            faults.append(str(error))
+        known = _constraints[key] = constraints, "; ".join(faults)
+    return known
+
+
+def _requests_of(spec: Mapping[str, Any]) -> tuple[Amounts, str]:
+    """Returns what a pod requests, and its extended resources that hdsim does not know.
+
+    The request is that of the pod, if it has one, otherwise the sum of its containers or, if larger, that of an init
+    container and the sidecars before it; and the overhead. Source: Kubernetes, "Resource requests of a Pod".
+    """
+    containers, init = spec["containers"], spec.get("initContainers")
+    if len(containers) == 1 and not init and "resources" not in spec and "overhead" not in spec:
+        total = _amounts(containers[0].get("resources"))
+    else:
+        total = _sum(_amounts(each.get("resources")) for each in containers)
+        sidecars: Mapping[str, float] = {}
+        peak: Mapping[str, float] = {}
+        for each in init or ():
+            needed = _sum([sidecars, _amounts(each.get("resources"))])
+            if each.get("restartPolicy") == "Always":
+                sidecars = needed
+            peak = _most(peak, needed)
+        total = _most(_sum([total, sidecars]), peak)
+        total = {**total, **_amounts(spec.get("resources"))}
+        total = _sum([total, _amounts({"requests": spec.get("overhead")})])
+    unknown = [key for key, value in total.items() if key not in _RESOURCES and value]
+    cpu, memory, gpus, storage = (total.get(key, 0.0) for key in _RESOURCES)
+    return Amounts(cpu, memory, 1, gpus, storage), f"the resource {unknown[0]}" if unknown else ""
+
+
+def _amounts(resources: Mapping[str, Any] | None) -> dict[str, float]:
+    requests = (resources or {}).get("requests") or {}
+    return {key: quantity(value) for key, value in requests.items()}
+
+
+def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for key, value in part.items():
+            total[key] = round(total.get(key, 0.0) + value, 3)
+    return total
+
+
+def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {key: max(one.get(key, 0.0), other.get(key, 0.0)) for key in one.keys() | other.keys()}
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and int(text) > 0 else None
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
