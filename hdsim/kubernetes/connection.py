@@ -64,6 +64,11 @@ class Call(NamedTuple):
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}"
 
+    def rule(self, name: str = "") -> str:
+        """Returns the RBAC rule that permits the call, for all objects or the one of a name."""
+        names = f'resourceNames: ["{name}"], ' if name else ""
+        return f'{{apiGroups: ["{self.group}"], resources: ["{self.resource}"], {names}verbs: ["{self.verb}"]}}'
+
 
 class NoAnswer(BackendError):
     """The API server has not answered a request, which it may have carried out or not."""
@@ -230,19 +235,21 @@ class Connection:
 
     def refusal(self, method: str, path: str, status: int, answer: bytes) -> BackendError:
         """Describes an answer of the API server that is an error."""
-        call, user = Call.of(method, path), f"credentials of {self._source}"
+        call = Call.of(method, path)
         if status == 401:
-            text = f"the {user} are not valid, or have expired"
+            text = f"the {self.user} are not valid, or have expired"
         elif status == 403:
-            text = (
-                f"the {user} do not permit it; the rule that does: "
-                f'{{apiGroups: ["{call.group}"], resources: ["{call.resource}"], verbs: ["{call.verb}"]}}'
-            )
+            text = f"the {self.user} do not permit it; the rule that does: {call.rule()}"
         else:
             text = reason_of(answer)
         error = Refused(f"{self.server}: {call}: {text} (HTTP status {status})")
         error.status = status
         return error
+
+    @property
+    def user(self) -> str:
+        """The credentials by their source, for messages."""
+        return f"credentials of {self._source}"
 
     @property
     def _http(self) -> aiohttp.ClientSession:
