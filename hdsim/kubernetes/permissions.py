@@ -45,7 +45,7 @@ def require(connection: Connection, permissions: Iterable[Permission]) -> None:
 
 
 def _is_denied(connection: Connection, permission: Permission) -> bool:
-    """Asks for the access review of a permission; a server that does not review, such as one without RBAC, denies none."""
+    """Asks for the access review of a permission; a server without such reviews, as one without RBAC, denies none."""
     (verb, group, resource), namespace, name = permission
     resource, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name}
