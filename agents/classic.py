@@ -25,7 +25,7 @@ class ClassicAgent(Agent):
     Args:
         job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), or ``void``, which starts nothing.
         core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.selection`).
-        backfill: ``none``, ``easy``, ``conservative`` or ``rlscheduler``.
+        backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler`` or ``greedy``.
         backfill_order: Order in which candidates are tried; the job policy's own by default.
         commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).
 
@@ -79,12 +79,16 @@ class ClassicAgent(Agent):
             return
         queue, candidates, backfill = self._queue, self._candidates, self._backfill
         queue.add(cluster.submitted)
+        queue.drop(cluster.withdrawn)
         if candidates is not queue:
             candidates.add(cluster.submitted)
+            candidates.drop(cluster.withdrawn)
+        if self._head in cluster.withdrawn:
+            self._head = None
         if backfill is not None:
             backfill.ended(cluster)
-        # A full cluster needs no pass, except to commit to the next head.
-        if not cluster.queue or not (cluster.n_idle or self._commit_head):
+        # A full cluster needs no pass, except to commit to the next head; without core ids a job may request no CPU.
+        if not cluster.queue or not (self._commit_head or not cluster.has_core_ids or cluster.n_idle):
             return
         if self._order.dynamic:
             queue.refresh(cluster)

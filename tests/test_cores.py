@@ -1,16 +1,19 @@
 """Core policies against the rule itself: one core at a time, keys updated after each."""
 
 import math
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_scores import score
 
 import hdsim
 from hdsim.cluster.placement import Placement
 from hdsim.cluster.requests import Requests
+from hdsim.cluster.scores import SCORES
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.stores.nodes import _SOME, NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
@@ -69,8 +72,22 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
         def free_memory(node):
             return platform.memory[node] - used(0, node, lambda c: node_of[core_processor[c]])
 
+        def score_of(node):
+            on_node = [core for core, p in enumerate(core_processor) if node_of[p] == node]
+            held_there = [taken[core][0] for core in on_node if core in taken]
+            memory = platform.memory[node]
+            return score(
+                policy,
+                (Fraction(len(on_node)), Fraction(int(memory * 10**6)) if math.isfinite(memory) else None),
+                (Fraction(len(held_there)), Fraction(sum(held_there) * 10**6)),
+                (0, held_there.count(0)),
+                (Fraction(1), Fraction(memory_of_job * 10**6)),
+            )
+
         def key(core):
             p = core_processor[core]
+            if policy in SCORES:
+                return score_of(node_of[p])
             return {
                 "high_gflops": platform.gflops[p],
                 "low_power": -platform.power[p],

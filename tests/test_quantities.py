@@ -13,11 +13,13 @@ import pytest
 from asynchronous import Asynchronous
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_scores import score
 from tiers import examples
 
 import hdsim
 from hdsim.backends.base import Capabilities
 from hdsim.cluster import invariants
+from hdsim.cluster.scores import SCORES
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
@@ -55,6 +57,8 @@ class Reference:
         self.memory = [platform.memory[node] for node in nodes]
         self.memory = [Fraction(int(m * 1e6)) if np.isfinite(m) else None for m in self.memory]
         self.gpus = [int(platform.node_gpus[node]) for node in nodes]
+        self.all = list(zip(self.cpu, self.memory, strict=True))
+        self.without = [[0, 0] for _ in nodes]
         self.best = []
         for node in nodes:
             own = [p for p in range(platform.n_processors) if platform.processor_node[p] == node]
@@ -86,6 +90,23 @@ class Reference:
         if self.memory[node] is not None:
             self.memory[node] += sign * memory
         self.gpus[node] += sign * gpus
+        for kind, request in enumerate((cpu, memory)):
+            if not request:
+                self.without[node][kind] -= sign * self.cores_per_part(job)
+
+    def cores_per_part(self, job: int) -> int:
+        return int(self.jobs.requested_cores[job]) // self.part(job)[0]
+
+    def score(self, policy: str, node: int, job: int) -> float:
+        """With several requested cores in a part, each of them is a pod of its own where nothing is requested."""
+        _, cpu, memory, _ = self.part(job)
+        each = self.cores_per_part(job)
+        used = [
+            Fraction(0) if all_of_it is None else all_of_it - free
+            for all_of_it, free in zip(self.all[node], (self.cpu[node], self.memory[node]), strict=True)
+        ]
+        without = [count + (each - 1) * (not request) for count, request in zip(self.without[node], (cpu, memory), strict=True)]
+        return score(policy, self.all[node], used, without, (cpu, memory))
 
     def parts_with_room(self, node: int, job: int, most: int) -> int:
         count = 0
@@ -117,6 +138,8 @@ class Reference:
             open_to = [node for node in nodes if self.room(node, job)]
             if policy in ("high_cores", "spread"):
                 node = max(open_to, key=lambda n: self.cpu[n])
+            elif policy in SCORES:
+                node = max(open_to, key=lambda n: self.score(policy, n, job))
             elif policy == "high_mem":
                 node = max(open_to, key=lambda n: float("inf") if self.memory[n] is None else self.memory[n])
             else:

@@ -47,6 +47,7 @@ class ClusterState:
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
             a failure, or their start has failed.
         rejected: Jobs rejected at this instant, by the scheduler or because they could never run.
+        withdrawn: Queued jobs withdrawn at this instant, such as pods that were deleted.
         can_kill: Whether the backend carries `kill` out.
         can_resize: Whether the backend carries `resize` out.
         speed_changes: Core ids and their new share of the peak speed, as the scheduler wants them in its present pass.
@@ -130,6 +131,7 @@ class ClusterState:
         self.submitted: list[int] = []
         self.ended: list[int] = []
         self.rejected: list[int] = []
+        self.withdrawn: list[int] = []
         self.started: list[int] = []
         self.resized: list[int] = []
         self.can_kill = True
@@ -200,6 +202,7 @@ class ClusterState:
         self.submitted.clear()
         self.ended.clear()
         self.rejected.clear()
+        self.withdrawn.clear()
         self.node_changes.clear()
 
     def add(self, jobs: Workload) -> None:
@@ -247,6 +250,18 @@ class ClusterState:
         """Turns an arriving job away that could not run on the empty platform."""
         self.arrived += 1
         self._turn_away(job)
+
+    def withdraw(self, job: int) -> None:
+        """Removes a queued job that its user has taken back; its state is REJECTED.
+
+        Raises:
+            BackendError: The job is not queued.
+        """
+        if job not in self.queue:
+            raise BackendError(self._misplacement(job, "withdrawn", "queued"))
+        del self.queue[job]
+        self.state[job] = FinalState.REJECTED
+        self.withdrawn.append(job)
 
     def confirm_start(self, job: int, time: float) -> None:
         """Takes note that a job whose start was asked for runs since a time of the backend's clock.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.cluster.scores import SCORES
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
@@ -18,8 +19,11 @@ STATIC_KEYS = {
     "high_gflops": lambda platform: platform.gflops,
     "low_power": lambda platform: -platform.power,
 }
-#: The six policies of HDeepRM and two that consider the nodes of a job.
-CORE_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack")
+#: The six policies of HDeepRM, two that consider the nodes of a job, and those of kube-scheduler.
+CORE_POLICIES = (
+    *("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack"),
+    *SCORES,
+)
 
 
 def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:

@@ -56,6 +56,8 @@ class WaitQueue(FixedQueue):
             self.add(submitted)
             for queue in self._others:
                 queue.add(submitted)
+        for job in self._cluster.withdrawn:
+            self.remove(job)
 
     def remove(self, job: int) -> None:
         """Removes a started job from every order."""

@@ -60,6 +60,7 @@ class _Shorthand:
         "easy": {"job_policy": "fcfs", "backfill": "easy"},
         "conservative": {"job_policy": "fcfs", "backfill": "conservative"},
         "easy-sjbf": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"},
+        "greedy": {"job_policy": "fcfs", "backfill": "greedy"},
         "void": {"job_policy": "void"},
     }
 
@@ -67,17 +68,21 @@ class _Shorthand:
 def parse_name(name: str) -> dict[str, Any]:
     """Turns an agent's short name into the configuration of a classic agent.
 
-    ``sjf``, ``shortest-high_gflops``, ``easy``, ``easy-saf``, ``conservative-sjf``, ``easy-sjf-low_power``, ``void``.
+    ``sjf``, ``shortest-high_gflops``, ``easy``, ``easy-saf``, ``conservative-sjf``, ``easy-sjf-low_power``, ``void``;
+    ``least_allocated`` and the other scores of kube-scheduler alone, which serve pods as it does.
 
     Raises:
         ConfigError: The name is none of these.
     """
+    from hdsim.cluster.scores import SCORES
     from hdsim.cluster.selection import CORE_POLICIES
     from hdsim.scheduling.backfill import BACKFILLS
     from hdsim.scheduling.orders import ORDERS
 
     if name in _Shorthand.FIXED:
         return dict(_Shorthand.FIXED[name])
+    if name in SCORES:
+        return {"job_policy": "priority", "backfill": "greedy", "core_policy": name}
     config: dict[str, Any] = {}
     words = name.split("-")
     for key, allowed in (("backfill", BACKFILLS), ("job_policy", ORDERS), ("core_policy", CORE_POLICIES)):
@@ -85,7 +90,7 @@ def parse_name(name: str) -> dict[str, Any]:
             config[key] = words.pop(0)
     if words or "job_policy" not in config:
         wrong = words[0] if words else name
-        known = [*_Shorthand.FIXED, *ORDERS, *(CORE_POLICIES if config else ())]
+        known = [*_Shorthand.FIXED, *ORDERS, *(CORE_POLICIES if config else SCORES)]
         raise ConfigError(
             f"expected an agent such as fcfs, shortest-high_gflops, easy, easy-saf or conservative, got '{name}': "
             f"'{wrong}' is none of {', '.join(known)}{nearest(wrong, known)}",

@@ -142,6 +142,12 @@ def low_memory_bandwidth(jobs: Workload) -> Scores:
     return jobs.memory_bandwidth
 
 
+@order("priority")
+def priority(jobs: Workload) -> Scores:
+    """Highest priority first, as in Kubernetes."""
+    return -jobs.priority.astype(float)
+
+
 def _log_submission(jobs: Workload) -> Scores:
     # F1-F4 depend on the seconds since the begin of the whole trace; their authors replace 0 by 0.1.
     since = jobs.original_submission_time

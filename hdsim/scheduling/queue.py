@@ -55,6 +55,11 @@ class FixedQueue:
             keys.insert(place, key)
             queued.insert(place, job)
 
+    def drop(self, jobs: Iterable[int]) -> None:
+        """Removes withdrawn jobs."""
+        for job in jobs:
+            self.remove(job)
+
     def refresh(self, cluster: Cluster) -> None:
         """Does nothing: the order is static."""
 
@@ -71,6 +76,10 @@ class FixedQueue:
         """Returns some queued jobs in order."""
         return sorted(jobs, key=self._key_of.__getitem__)
 
+    def key(self, job: int) -> Any:
+        """Returns a key by which the jobs of the queue are in order; it never changes."""
+        return self._key_of[job]
+
     def _score(self) -> None:
         """Scores the jobs that have become known."""
         known, jobs = len(self._key_of), self._cluster.workload
@@ -83,6 +92,7 @@ class DynamicQueue:
 
     Attributes:
         jobs: The queued jobs, in order of the last `refresh`.
+        after_start: The order changes with every start of a job.
 
     Args:
         cluster: The cluster.
@@ -91,10 +101,14 @@ class DynamicQueue:
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._order = order
+        self.after_start = order.after_start
         self.jobs: list[int] = []
 
     def add(self, jobs: Iterable[int]) -> None:
         """Does nothing: `refresh` reads the queue of the cluster."""
+
+    def drop(self, jobs: Iterable[int]) -> None:
+        """Does nothing, for the same reason."""
 
     def refresh(self, cluster: Cluster) -> None:
         """Sorts the queue by current scores."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.placement import Placement
 from hdsim.cluster.requests import Chunk, FreeNodes, cores_by_memory
+from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.cluster.selection import rank_cores, static_scores, water_fill
 from hdsim.cluster.stores.gpus import Gpus
 from hdsim.errors import DecisionError, require
@@ -68,6 +69,8 @@ class NodeCores:
         self.free_bandwidth = platform.mem_bw.copy()
         self.n_idle = platform.n_cpu_cores
         self._static = static_scores(platform, requests)
+        self._scores = NodeScores(platform.node_cpu_cores, self.node_memory)
+        self._all_without_memory = "high_mem" in self._static
         self._ranked: dict[str, Ints] = {}
         # Results of `chunks` since the last allocation or release.
         self._chunks: dict[tuple[int, int, float], int] = {}
@@ -88,10 +91,10 @@ class NodeCores:
             return None
         memory, bandwidth = self._memory[job], self._bandwidth[job]
         policy = policy or self._policy
-        if self.gpus is not None:
+        if self.gpus is not None or policy in SCORES:
             chunk = self._requests.chunk(job)
-            if chunk.gpus:
-                return self._pick_with_gpus(self.gpus, chunk, policy, bandwidth, limit)
+            if chunk.gpus or policy in SCORES:
+                return self._pick_chunks(chunk, policy, bandwidth, limit)
         if limit is None and policy in self._quick and (n > _SOME or policy in self._static):
             placement = self._quick[policy](n, policy)
             # If every node has memory for its selected cores, memory does not change the selection.
@@ -114,22 +117,30 @@ class NodeCores:
                 return placement
         return Placement(np.sort(self._within(ranked, capacity)[:n]), self._platform)
 
-    def _pick_with_gpus(
-        self, gpus: Gpus, chunk: Chunk, policy: str, bandwidth: float, limit: Floats | Ints | None
+    def _pick_chunks(
+        self, chunk: Chunk, policy: str, bandwidth: float, limit: Floats | Ints | None
     ) -> Placement | None:
-        """Selects chunks: the first core of each is the best one with capacity on its node, the rest is there."""
-        capacity = FreeNodes(self.node_idle, self.node_memory, gpus.node_idle).capacity(chunk)
+        """Selects chunks: those of `SCORES` by node, otherwise each by its first core, the best one with capacity."""
+        capacity = self._free().capacity(chunk)
         if limit is not None:
             capacity = np.minimum(capacity, limit)
         if capacity.sum() < chunk.number:
             return None
-        ranked = self._best_first(chunk.number, capacity, policy, chunk.memory, bandwidth)
-        nodes = self._core_node[ranked]
-        place = place_within(nodes)
-        first = (place % chunk.cores == 0) & (place < capacity[nodes] * chunk.cores)
-        chunks = np.bincount(nodes[first][: chunk.number], minlength=len(capacity))
-        placement = Placement(np.sort(ranked[place < chunks[nodes] * chunk.cores]), self._platform)
-        placement.gpus = gpus.pick(placement.nodes, placement.node_counts // chunk.cores * chunk.gpus)
+        if policy in SCORES:
+            if self._all_without_memory:
+                self._scores.without[1] = self._platform.node_cpu_cores - self.node_idle
+            chosen = self._scores.choose(policy, chunk, capacity, (self.node_idle, self.node_memory))
+            groups = chosen.nonzero()[0]
+            placement = self._first_idle(groups, chosen[groups] * chunk.cores, nodes=True)
+        else:
+            ranked = self._best_first(chunk.number, capacity, policy, chunk.memory, bandwidth)
+            nodes = self._core_node[ranked]
+            place = place_within(nodes)
+            first = (place % chunk.cores == 0) & (place < capacity[nodes] * chunk.cores)
+            chunks = np.bincount(nodes[first][: chunk.number], minlength=len(capacity))
+            placement = Placement(np.sort(ranked[place < chunks[nodes] * chunk.cores]), self._platform)
+        if self.gpus is not None and chunk.gpus:
+            placement.gpus = self.gpus.pick(placement.nodes, placement.node_counts // chunk.cores * chunk.gpus)
         return placement
 
     def chunks(self, chunk: Chunk) -> int:
@@ -137,8 +148,7 @@ class NodeCores:
         # A workload has few different chunks, and counting one is a pass over all nodes.
         kind = chunk.cores, chunk.gpus, chunk.memory
         if kind not in self._chunks:
-            gpus = None if self.gpus is None else self.gpus.node_idle
-            self._chunks[kind] = int(np.add.reduce(FreeNodes(self.node_idle, self.node_memory, gpus).capacity(chunk)))
+            self._chunks[kind] = int(np.add.reduce(self._free().capacity(chunk)))
         return self._chunks[kind]
 
     def processor_busy(self) -> Ints:
@@ -150,7 +160,10 @@ class NodeCores:
 
     def free_nodes(self) -> FreeNodes:
         """Returns a copy of the free resources of all nodes."""
-        return FreeNodes(self.node_idle, self.node_memory, None if self.gpus is None else self.gpus.node_idle).copy()
+        return self._free().copy()
+
+    def _free(self) -> FreeNodes:
+        return FreeNodes(self.node_idle, self.node_memory, None if self.gpus is None else self.gpus.node_idle)
 
     def _first_ranked(self, n: int, policy: str) -> Placement:
         """Selects the n best idle cores under a policy with static scores."""
@@ -354,12 +367,16 @@ class NodeCores:
                 self.node_idle[node] += n
             if memory:
                 self.node_memory[node] += n * memory
+            elif not self._all_without_memory:
+                self._scores.without[1, node] -= n
             if bandwidth and self._limits_bandwidth:
                 self.free_bandwidth[p] += n * bandwidth
             return
         self._count(placement, sign)
         if memory:
             self.node_memory[nodes] += placement.node_counts * (sign * memory)
+        elif not self._all_without_memory:
+            self._scores.without[1, nodes] -= placement.node_counts * sign
         if bandwidth and self._limits_bandwidth:
             self.free_bandwidth[processors] += placement.counts * (sign * bandwidth)
 

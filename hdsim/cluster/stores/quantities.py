@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hdsim.cluster.requests import Amounts, FreeNodes
+from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
@@ -56,8 +57,8 @@ class NodeQuantities:
 
     Chunks of a job are placed one by one, on nodes that its constraints allow. ``high_gflops``, ``low_power`` and
     ``high_mem_bw`` score a node by its best processor, ``high_mem`` by its free memory, ``high_cores`` and ``spread``
-    by its free CPU; ``pack`` selects the fewest and then the fullest nodes, ``random`` any node with capacity. Ties go
-    to the first node. Memory bandwidth is not tracked.
+    by its free CPU; ``pack`` selects the fewest and then the fullest nodes, ``random`` any node with capacity; the
+    others are those of :mod:`hdsim.cluster.scores`. Ties go to the first node. Memory bandwidth is not tracked.
 
     Attributes:
         total: Amounts of the nodes; free amounts are what jobs and pods of others leave of them.
@@ -83,6 +84,7 @@ class NodeQuantities:
             requests.places.masks,
         )
         self._free = self.total.copy()
+        self._node_scores = NodeScores(self.total.idle, self.total.memory)
         # Amounts of pods of others by node, and placements of running jobs.
         self._others: dict[int, Amounts] = {}
         self._held: dict[int, NodeAmounts] = {}
@@ -147,6 +149,8 @@ class NodeQuantities:
 
     def _choose(self, chunk: Chunk, capacity: Ints, policy: str) -> Ints:
         """Returns (N,) chunks on each node, at most its capacity."""
+        if policy in SCORES:
+            return self._node_scores.choose(policy, chunk, capacity, (self._free.idle, self._free.memory))
         chosen = np.zeros_like(capacity)
         if policy in self._orders:
             order = self._orders[policy]
@@ -192,17 +196,21 @@ class NodeQuantities:
         Raises:
             DecisionError: The free resources of a node do not suffice.
         """
-        chunk = self._requests.chunk(job)
-        self._free.add(placement.nodes, -placement.node_counts, chunk)
-        if self._free.short(placement.nodes, chunk):
-            self._free.add(placement.nodes, placement.node_counts, chunk)
+        self._move(job, placement, -1)
+        if self._free.short(placement.nodes, self._requests.chunk(job)):
+            self._move(job, placement, 1)
             raise DecisionError(f"expected nodes with capacity for the job, got {placement.nodes.tolist()}")
         self._held[job] = placement
 
     def release(self, job: int, placement: NodeAmounts) -> None:
         """Releases the placement of a job."""
-        self._free.add(placement.nodes, placement.node_counts, self._requests.chunk(job))
+        self._move(job, placement, 1)
         del self._held[job]
+
+    def _move(self, job: int, placement: NodeAmounts, sign: int) -> None:
+        chunk, nodes, counts = self._requests.chunk(job), placement.nodes, sign * placement.node_counts
+        self._free.add(nodes, counts, chunk)
+        self._node_scores.count(nodes, -counts, chunk.cpu, chunk.memory)
 
     def occupy(self, node: int, amounts: Amounts) -> None:
         """Takes amounts of a node for a pod that is no job, which may overcommit the node."""
@@ -214,6 +222,7 @@ class NodeQuantities:
 
     def _change(self, node: int, amounts: Amounts, sign: int) -> None:
         self._free.change(node, amounts, sign)
+        self._node_scores.count(node, -sign * amounts.pods, amounts.cpu, amounts.memory)
         sums = zip(self._others.get(node, Amounts()), amounts, strict=True)
         self._others[node] = Amounts(*(taken - sign * each for taken, each in sums))
 

@@ -9,7 +9,7 @@ import numpy as np
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
 from hdsim.errors import ConfigError
-from hdsim.scheduling.backfill import BACKFILLS, make_backfill
+from hdsim.scheduling.backfill import make_backfill
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -41,7 +41,7 @@ class PickJob(Action):
     ) -> None:
         self._queue_size = positive_int("queue_size", queue_size)
         self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
-        self._backfill_name = one_of("backfill", backfill, [name for name in BACKFILLS if name != "conservative"])
+        self._backfill_name = one_of("backfill", backfill, ("none", "easy", "rlscheduler"))
         if backfill != "none" and not commit:
             raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
         if void and commit:
@@ -64,6 +64,8 @@ class PickJob(Action):
 
     def on_instant(self) -> None:
         """Starts the reserved job if it fits now; otherwise backfills."""
+        if self._committed in self._cluster.withdrawn:
+            self._committed = None
         job = self._committed
         self._left = False
         self._mask = None

@@ -9,6 +9,7 @@ import numpy as np
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.decisions.wait_queue import PartialPlacement
+from hdsim.scheduling.kinds import JobKinds
 from hdsim.scheduling.orders import ORDERS, job_order
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 
@@ -53,6 +54,7 @@ class PlaceJob(Action):
         self._queue: FixedQueue | DynamicQueue = (
             DynamicQueue(cluster, self._order) if self._order.dynamic else wait_queue.ordered(self._order.name)
         )
+        self._kinds = JobKinds(cluster)
         self._nodes = cluster.platform.n_nodes
         self._over = False
 
@@ -60,6 +62,9 @@ class PlaceJob(Action):
         """See :meth:`Action.on_instant`."""
         self._over = False
         self._queue.refresh(self._cluster)
+        if self._skip_blocked:
+            self._kinds.on_instant()
+            self._kinds.update(self._queue)
 
     def pending(self) -> bool:
         """See :meth:`Action.pending`."""
@@ -96,12 +101,18 @@ class PlaceJob(Action):
             self._queue.remove(job)
             if self._order.after_start:
                 self._queue.refresh(cluster)
+                if self._skip_blocked:
+                    self._kinds.update(self._queue)
 
     def _next(self) -> PartialPlacement | None:
         """A placement of the first job that fits; without skipping, of the head only."""
-        cluster, jobs = self._cluster, self._queue.jobs
-        idle = cluster.n_idle
-        if not idle or not cluster.queue:
-            return None
-        candidates = [job for job in jobs if cluster.size[job] <= idle] if self._skip_blocked else jobs[:1]
-        return next((partial for job in candidates if (partial := PartialPlacement(cluster, job)).fits), None)
+        cluster = self._cluster
+        while (job := self._kinds.next() if self._skip_blocked else self._queue.head()) is not None:
+            if not (cluster.has_core_ids and cluster.size[job] > cluster.n_idle):
+                partial = PartialPlacement(cluster, job)
+                if partial.fits:
+                    return partial
+            if not self._skip_blocked:
+                break
+            self._kinds.block()
+        return None

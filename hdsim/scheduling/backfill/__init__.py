@@ -10,24 +10,27 @@ and repair. A job that does not fit on the nodes that are up has no reservation 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hdsim.scheduling.backfill.conservative import Conservative
 from hdsim.scheduling.backfill.easy import Easy
+from hdsim.scheduling.backfill.greedy import Greedy
 from hdsim.scheduling.backfill.rlscheduler import RLScheduler
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.backfill.base import Backfill
 
-BACKFILLS = ("none", "easy", "conservative", "rlscheduler")
+BACKFILLS = ("none", "easy", "conservative", "rlscheduler", "greedy")
 
 
 def make_backfill(name: str, cluster: Cluster) -> Backfill | None:
     """Creates an algorithm by name, None for ``none``."""
-    makers: dict[str, type[Easy] | type[Conservative] | type[RLScheduler]] = {
+    makers: dict[str, Callable[[Cluster], Backfill]] = {
         "easy": Easy,
         "conservative": Conservative,
         "rlscheduler": RLScheduler,
+        "greedy": Greedy,
     }
     return makers[name](cluster) if name in makers else None

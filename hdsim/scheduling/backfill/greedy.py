@@ -1,0 +1,42 @@
+"""Greedy scheduling, as in Kubernetes: a job that does not fit holds up no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hdsim.scheduling.backfill.base import Queue, start_queued
+from hdsim.scheduling.kinds import JobKinds
+from hdsim.scheduling.queue import DynamicQueue
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+
+
+class Greedy:
+    """Starts every job that fits, in order, without reservations: large jobs may starve."""
+
+    serves_head = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._kinds = JobKinds(cluster)
+
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
+        """See :meth:`Backfill.started`."""
+
+    def ended(self, cluster: Cluster) -> None:
+        """See :meth:`Backfill.ended`."""
+        self._kinds.on_instant()
+
+    def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
+        """Starts the jobs that fit."""
+        kinds = self._kinds
+        kinds.update(order)
+        while (job := kinds.next()) is not None:
+            placement = cluster.pick(job)
+            if placement is None:
+                kinds.block()
+            else:
+                start_queued(cluster, queue, order, job, placement)
+                if isinstance(order, DynamicQueue) and order.after_start:
+                    order.refresh(cluster)
+                    kinds.update(order)
