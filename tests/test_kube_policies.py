@@ -1,0 +1,222 @@
+"""Scheduling as in Kubernetes: kube-scheduler's scores of nodes, greedy starts, priorities, withdrawn jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiers import examples
+
+import hdsim
+from hdsim.cluster.requests import Chunk
+from hdsim.cluster.scores import SCORES, NodeScores
+from hdsim.cluster.state import Cluster, FinalState
+from hdsim.decisions import DecisionProblem
+from hdsim.errors import BackendError
+from hdsim.scheduling.agent import make_agent, parse_name
+
+#: Nodes (CPU in millicores, memory in bytes), requests of their pods, request of the pod, and kube-scheduler's scores.
+PUBLISHED: list[tuple[str, list[Any], list[Any], Any, list[int]]] = [
+    ("least_allocated", [(4000, 10000), (6000, 10000)], [(0, 0), (0, 0)], (3000, 5000), [37, 50]),
+    ("least_allocated", [(10000, 20000), (10000, 20000)], [(3000, 0), (3000, 5000)], (3000, 5000), [57, 45]),
+    ("least_allocated", [(10000, 20000), (10000, 50000)], [(3000, 0), (3000, 5000)], (3000, 5000), [57, 60]),
+    ("most_allocated", [(4000, 10000), (6000, 10000)], [(0, 0), (0, 0)], (3000, 5000), [62, 50]),
+    ("balanced_allocation", [(4000, 10000), (6000, 10000)], [(0, 0), (0, 0)], (3000, 5000), [68, 75]),
+    ("balanced_allocation", [(10000, 20000), (10000, 20000)], [(3000, 0), (3000, 5000)], (3000, 5000), [73, 74]),
+    ("balanced_allocation", [(10000, 20000), (10000, 50000)], [(3000, 0), (3000, 5000)], (3000, 5000), [73, 70]),
+    ("balanced_allocation", [(3000, 5000), (3000, 5000)], [(3000, 0), (0, 0)], (0, 5000), [100, 50]),
+    ("balanced_allocation", [(6000, 10000), (6000, 10000)], [(3000, 0), (3000, 5000)], (3000, 0), [62, 62]),
+]
+
+
+@pytest.mark.parametrize(("policy", "nodes", "requested", "pod", "expected"), PUBLISHED)
+def test_scores_are_those_of_kube_scheduler(
+    policy: str, nodes: list[Any], requested: list[Any], pod: Any, expected: list[int]
+) -> None:
+    cpu, memory = np.array(nodes, float).T
+    scores = NodeScores(cpu / 1000, memory)
+    used, wanted = np.array(requested, float).T / [[1000], [1]], np.array(pod)[:, None] / [[1000], [1]]
+    found = scores._score(policy, used, wanted, slice(None))
+    # kube-scheduler truncates the score of each resource, or of each balance, and their mean.
+    assert (np.abs(found - expected) <= 1).all()
+    assert found.argmax() == int(np.argmax(expected))
+
+
+def test_a_pod_without_requests_counts_as_100_millicores_and_200_mib() -> None:
+    scores = NodeScores(np.array([1.0, 1.0]), np.array([2000.0, 1000.0]) * 2**20)
+    pod = Chunk(1, 1, 0, 0.0, 0.0)
+    free = np.array([1.0, 1.0]), np.array([2000.0, 1000.0]) * 2**20
+    # 100 - (10 + 10) / 2 = 90 of the first node, 100 - (10 + 20) / 2 = 85 of the second, 80 and 70 with one pod more.
+    assert [_placed(scores, pod, free) for _ in range(4)] == [0, 1, 0, 0]
+
+
+def _placed(scores: NodeScores, pod: Chunk, free: Any) -> int:
+    (node,) = scores.choose("least_allocated", pod, np.array([9, 9]), free).nonzero()[0]
+    scores.count(pod, np.array([node]), np.array([1]))
+    return int(node)
+
+
+def test_the_scores_are_names_of_agents() -> None:
+    for name in SCORES:
+        assert parse_name(name) == {"job_policy": "priority", "backfill": "greedy", "core_policy": name}
+    assert parse_name("greedy-sjf-most_allocated")["core_policy"] == "most_allocated"
+
+
+def jobs_of(seed: int, number: int, kinds: int = 4) -> hdsim.Workload:
+    rng = np.random.default_rng(seed)
+    sizes, memory = rng.integers(1, 7, kinds), rng.choice([0, 500, 900], kinds)
+    kind = rng.integers(0, kinds, number)
+    return hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.integers(0, 30, number)),
+        runtime=rng.integers(1, 20, number),
+        requested_cores=sizes[kind],
+        memory=memory[kind],
+        priority=rng.integers(-2, 3, number),
+    )
+
+
+PLATFORM = hdsim.Platform.homogeneous(nodes=3, cores_per_node=4, memory_gb_per_node=2.0)
+
+
+class Exhaustive(hdsim.Agent):
+    """The rule itself: at every instant each queued job is tried in order, whatever has been tried before."""
+
+    def __init__(self, job_policy: str, core_policy: str) -> None:
+        self.job_policy, self.core_policy = job_policy, core_policy
+
+    def decide(self, cluster: Any) -> None:
+        jobs = cluster.workload
+        keys = {
+            "priority": lambda job: (-jobs.priority[job], job),
+            "smallest": lambda job: (jobs.requested_cores[job], job),
+            "fcfs": lambda job: job,
+            "wfp3": lambda job: (
+                -(((cluster.now - jobs.submission_time[job]) / jobs.requested_time[job]) ** 3)
+                * jobs.requested_cores[job],
+                job,
+            ),
+        }
+        for job in sorted(cluster.queue, key=keys[self.job_policy]):
+            placement = cluster.pick(job)
+            if placement is not None:
+                cluster.start(job, placement)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    order=st.sampled_from(["priority", "smallest", "fcfs", "wfp3"]),
+    policy=st.sampled_from(["least_allocated", "balanced_allocation", "high_gflops"]),
+)
+@examples(20, 60)
+def test_greedy_starts_what_a_full_search_starts(seed: int, order: str, policy: str) -> None:
+    jobs = jobs_of(seed, 60)
+    agent = {"job_policy": order, "backfill": "greedy", "core_policy": policy}
+    found, expected = (hdsim.simulate(PLATFORM, jobs, each, check=True) for each in (agent, Exhaustive(order, policy)))
+    assert found.starting_time.tolist() == expected.starting_time.tolist()
+    assert found.jobs["allocated_resources"].tolist() == expected.jobs["allocated_resources"].tolist()
+
+
+def test_greedy_follows_an_order_that_changes_with_every_start() -> None:
+    # One user has the first three jobs: after one start of his, dominant resource fairness serves the other user.
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0] * 4, runtime=10, requested_cores=4, user=[1, 1, 1, 2]
+    )
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4)
+    result = hdsim.simulate(platform, jobs, "greedy-drf")
+    assert result.starting_time.tolist() == [0, 10, 10, 0]
+
+
+def test_a_job_that_fits_nowhere_holds_up_no_other_and_is_tried_when_cores_are_released() -> None:
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 1, 2, 3, 4], runtime=[10, 5, 5, 5, 1], requested_cores=[8, 6, 6, 4, 4]
+    )
+    platform = hdsim.Platform.homogeneous(nodes=3, cores_per_node=4)
+    assert hdsim.simulate(platform, jobs, "greedy").starting_time.tolist() == [0, 10, 10, 3, 8]
+    assert hdsim.simulate(platform, jobs, "fcfs").starting_time.tolist() == [0, 10, 10, 15, 15]
+
+
+def test_the_highest_priority_is_first() -> None:
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 1, 1, 1], runtime=10, requested_cores=1, priority=[0, -5, 0, 2_000_000_000]
+    )
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    assert hdsim.simulate(platform, jobs, "priority").starting_time.tolist() == [0, 30, 20, 10]
+
+
+class Counting:
+    """Counts the picks of a cluster that find no place."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.refused, pick = 0, cluster.pick
+
+        def counted(*args: Any, **options: Any) -> Any:
+            found = pick(*args, **options)
+            self.refused += found is None
+            return found
+
+        cluster.pick = counted
+
+
+def test_a_pass_tries_one_job_of_each_kind_and_only_after_a_release() -> None:
+    number = 1000
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0] * number, runtime=10, requested_cores=[2] * 2 + [1 + i % 3 for i in range(number - 2)]
+    )
+    cluster = Cluster(hdsim.Platform.homogeneous(nodes=2, cores_per_node=2), jobs)
+    agent = make_agent("greedy")
+    agent.begin(cluster)
+    cluster.next_instant(0.0)
+    for job in range(number):
+        cluster.submit(job)
+    counting = Counting(cluster)
+    agent.decide(cluster)
+    assert (list(cluster.running), counting.refused) == ([0, 1], 0)  # a full cluster needs no pass
+    cluster.next_instant(10.0)
+    cluster.end(0, FinalState.COMPLETED_SUCCESSFULLY)
+    agent.decide(cluster)
+    assert counting.refused == 3
+    cluster.next_instant(11.0)
+    agent.decide(cluster)
+    assert counting.refused == 3
+
+
+@pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative", "greedy", "wfp3", "easy-sjbf", "least_allocated"])
+def test_withdrawn_jobs_are_not_started(agent: str) -> None:
+    jobs = hdsim.Workload.from_columns(submission_time=[0] * 4, runtime=10, requested_cores=[4, 4, 4, 1])
+    cluster = Cluster(hdsim.Platform.homogeneous(nodes=1, cores_per_node=4), jobs)
+    scheduler = make_agent(agent)
+    scheduler.begin(cluster)
+    cluster.next_instant(0.0)
+    for job in range(4):
+        cluster.submit(job)
+    scheduler.decide(cluster)
+    (first,) = cluster.running
+    cluster.next_instant(5.0)
+    cluster.withdraw(1)
+    scheduler.decide(cluster)
+    with pytest.raises(BackendError, match=r"cannot be withdrawn: expected a queued job, it is REJECTED"):
+        cluster.withdraw(1)
+    cluster.next_instant(10.0)
+    cluster.end(first, FinalState.COMPLETED_SUCCESSFULLY)
+    scheduler.decide(cluster)
+    assert list(cluster.running) == [2]
+    assert cluster.state[1] == FinalState.REJECTED
+
+
+@pytest.mark.parametrize("settings", [{"action": "node"}, {"action": "node", "skip_blocked": True}, {"action": "job"}])
+def test_withdrawn_jobs_are_not_offered(settings: dict[str, Any]) -> None:
+    jobs = hdsim.Workload.from_columns(submission_time=[0] * 3, runtime=10, requested_cores=[2, 2, 1])
+    cluster = Cluster(hdsim.Platform.homogeneous(nodes=1, cores_per_node=4), jobs)
+    problem = DecisionProblem(observation="nodes" if settings["action"] == "node" else "jobs", **settings)
+    problem.begin(cluster)
+    cluster.next_instant(0.0)
+    for job in range(3):
+        cluster.submit(job)
+    cluster.withdraw(1)
+    while problem.pending():
+        problem.observe()
+        problem.act(int(problem.mask().argmax()))
+    assert list(cluster.running) == [0, 2]
