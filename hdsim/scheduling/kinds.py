@@ -42,7 +42,7 @@ class JobKinds:
 
     def update(self, queue: FixedQueue | DynamicQueue) -> None:
         """Adds the submitted jobs in the order of a queue; a dynamic one is read anew."""
-        kind_of = self._cluster.requests.chunk
+        kind_of = self._cluster.requests.kind
         if isinstance(queue, DynamicQueue):
             self._jobs.clear()
             self._first.clear()
