@@ -38,7 +38,8 @@ def score(
         else:
             points.append(Fraction(100) if total > most else total * 100 / most)
     if policy == "balanced_allocation":
-        balance = [100 * (1 - (abs(shares[0] - shares[1]) / 2 if len(shares) == 2 else 0)) for shares in (before, after)]
+        distances = [abs(shares[0] - shares[1]) if len(shares) == 2 else Fraction(0) for shares in (before, after)]
+        balance = [100 * (1 - distance / 2) for distance in distances]
         found = 50 + (50 + balance[1] - balance[0]) / 2
     else:
         if policy == "requested_to_capacity_ratio":

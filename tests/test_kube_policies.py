@@ -120,9 +120,7 @@ def test_greedy_starts_what_a_full_search_starts(seed: int, order: str, policy: 
 
 def test_greedy_follows_an_order_that_changes_with_every_start() -> None:
     # One user has the first three jobs: after one start of his, dominant resource fairness serves the other user.
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0] * 4, runtime=10, requested_cores=4, user=[1, 1, 1, 2]
-    )
+    jobs = hdsim.Workload.from_columns(submission_time=[0] * 4, runtime=10, requested_cores=4, user=[1, 1, 1, 2])
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4)
     result = hdsim.simulate(platform, jobs, "greedy-drf")
     assert result.starting_time.tolist() == [0, 10, 10, 0]

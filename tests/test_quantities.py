@@ -105,7 +105,8 @@ class Reference:
             Fraction(0) if all_of_it is None else all_of_it - free
             for all_of_it, free in zip(self.all[node], (self.cpu[node], self.memory[node]), strict=True)
         ]
-        without = [count + (each - 1) * (not request) for count, request in zip(self.without[node], (cpu, memory), strict=True)]
+        counts = zip(self.without[node], (cpu, memory), strict=True)
+        without = [count + (each - 1) * (not request) for count, request in counts]
         return score(policy, self.all[node], used, without, (cpu, memory))
 
     def parts_with_room(self, node: int, job: int, most: int) -> int:
