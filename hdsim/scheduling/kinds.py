@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class JobKinds:
     """Queued jobs in order, without those of blocked kinds.
 
-    Jobs of equal requests and constraints are of one kind: they fit at the same times. A kind of which a job did not fit
-    is blocked until resources are released, so that the cost of a pass depends on the number of kinds and not on that
-    of the jobs.
+    Jobs of equal requests and constraints are of one kind: they fit at the same times. A kind is blocked from the time
+    that one of its jobs does not fit until resources are released, so that the cost of a pass depends on the number of
+    kinds and not on that of the jobs.
 
     Args:
         cluster: The cluster.
@@ -25,8 +25,8 @@ class JobKinds:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._new: list[int] = []
-        # (key, job) of the queued jobs of each kind and (key, kind) of the first job of each open kind, both heaps. They
-        # may also have jobs that have left the queue, and kinds that are blocked or have other first jobs by now.
+        # (key, job) of the queued jobs of each kind and (key, kind) of the first job of each open kind, both heaps.
+        # They may also have jobs that have left the queue, and kinds that are blocked or have other first jobs by now.
         self._jobs: dict[Any, list[tuple[Any, int]]] = {}
         self._first: list[tuple[Any, Any]] = []
         self._blocked: set[Any] = set()
