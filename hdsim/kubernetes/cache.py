@@ -31,9 +31,17 @@ _GONE = 410
 class View(Protocol):
     """The part of an object that is kept."""
 
-    key: str
-    uid: str
-    version: str
+    @property
+    def key(self) -> str:
+        """Namespace, if there is one, and name."""
+
+    @property
+    def uid(self) -> str:
+        """Unique id; an object that was created anew under the same name has another one."""
+
+    @property
+    def version(self) -> str:
+        """Resource version."""
 
 
 V = TypeVar("V", bound=View)

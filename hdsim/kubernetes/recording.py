@@ -1,0 +1,219 @@
+"""Recordings: the bindings of a scheduler in their order, with the free amounts of the nodes before each of them.
+
+A recording is a file of JSON lines, described in docs/kwok.md. It becomes the jobs of an episode in which each job is
+submitted when its pod was bound and ends with its pod, so that each decision has the state that the scheduler had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from hdsim.cluster.requests import Amounts
+from hdsim.errors import ConfigError
+from hdsim.util.units import in_bytes
+from hdsim.workload.constraints import NODE_NAME, Constraints, Requirement, Toleration
+from hdsim.workload.model import Workload
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.util.arrays import Floats
+
+#: First key of the first line, and its value.
+FORMAT = ("format", "hdsim recording 1")
+#: Least seconds between two events of an episode, which keep their order.
+_STEP = 1e-6
+
+
+class FreeAmounts:
+    """Free amounts of nodes.
+
+    Attributes:
+        names: Names of the nodes.
+        free: (N, 5) free amounts in the order of `Amounts`.
+
+    Args:
+        allocatable: Amounts of each node by its name.
+    """
+
+    def __init__(self, allocatable: Mapping[str, Amounts]) -> None:
+        self.names = list(allocatable)
+        self.free: Floats = np.array(list(allocatable.values()), np.float64).reshape(-1, len(Amounts._fields))
+        self._index = {name: index for index, name in enumerate(self.names)}
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._index
+
+    def change(self, node: str, amounts: Amounts, sign: int) -> None:
+        """Adds amounts to a node, or subtracts them with a negative `sign`."""
+        row = self._index[node]
+        # Thousandths stay thousandths, so that sums do not depend on their order.
+        self.free[row] = np.round(self.free[row] + sign * np.array(amounts), 3)
+
+    def by_resource(self) -> dict[str, list[float]]:
+        """Returns the (N,) free amounts of each resource."""
+        return dict(zip(Amounts._fields, self.free.T.tolist(), strict=True))
+
+
+@dataclass
+class Binding:
+    """A pod and its node.
+
+    Attributes:
+        pod: ``NAMESPACE/NAME``.
+        node: Name of the node.
+        requests: Requested amounts.
+        constraints: Nodes that the pod may be on.
+        priority: Priority.
+        decided: The binding is one of the recorded scheduler; other pods only take amounts of nodes.
+        begin: Begin in seconds of the recording.
+        duration: Run time of the pod's annotation in seconds, None without one.
+        end: End of the pod, None if it was there at the end of the recording.
+    """
+
+    pod: str
+    node: str
+    requests: Amounts
+    constraints: Constraints | None
+    priority: int
+    decided: bool
+    begin: float
+    duration: float | None
+    end: float | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording.
+
+    Attributes:
+        path: The file.
+        nodes: Allocatable amounts of each node by its name.
+        bindings: The bindings in their order.
+    """
+
+    path: Path
+    nodes: dict[str, Amounts]
+    bindings: list[Binding]
+
+    @classmethod
+    def read(cls, path: Path) -> Recording:
+        """Reads a recording.
+
+        Raises:
+            ConfigError: It is damaged, or no recording.
+        """
+        with path.open("rb") as file:
+            nodes: dict[str, Amounts] = {}
+            bindings: list[Binding] = []
+            bound: dict[str, Binding] = {}
+            time = -_STEP
+            for number, line in enumerate(file, 1):
+                try:
+                    entry = orjson.loads(line)
+                    if number == 1:
+                        if entry.get(FORMAT[0]) != FORMAT[1]:
+                            raise ValueError(f"expected {FORMAT[0]} '{FORMAT[1]}'")
+                        nodes = {node["name"]: _amounts(node["allocatable"]) for node in entry["nodes"]}
+                        continue
+                    time = max(float(entry["time"]), time + _STEP)
+                    if entry["event"] == "ended":
+                        bound.pop(entry["uid"]).end = time
+                        continue
+                    bound[entry["uid"]] = binding = _binding(entry, time)
+                    if binding.node not in nodes:
+                        raise ValueError(f"unknown node '{binding.node}'")
+                    bindings.append(binding)
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise ConfigError(f"expected a line of a recording: {error}", where=f"{path}:{number}") from None
+        if not any(binding.decided for binding in bindings):
+            raise ConfigError("expected a recording with a binding, got none", where=str(path))
+        return cls(path, nodes, bindings)
+
+    def jobs(self, platform: Platform, where: str) -> tuple[Workload, list[int]]:
+        """Returns the bound pods as jobs, and the node of each job.
+
+        A pod that the recorded scheduler did not bind may be on its node only.
+
+        Args:
+            platform: A platform of these nodes; others of the recording must have no binding of the scheduler.
+            where: Configuration key of the recording, for error messages.
+
+        Raises:
+            ConfigError: The platform has other nodes.
+        """
+        self._check(platform, where)
+        index = {name: node for node, name in enumerate(platform.node_names)}
+        held = [each for each in self.bindings if each.node in index]
+        begin = np.array([each.begin for each in held])
+        after = max(begin[-1], *(each.end or 0.0 for each in held)) + 1.0
+        runtime = np.array([each.end or after for each in held]) - begin
+        cpu, memory, _, gpus, storage = np.array([each.requests for each in held]).T
+        constraints = np.empty(len(held), object)
+        constraints[:] = [each.constraints if each.decided else _only(each.node) for each in held]
+        requested = [each.duration or each_runtime for each, each_runtime in zip(held, runtime.tolist(), strict=True)]
+        jobs = Workload.from_columns(
+            submission_time=begin,
+            runtime=runtime,
+            requested_time=requested,
+            requested_cores=1,
+            cpu=cpu,
+            memory=memory / 1e6,
+            requested_gpus=gpus.astype(np.int64),
+            storage=storage / 1e6,
+            fixed_duration=True,
+            priority=[each.priority for each in held],
+            constraints=constraints,
+            source=str(self.path),
+        )
+        return jobs, [index[each.node] for each in held]
+
+    def _check(self, platform: Platform, where: str) -> None:
+        columns = (platform.node_cpu, in_bytes(platform.memory), platform.node_pods, platform.node_gpus,
+                   platform.node_storage)  # fmt: skip
+        amounts = dict(zip(platform.node_names, np.array(columns, np.float64).T, strict=True))
+        for name, here in amounts.items():
+            there = self.nodes.get(name)
+            if there is None or not np.allclose(here, there, rtol=1e-9):
+                text = "none" if there is None else _described(there)
+                raise ConfigError(
+                    f"expected the nodes of {self.path}; {name} of {platform.name} has {_described(Amounts(*here))}, "
+                    f"there {text}",
+                    where=where,
+                )
+        for binding in self.bindings:
+            if binding.decided and binding.node not in amounts:
+                raise ConfigError(
+                    f"expected the nodes of {self.path}; {platform.name} has no {binding.node}", where=where
+                )
+
+
+def _only(node: str) -> Constraints:
+    """The constraints of a pod that may be on one node only."""
+    return Constraints(affinity=((Requirement(NODE_NAME, "In", (node,)),),), tolerations=(Toleration("", "Exists"),))
+
+
+def _described(amounts: Amounts) -> str:
+    return ", ".join(f"{value:g} {name}" for name, value in zip(Amounts._fields, amounts, strict=True))
+
+
+def _amounts(document: Mapping[str, float | None]) -> Amounts:
+    return Amounts(**{key: np.inf if value is None else float(value) for key, value in document.items()})
+
+
+def _binding(entry: Mapping[str, Any], time: float) -> Binding:
+    return Binding(
+        entry["pod"],
+        entry["node"],
+        _amounts(entry["requests"]),
+        Constraints.from_spec(entry["constraints"]),
+        int(entry["priority"]),
+        bool(entry["decided"]),
+        time,
+        entry["duration"],
+    )
