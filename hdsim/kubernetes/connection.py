@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import orjson
 
@@ -304,8 +306,8 @@ class Connection:
         self.server = settings.host.rstrip("/")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
-            proxy=settings.proxy,
-            trust_env=True,
+            # trust_env of aiohttp would read the environment and ~/.netrc in a thread for every request.
+            proxy=settings.proxy or _proxy_of(self.server),
             read_bufsize=1 << 20,
         )
         if user is not None and "exec" in user:
@@ -334,6 +336,12 @@ class Connection:
         else:
             text = f"the connection was lost ({type(error).__name__})"
         return NoAnswer(f"{self.server}: {call}: {text}")
+
+
+def _proxy_of(server: str) -> str | None:
+    """Returns the proxy that the environment names for a server."""
+    parts = urlsplit(server)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def reason_of(answer: bytes) -> str:
