@@ -25,7 +25,6 @@ from hdsim.kubernetes.kubeconfig import add_cluster, remove_cluster
 if TYPE_CHECKING:
     import psutil
 
-DEFAULT_NAME = "hdsim"
 _ADDRESS = "127.0.0.1"
 _SCHEDULER = "kube-scheduler"
 _STAGES = Path(__file__).with_name("stages.yaml")
@@ -56,14 +55,9 @@ class Component:
     log: Path
 
 
-def work_folder() -> Path:
-    """Returns the default work folder, which is kwokctl's: ``KWOK_WORKDIR`` or ``~/.kwok``."""
-    return Path(os.environ.get("KWOK_WORKDIR") or Path.home() / ".kwok")
-
-
 def control_planes(workdir: Path) -> list[ControlPlane]:
     """Returns the control planes of a work folder that hdsim made, by name."""
-    made = sorted(workdir.glob("clusters/*/hdsim.yaml"))
+    made = sorted(workdir.expanduser().glob("clusters/*/hdsim.yaml"))
     return [ControlPlane(path.parent.name, workdir) for path in made]
 
 
@@ -99,6 +93,18 @@ class ControlPlane:
         """The kubeconfig file in the control plane's own folder."""
         return self.folder / "kubeconfig.yaml"
 
+    @property
+    def logs(self) -> Path:
+        """The folder of the components' messages."""
+        return self.folder / "logs"
+
+    @property
+    def server(self) -> str:
+        """Address of the API server; empty before its first start."""
+        documents = self._documents()
+        ports = [d["ports"][0]["port"] for d in documents if d["name"] == "kube-apiserver"]
+        return f"https://{_ADDRESS}:{ports[0]}" if ports else ""
+
     def components(self) -> list[Component]:
         """Returns the components in the order of their start; none if it does not exist."""
         return [
@@ -106,7 +112,7 @@ class ControlPlane:
                 document["name"],
                 next((p.pid for p in self._processes() if Path(p.info["cmdline"][0]).name == document["name"]), None),
                 tuple(port["port"] for port in document.get("ports", ())),
-                self.folder / "logs" / f"{document['name']}.log",
+                self.logs / f"{document['name']}.log",
             )
             for document in self._documents()
         ]
@@ -161,14 +167,22 @@ class ControlPlane:
         Raises:
             ConfigError: There is no such control plane of hdsim.
         """
+        self.check_exists()
+        with _exclusive():
+            self.remove()
+
+    def check_exists(self) -> None:
+        """Checks that there is such a control plane of hdsim.
+
+        Raises:
+            ConfigError: There is none.
+        """
         if not self._config.exists():
             names = ", ".join(plane.name for plane in control_planes(self._workdir)) or "none"
             raise ConfigError(
                 f"expected the name of a control plane of hdsim in {self._workdir}, got '{self.name}'; there: {names}",
                 where="--name",
             )
-        with _exclusive():
-            self.remove()
 
     def remove(self) -> None:
         """Ends all processes and deletes what is there of the control plane."""

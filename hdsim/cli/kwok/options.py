@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -12,3 +13,10 @@ kubeconfig = click.option(
     help="Cluster to use: a kubeconfig file.  [default: $KUBECONFIG, ~/.kube/config or, in a pod, the pod's cluster]",
 )
 namespace = click.option("--namespace", default="default", show_default=True, help="Namespace of the pods.")
+name = click.option("--name", default="hdsim", show_default=True, help="Name of the cluster.")
+workdir = click.option(
+    "--workdir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=lambda: os.environ.get("KWOK_WORKDIR") or Path.home() / ".kwok",
+    help="Folder of the clusters, as kwokctl has it.  [default: $KWOK_WORKDIR or ~/.kwok]",
+)
