@@ -118,7 +118,7 @@ class Engine(simpy.Environment):
         # `peek` is slower: without an event, which is the usual case, it raises and catches an error.
         events = self._queue
         cluster.next_instant(cluster.now)
-        submitted, ended = cluster.submitted, cluster.ended
+        submitted, ended, batch = cluster.submitted, cluster.ended, self._batch_events
         self._notified = False
         if cluster.calls:
             # An agent may ask for calls before the first event.
@@ -129,7 +129,7 @@ class Engine(simpy.Environment):
                 now = events[0][0]
             if arrival < now:
                 now = arrival
-            if now == math.inf or (arrival == math.inf and not cluster.running and self._is_over()):
+            if arrival == math.inf and (now == math.inf or (not cluster.running and self._is_over())):
                 if not self.over:
                     self.over = True
                     self._warn()
@@ -138,28 +138,21 @@ class Engine(simpy.Environment):
             if now > until:
                 return False
             self._now = cluster.now = now
-            if self._batch_events:
-                while True:
-                    if agenda[0][0] == now:
-                        _, _, _, action, argument = heappop(agenda)
-                        action(argument)
-                    elif events and events[0][0] == now:
-                        self.step()
-                    else:
-                        break
-                    self._settled = False
-                if arrival == now:
-                    self._submit_arrivals(now)
-            elif arrival == now:
-                self._submit(self._next)
-                self._next += 1
-            else:
-                self._settled = False
+            while batch or arrival > now:
                 if agenda[0][0] == now:
                     _, _, _, action, argument = heappop(agenda)
                     action(argument)
-                else:
+                elif events and events[0][0] == now:
                     self.step()
+                else:
+                    break
+                self._settled = False
+                if not batch:
+                    break
+            while arrival == now:
+                self._submit(self._next)
+                self._next += 1
+                arrival = self._submission[self._next] if batch else math.inf
             if submitted or ended or self._notified:
                 return True
             self._settle()
@@ -327,14 +320,14 @@ class Engine(simpy.Environment):
             interval: See :meth:`hdsim.simulation.executor.Executor.interrupt`.
         """
         cluster = self.cluster
-        self._agenda.forget(job)
+        self._agenda.dates[job] = math.nan
         self._settled = False
         lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
         cluster.interrupt(job, lost)
 
     def stop(self, job: int, state: FinalState) -> None:
         """Ends a running job before its completion."""
-        self._agenda.forget(job)
+        self._agenda.dates[job] = math.nan
         self._settled = False
         self._executor.end(job, self.cluster.now)
         self.cluster.end(job, state)
@@ -342,8 +335,10 @@ class Engine(simpy.Environment):
     # Events
 
     def _reach_date(self, job: int) -> None:
-        now = self.cluster.now
-        if self._agenda.is_due(job, now):
+        now, dates = self.cluster.now, self._agenda.dates
+        # The date of an outdated entry is another one.
+        if dates[job] == now:
+            dates[job] = math.nan
             if job in self._too_long:
                 self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
             elif self._executor.advance(job, now):
@@ -365,14 +360,6 @@ class Engine(simpy.Environment):
             set_date(job, date)
         if self.on_settled is not None:
             self.on_settled()
-
-    def _submit_arrivals(self, now: float) -> None:
-        """Submits the jobs of the trace that arrive at this instant."""
-        submission, job = self._submission, self._next
-        while submission[job] == now:
-            self._submit(job)
-            job += 1
-        self._next = job
 
     def _submit(self, job: int) -> None:
         if job in self._infeasible:
