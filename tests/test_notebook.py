@@ -1,0 +1,54 @@
+"""The example notebook runs from its first cell to its last one, without a cluster and on one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Warm
+
+NOTEBOOK = ROOT / "examples/kubernetes.ipynb"
+
+pytestmark = pytest.mark.requires("nbclient", "torch")
+
+
+def run_notebook(folder: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> list[str]:
+    """Runs the notebook in a folder; returns the printed text and the values of each cell."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    program = folder / "bin/hdsim"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(warm.command("hdsim"))} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(folder)}}).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        "".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+        for cell in cells
+    ]
+
+
+def test_the_notebook_is_valid_and_has_no_outputs() -> None:
+    import nbformat
+
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+
+
+def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = run_notebook(tmp_path, warm, monkeypatch, tmp_path / "none")
+    (deviations,) = (text for text in said if text.startswith("{'random'"))
+    deviation = dict(eval(deviations))
+    assert deviation["least_allocated"] < 0.5 * deviation["random"]
+    assert deviation["dqn"] < 0.6 * deviation["random"]
+    assert any("the rest of this notebook is left out" in text for text in said)
