@@ -5,14 +5,19 @@ The manifests go to a real API server in tests/test_kwok_security.py.
 
 from __future__ import annotations
 
+import fnmatch
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hdsim.util.version import __version__
 
@@ -62,6 +67,34 @@ def test_images_are_pinned_and_run_as_a_user() -> None:
     text = DOCKERFILE.read_text()
     for stage in ("lab", "scheduler"):
         assert f"FROM run AS {stage}" in text
+
+
+def test_what_the_image_copies_is_in_its_context() -> None:
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [argument for name, argument in instructions() if name == "COPY" and "--from" not in argument]
+    sources = {source for argument in copied for source in shlex.split(argument)[:-1] if not source.startswith("--")}
+    assert sources == set(allowed)
+    assert all((ROOT / source).exists() for source in sources)
+    assert fnmatch.fnmatch("kubeconfig", "*")  # the first line of .dockerignore leaves out everything else
+    assert "*" in (ROOT / ".dockerignore").read_text().splitlines()
+
+
+def test_the_versions_in_the_images_satisfy_pyproject() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    pins = {}
+    for line in (ROOT / "deploy/constraints.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, version = line.split("==")
+            pins[canonicalize_name(name)] = version
+    wanted = [
+        *project["project"]["dependencies"], *project["build-system"]["requires"],
+        *extras["kwok"], *extras["rl"], *extras["notebook"],
+    ]  # fmt: skip
+    for requirement in map(Requirement, wanted):
+        name = canonicalize_name(requirement.name)
+        assert name in pins, f"deploy/constraints.txt lacks {name}"
+        assert requirement.specifier.contains(pins[name]), f"{requirement} does not allow {pins[name]}"
 
 
 @pytest.mark.requires("compose-spec")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ def run_notebook(folder: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch, kube
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {shlex.join(warm.command("hdsim"))} "$@"\n')
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
@@ -48,7 +48,7 @@ def test_the_notebook_is_valid_and_has_no_outputs() -> None:
 def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     said = run_notebook(tmp_path, warm, monkeypatch, tmp_path / "none")
     (deviations,) = (text for text in said if text.startswith("{'random'"))
-    deviation = dict(eval(deviations))
+    deviation = ast.literal_eval(deviations)
     assert deviation["least_allocated"] < 0.5 * deviation["random"]
     assert deviation["dqn"] < 0.6 * deviation["random"]
     assert any("the rest of this notebook is left out" in text for text in said)
