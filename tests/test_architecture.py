@@ -23,7 +23,7 @@ LAYERS = (
     ("errors",),
     ("util",),
     ("platform",),
-    ("failures", "network", "workload"),
+    ("failures", "network", "workload", "gangs"),
     ("contention", "cluster"),
     ("scheduling", "results"),
     ("decisions", "simulation", "report"),

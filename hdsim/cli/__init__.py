@@ -26,6 +26,7 @@ SUBCOMMANDS = {
     "platform": "Show, validate or convert a platform file.",
     "workload": "Show, validate, convert or generate a workload.",
     "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",
+    "bsp": "Plan the CPU shares of a BSP gang, and run it.",
     "kwok": "Run a Kubernetes cluster of fake nodes, load it, watch it and record its scheduler.",
 }
 

@@ -58,6 +58,10 @@ _FAULTS = (
 OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
+def _is_table_of_texts(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) > 0 and all(TEXT.accepts(text) for text in value.values())
+
+
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
 
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
@@ -87,7 +91,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "generate": _GENERATOR | NULL,
     },
 }
-OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures")
+OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller")
 GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
 # Further keys of `hdsim train`; the keys of `env` belong to the environment and its decision problem.
 TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
@@ -106,6 +110,25 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
         "tensorboard": FLAG,
     },
 }
+# Keys of `hdsim bsp run`.
+GANG_RULES: dict[str, Rule | dict[str, Any]] = {
+    "seed": integers_from(0),
+    "profile": TEXT,
+    "actual": TEXT,
+    "forecasts": TEXT,
+    "tasks": Rule("the series of each task, such as {affinity: nyc_taxi_1}", _is_table_of_texts),
+    # The allowed words are checked where the planner is made.
+    "planner": TEXT,
+    "supersteps": integers_from(1),
+    "start": integers_from(0),
+    "penalty": NOT_NEGATIVE,
+    "shares": {
+        "start": integers_from(1),
+        "increment": integers_from(1),
+        "total": integers_from(1),
+        "cap": integers_from(1),
+    },
+}
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,8 +145,13 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     faults: list[ConfigError] = []
     checked: dict[str, Any] = {}
-    rules = RULES | (TRAINING_RULES if "train" in config else {})
-    top_level = (*rules, *OPEN_GROUPS, "env")
+    groups: tuple[str, ...] = ("controller",)
+    if "controller" in config:
+        rules = GANG_RULES
+    else:
+        rules = RULES | (TRAINING_RULES if "train" in config else {})
+        groups = (*(group for group in OPEN_GROUPS if group != "controller"), "env")
+    top_level = (*rules, *groups)
     for key in config:
         if key not in top_level:
             faults.append(_unknown_key(str(key), top_level))
@@ -177,7 +205,9 @@ class Composer:
     def __init__(self, config_dir: str | None = None, config_name: str = "config") -> None:
         hydra_version.setbase("1.3")
         self._config_name = config_name
-        self._installed = {group: {entry.name for entry in installed(group)} for group in ("agent", "backend")}
+        self._installed = {
+            group: {entry.name for entry in installed(group)} for group in ("agent", "backend", "controller")
+        }
         for group in self._installed:
             for entry in installed(group):
                 self._add_option(group, entry.name, {"_target_": entry.value.replace(":", ".")})

@@ -18,10 +18,6 @@ from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:
     from hdsim.cli.config import Composer
-    from hdsim.results.result import Result
-
-# Columns of a sweep's table.
-_SWEEP_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 
 
 @dataclass(frozen=True)
@@ -39,22 +35,37 @@ class Outcome:
     error: Exception | None = None
 
 
+def _check_replay(config: Mapping[str, Any]) -> None:
+    from hdsim.cli.inputs import find_inputs
+    from hdsim.scheduling.agent import make_agent
+
+    find_inputs(config)
+    make_agent(config["agent"])
+
+
 @dataclass(frozen=True)
 class Command:
-    """Steps of ``hdsim run`` or ``hdsim train`` for one configuration.
+    """Steps of a command such as ``hdsim run`` for one configuration.
 
     Attributes:
         build: Reads and constructs everything that the configuration names; the result has a `platform` and a
-            `workload`. Mistakes are found here, before anything is written.
-        run: Does the work in a run directory; returns the replay to keep there and further facts for the manifest.
+            `workload`, None where there is none. Mistakes are found here, before anything is written.
+        run: Does the work in a run directory; returns the result to keep there, by default a
+            :class:`hdsim.results.result.Result`, and further facts for the manifest.
         report: Prints the outcome.
         resumes: A finished run in the directory is reused.
+        check: Checks a configuration as far as possible without reading every file.
+        write: Writes the result to the run directory and returns facts for the manifest; None for a replay.
+        metrics: Metrics in the table of a sweep.
     """
 
     build: Callable[[Mapping[str, Any]], Any]
-    run: Callable[[Mapping[str, Any], Any, Path], tuple[Result, dict[str, Any]]]
+    run: Callable[[Mapping[str, Any], Any, Path], tuple[Any, dict[str, Any]]]
     report: Callable[[Any, Outcome], None]
     resumes: bool = False
+    check: Callable[[Mapping[str, Any]], object] = _check_replay
+    write: Callable[[Path, Any], dict[str, Any]] | None = None
+    metrics: Sequence[str] = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 
 
 def _options() -> str:
@@ -165,7 +176,7 @@ def _execute(command: Command, config: Mapping[str, Any], inputs: Any, directory
     from hdsim.results.run_directory.directory import RunDirectory
     from hdsim.simulation.replay import Interrupted
 
-    run = RunDirectory(directory)
+    run = RunDirectory(directory, command.write)
     run.start(config, inputs.platform, inputs.workload)
     try:
         result, facts = command.run(config, inputs, directory)
@@ -194,7 +205,7 @@ def _sweep(command: Command, composer: Composer, given: Sequence[str]) -> None:
             given, lambda directory, number: _run_of_sweep(command, configs[number], directory, number, len(configs))
         )
     done = [outcome for outcome in outcomes if not outcome.error]
-    click.echo(_sweep_table(done, directory))
+    click.echo(_sweep_table(done, directory, command.metrics))
     click.echo(f"\ncompare        hdsim compare {directory}")
     warning = seed_warning(outcome.directory for outcome in done)
     if warning:
@@ -211,15 +222,11 @@ def _check_all(command: Command, configs: Sequence[Mapping[str, Any]]) -> None:
     """Checks the runs of a sweep as far as possible without reading every file.
 
     Raises:
-        HdsimError: A file is missing or an agent cannot be made; or anything is wrong with the first run.
+        HdsimError: A file is missing, an agent or a controller cannot be made, or anything is wrong with the first run.
     """
-    from hdsim.cli.inputs import find_inputs
-    from hdsim.scheduling.agent import make_agent
-
     command.build(configs[0])
     for config in configs[1:]:
-        find_inputs(config)
-        make_agent(config["agent"])
+        command.check(config)
 
 
 def _run_of_sweep(command: Command, config: Mapping[str, Any], directory: Path, number: int, total: int) -> Outcome:
@@ -259,14 +266,14 @@ def _stoppable(advice: str = "") -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _sweep_table(outcomes: Sequence[Outcome], directory: Path) -> str:
+def _sweep_table(outcomes: Sequence[Outcome], directory: Path, metrics: Sequence[str]) -> str:
     """One line a run that did not fail, with its main metrics."""
     from hdsim.results.metrics import unit
 
-    headings = [f"{name} [{unit(name)}]" if unit(name) else name for name in _SWEEP_METRICS]
+    headings = [f"{name} [{unit(name)}]" if unit(name) else name for name in metrics]
     rows = [["run", *headings]]
     for outcome in outcomes:
-        numbers = [format_number(outcome.metrics[name]) for name in _SWEEP_METRICS]
+        numbers = [format_number(outcome.metrics[name]) for name in metrics]
         rows.append([_name(outcome.directory, directory), *numbers])
     return format_table(rows)
 

@@ -11,6 +11,8 @@ from hdsim.results.run_directory.inputs import is_input
 
 #: Last part of the keys that take a path.
 _KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
+#: Keys that take a path and are in no group.
+_TOP_KEYS = ("profile", "actual", "forecasts")
 #: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, sweeps over functions, references.
 _PARSED = re.compile(r"[\w./\\:@%+*?|$=-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
 
@@ -21,7 +23,8 @@ def quoted_path(override: str) -> str:
     A comma separates the values of a sweep unless a file is named so.
     """
     key, equals, value = override.partition("=")
-    if not equals or key.rpartition(".")[2] not in _KEYS or "." not in key or _PARSED.fullmatch(value):
+    named = key in _TOP_KEYS or ("." in key and key.rpartition(".")[2] in _KEYS)
+    if not (equals and named) or _PARSED.fullmatch(value):
         return override
     values = [value] if is_input(Path(value)) else value.split(",")
     return f"{key}={','.join(text if _PARSED.fullmatch(text) else _quoted(text) for text in values)}"

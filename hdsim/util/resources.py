@@ -7,7 +7,7 @@ from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
 
-ResourceDir = Literal["agents", "checkpoints", "conf", "platforms", "workloads"]
+ResourceDir = Literal["agents", "checkpoints", "conf", "platforms", "profiles", "workloads"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # `hdsim/conf` exists in a wheel only.
@@ -16,16 +16,17 @@ _ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
 _EXTENSIONS = {
     "checkpoints": (".safetensors",),
     "platforms": (".json", ".json.gz"),
+    "profiles": (".csv", ".csv.gz"),
     "workloads": (".swf", ".swf.gz", ".json", ".json.gz"),
 }
 
 
 def folder(kind: ResourceDir) -> Path:
-    """Returns the folder of the bundled agents, checkpoints, configuration, platforms or workloads."""
-    return _ROOT / "agents" / kind if kind == "checkpoints" else _ROOT / kind
+    """Returns the folder of the bundled agents, checkpoints, configuration, platforms, profiles or workloads."""
+    return _ROOT / {"checkpoints": "agents", "profiles": "workloads"}.get(kind, "") / kind
 
 
-def bundled(kind: Literal["checkpoints", "platforms", "workloads"]) -> dict[str, Path]:
+def bundled(kind: Literal["checkpoints", "platforms", "profiles", "workloads"]) -> dict[str, Path]:
     """Returns the bundled files of a kind by name without extension, in alphabetical order."""
     found = {}
     for path in sorted(folder(kind).iterdir()):
@@ -38,8 +39,10 @@ def bundled(kind: Literal["checkpoints", "platforms", "workloads"]) -> dict[str,
     return found
 
 
-def resolve(kind: Literal["platforms", "workloads"], name_or_path: str | Path, *, where: str | None = None) -> Path:
-    """Finds a platform or workload file.
+def resolve(
+    kind: Literal["platforms", "profiles", "workloads"], name_or_path: str | Path, *, where: str | None = None
+) -> Path:
+    """Finds a platform, profile or workload file.
 
     Args:
         kind: Type of the file.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal as signals
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError, HdsimError
-from hdsim.results.run_directory.formats import WALL_METRICS, plain, write_json
+from hdsim.results.run_directory.formats import plain, write_json
 from hdsim.results.run_directory.inputs import changed_inputs, digest, imported_files, inputs
 from hdsim.results.run_directory.lock import Lock
 from hdsim.results.run_directory.manifest import (
@@ -27,12 +27,12 @@ from hdsim.results.run_directory.writers import write_results
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
     from hdsim.workload.model import Workload
 
 _OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
     "outages.csv", "interruptions.csv", "failed_starts.csv", "allocations.csv", "job_details.csv", "contention.csv",
+    "supersteps.csv",
 )  # fmt: skip
 
 
@@ -43,10 +43,12 @@ class RunDirectory:
 
     Args:
         path: The directory; it is made if need be, and results of an earlier run in it are removed by `start`.
+        write: Writes a result to the directory and returns facts for the manifest; by default that of a replay.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, write: Callable[[Path, Any], Mapping[str, Any]] | None = None) -> None:
         self.path = Path(path)
+        self._write = write or write_results
         self._manifest: dict[str, Any] = {}
         self._begin = datetime.now(UTC)
 
@@ -95,17 +97,17 @@ class RunDirectory:
         }
         self._write_manifest()
 
-    def finish(self, result: Result, **facts: Any) -> None:
+    def finish(self, result: Any, **facts: Any) -> None:
         """Writes all results; of an interrupted replay, those of the jobs that were done by then.
 
         Args:
-            result: The replay.
+            result: The replay, or what `write` takes.
             **facts: Further entries of the manifest.
         """
         self._results(result)
-        self._end("interrupted" if result.interrupted else "finished", **facts)
+        self._end("interrupted" if getattr(result, "interrupted", False) else "finished", **facts)
 
-    def interrupt(self, result: Result, signal: int) -> None:
+    def interrupt(self, result: Any, signal: int) -> None:
         """Writes the results of the jobs that had ended when a signal arrived.
 
         Args:
@@ -159,13 +161,8 @@ class RunDirectory:
         """
         return read_metrics(self.path, read_manifest(self.path))
 
-    def _results(self, result: Result) -> None:
-        write_results(self.path, result)
-        self._manifest |= {
-            "simulated_seconds": result.end_time,
-            "simulation_time": result.wall_seconds,
-            **{name: result.metrics[name] for name in WALL_METRICS},
-        }
+    def _results(self, result: Any) -> None:
+        self._manifest |= self._write(self.path, result)
 
     def _end(self, status: str, **more: Any) -> None:
         self._manifest |= {"status": status, "duration": (datetime.now(UTC) - self._begin).total_seconds(), **more}

@@ -23,6 +23,8 @@ _DIGESTED = (
     "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
     "fixed_duration", "return_code",
 )  # fmt: skip
+#: Tables in a folder of series for gangs.
+SERIES = ("*_actual.csv*", "*_forecasts.csv*")
 #: Folders of the code whose version a manifest holds.
 _VERSIONED = tuple(
     str(path) + os.sep
@@ -98,11 +100,11 @@ def digest(workload: Workload) -> str:
 
 
 def file_digest(path: str | Path) -> str:
-    """Returns the sha256 of a file, or of the results in a run directory; an empty text if there is neither."""
+    """Returns the sha256 of a file, or of the tables in a directory; an empty text if there is neither."""
     path = Path(path)
     try:
         if path.is_dir():
-            files = [*sorted(path.glob("*.csv")), path / "platform.json"]
+            files = [*sorted(path.glob("*.csv*")), path / "platform.json"]
             return hashlib.sha256("".join(map(file_digest, files)).encode()).hexdigest()
         stat = path.stat()
         return _file_digest(path, stat.st_size, stat.st_mtime_ns)
@@ -128,8 +130,8 @@ def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def is_input(path: Path) -> bool:
-    """Whether a path names a file or a run directory."""
+    """Whether a path names a file, a run directory or a folder of series."""
     try:
-        return path.is_file() or (path / "manifest.json").is_file()
+        return path.is_file() or (path / "manifest.json").is_file() or any(map(any, map(path.glob, SERIES)))
     except OSError:  # The text is too long for a path.
         return False

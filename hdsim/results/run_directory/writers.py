@@ -37,12 +37,15 @@ _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
 _CONTENTION_STEPS = 20_000
 
 
-def write_results(path: Path, result: Result) -> None:
+def write_results(path: Path, result: Result) -> dict[str, Any]:
     """Writes all results of a replay.
 
     Args:
         path: The run directory.
         result: The replay; of an interrupted one, the jobs that ended until then are written.
+
+    Returns:
+        Entries of the manifest: the simulated time in s, and what depends on wall time.
     """
     write_jobs(path / "jobs.csv", result)
     _write_details(path / "job_details.csv", result)
@@ -66,6 +69,8 @@ def write_results(path: Path, result: Result) -> None:
         _write_allocations(path / "allocations.csv", result)
     metrics = full(result)
     write_json(path / "metrics.json", {name: metrics[name] for name in metrics if name not in WALL_METRICS})
+    wall = {name: result.metrics[name] for name in WALL_METRICS}
+    return {"simulated_seconds": result.end_time, "simulation_time": result.wall_seconds, **wall}
 
 
 def write_jobs(path: Path, result: Result) -> None:

@@ -1,0 +1,20 @@
+"""``hdsim bsp``: gangs of tasks whose CPU shares change between supersteps."""
+
+from __future__ import annotations
+
+import click
+
+from hdsim.cli import LazyGroup
+
+SUBCOMMANDS = {
+    "run": "Run the supersteps of a gang with a controller of its CPU shares.",
+}
+
+
+@click.group(cls=LazyGroup, package="hdsim.cli.bsp", subcommands=SUBCOMMANDS)
+def bsp() -> None:
+    """Plan the CPU shares of a BSP gang, and run it.
+
+    The tasks of a gang meet at a barrier after each superstep, so the slowest task determines its duration. Their
+    workloads vary from superstep to superstep, and CPU shares are planned again between supersteps at a price.
+    """

@@ -1,0 +1,47 @@
+"""Files of a gang in a run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hdsim.gangs.simulation import GangRun
+from hdsim.util.files import replacing, write_csv
+
+
+def write_run(path: Path, run: GangRun) -> dict[str, Any]:
+    """Writes ``supersteps.csv`` and ``metrics.json``.
+
+    Args:
+        path: The run directory.
+        run: The supersteps.
+
+    Returns:
+        Entries of the manifest: the simulated time in s.
+    """
+    names = [f"{kind}_{task}" for kind in ("shares", "size", "duration") for task in run.tasks]
+    write_csv(
+        path / "supersteps.csv",
+        ["superstep", "row", "begin", "duration", "slowest_task", "replanned", *names],
+        _rows(run),
+    )
+    with replacing(path / "metrics.json") as file:
+        json.dump(run.metrics, file, indent=2)
+        file.write("\n")
+    return {"simulated_seconds": run.metrics["total"]}
+
+
+def _rows(run: GangRun) -> Iterator[list[str]]:
+    duration, slowest = run.durations.max(axis=1), run.durations.argmax(axis=1)
+    paid = run.penalty * np.concatenate([[0], run.replanned[1:].cumsum()])
+    begin = np.concatenate([[0.0], duration[:-1].cumsum()]) + paid
+    for n in range(len(duration)):
+        yield [
+            str(n), str(run.start + n), f"{begin[n]:.6f}", f"{duration[n]:.6f}", run.tasks[slowest[n]],
+            f"{run.replanned[n]:d}", *map(str, run.shares[n].tolist()),
+            *(f"{value:.6f}" for value in (*run.sizes[n], *run.durations[n])),
+        ]  # fmt: skip

@@ -1,0 +1,158 @@
+"""Planners: CPU shares for windows of supersteps whose workloads are predicted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import ConfigError
+from hdsim.gangs import greedy
+from hdsim.gangs.profile import Profile
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: A window of supersteps: the first one, counted from the present row, and how many.
+Span = tuple[int, int]
+#: Rows that are planned together: windows of one row are too few for array operations to be fast.
+_ROWS = 25
+
+
+@dataclass(frozen=True)
+class Budget:
+    """CPU shares of a gang in millicores.
+
+    Attributes:
+        start: Shares that each task has at least.
+        increment: Step in which shares are planned.
+        total: Shares of all tasks together.
+        cap: Largest shares of a task under EXPPO.
+    """
+
+    start: int = 1000
+    increment: int = 100
+    total: int = 24000
+    cap: int = 8000
+
+    def check(self, tasks: int) -> None:
+        """Checks that the shares suffice for a number of tasks.
+
+        Raises:
+            ConfigError: They do not, or EXPPO cannot distribute them.
+        """
+        if self.start * tasks > self.total:
+            message = f"expected at least {self.start * tasks} millicores, {self.start} for each of {tasks} tasks"
+            raise ConfigError(f"{message}, got {self.total}", where="shares.total")
+        if (self.cap - self.start) // self.increment * tasks < self.increments(tasks):
+            message = f"expected a cap at which {tasks} tasks can have {self.total} millicores together"
+            raise ConfigError(f"{message}, got {self.cap}", where="shares.cap")
+
+    def increments(self, tasks: int) -> int:
+        """Returns the number of increments that are distributed over the tasks."""
+        return (self.total - self.start * tasks) // self.increment
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Plans for the windows of one row.
+
+    Attributes:
+        shares: (W, J) CPU shares of each window in millicores.
+        durations: (W,) predicted durations of the windows in s: sums of the durations of the slowest tasks.
+    """
+
+    shares: Ints
+    durations: Floats
+
+
+class Planner(ABC):
+    """Base class of planners.
+
+    Args:
+        profile: Durations of the tasks.
+        budget: The CPU shares that are distributed.
+        predictions: (R, F, J) workload sizes predicted at each row for this row and those after it.
+    """
+
+    def __init__(self, profile: Profile, budget: Budget, predictions: Floats) -> None:
+        self.profile, self.budget, self.predictions = profile, budget, predictions
+        self._blocks: dict[tuple[Sequence[Span], int], tuple[int, list[Plans]]] = {}
+
+    @abstractmethod
+    def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
+        """Plans the shares of B windows.
+
+        Args:
+            sizes: (n, J) workload sizes of supersteps.
+            first: (B,) first superstep of each window.
+            width: (B,) number of supersteps of each window.
+        """
+
+    def plans(self, row: int, spans: Sequence[Span], stride: int = 1) -> Plans:
+        """Plans the shares of windows, each from the predictions made at one row.
+
+        Args:
+            row: The row.
+            spans: The windows, hashable.
+            stride: Rows until the next call with these windows. Further rows are planned in advance, each from its
+                own predictions.
+        """
+        begin, block = self._blocks.get((spans, stride), (row, []))
+        number, rest = divmod(row - begin, stride)
+        if rest or not 0 <= number < len(block):
+            begin, number = row, 0
+            block = self._block(range(row, len(self.predictions), stride)[:_ROWS], spans)
+            self._blocks[spans, stride] = begin, block
+        return block[number]
+
+    def _block(self, rows: range, spans: Sequence[Span]) -> list[Plans]:
+        starts, widths = (np.array(column) for column in zip(*spans, strict=True))
+        columns = int((starts + widths).max())
+        sizes = self.predictions[rows.start : rows.stop : rows.step, :columns]
+        first = (np.arange(len(rows))[:, None] * columns + starts).ravel()
+        plans = self.allocate(sizes.reshape(-1, sizes.shape[2]), first, np.tile(widths, len(rows)))
+        shares = plans.shares.reshape(len(rows), len(spans), -1)
+        durations = plans.durations.reshape(len(rows), len(spans))
+        return [Plans(*plan) for plan in zip(shares, durations, strict=True)]
+
+
+class GreedyPlanner(Planner):
+    """Rule of largest improvement (Kube_Gang_Scheduling).
+
+    Attributes:
+        decay: Weight of a superstep of a window relative to the superstep before it.
+    """
+
+    decay = 0.95
+
+    def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
+        """Plans the shares of windows, see :meth:`Planner.allocate`."""
+        budget = self.budget
+        levels = np.arange(
+            budget.start, max(self.profile.shares[-1], budget.start) + budget.increment, budget.increment
+        )
+        table = self.profile.table(sizes, levels)
+        given = greedy.allocate(table, first, width, budget.increments(sizes.shape[1]), self.decay)
+        begin = np.cumsum(width) - width
+        window = np.repeat(np.arange(len(width)), width)
+        superstep = first[window] + np.arange(len(window)) - begin[window]
+        level = np.minimum(given, len(levels) - 1)[window]
+        slowest = table[np.arange(len(table)), superstep[:, None], level].max(axis=1)
+        return Plans(budget.start + budget.increment * given, np.add.reduceat(slowest, begin))
+
+
+def static_shares(profile: Profile, budget: Budget, size: float) -> Ints:
+    """Returns the (J,) shares of EXPPO, which plans once for one workload size of all tasks."""
+    tasks = len(profile.tasks)
+    levels = np.arange(budget.start, budget.cap + budget.increment, budget.increment, dtype=float)
+    durations = profile.table(np.full((1, tasks), size), levels)[:, 0]
+    increments = (budget.cap - budget.start) // budget.increment
+    return budget.start + budget.increment * greedy.exppo(durations, budget.increments(tasks), increments)
+
+
+#: Planners by name.
+PLANNERS: dict[str, type[Planner]] = {"greedy": GreedyPlanner}

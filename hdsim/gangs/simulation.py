@@ -1,0 +1,91 @@
+"""Simulation of a gang: its supersteps one after the other, with the shares that a controller chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import DecisionError
+from hdsim.gangs.controllers import Controller, GangState
+from hdsim.gangs.planner import Planner
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GangRun:
+    """Supersteps of a gang.
+
+    Attributes:
+        tasks: Names of the J tasks.
+        start: Row of the series of the first superstep.
+        penalty: Cost of a change of the shares in s.
+        sizes: (N, J) workload sizes.
+        shares: (N, J) CPU shares in millicores.
+        replanned: (N,) whether the shares were planned before the superstep.
+        durations: (N, J) durations of the tasks in s.
+    """
+
+    tasks: tuple[str, ...]
+    start: int
+    penalty: float
+    sizes: Floats
+    shares: Ints
+    replanned: NDArray[np.bool_]
+    durations: Floats
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Duration without checkpoints in s, number of checkpoints, and the total in s."""
+        duration, checkpoints = float(self.durations.max(axis=1).sum()), int(self.replanned[1:].sum())
+        return {"duration": duration, "checkpoints": checkpoints, "total": duration + self.penalty * checkpoints}
+
+
+def simulate(
+    planner: Planner, actual: Floats, controller: Controller, *, start: int, supersteps: int, penalty: float
+) -> GangRun:
+    """Simulates supersteps of a gang.
+
+    Args:
+        planner: Planner of the controller.
+        actual: (R, J) executed workload sizes at each row of the series.
+        controller: Chooses the shares.
+        start: Row of the first superstep.
+        supersteps: Number N of supersteps, at most R - start.
+        penalty: Cost of a change of the shares in s.
+
+    Raises:
+        DecisionError: The controller returns shares that the gang cannot have.
+    """
+    tasks, budget = planner.profile.tasks, planner.budget
+    present = np.full(len(tasks), budget.start)
+    shares = np.empty((supersteps, len(tasks)), np.int64)
+    replanned = np.zeros(supersteps, bool)
+    state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start])
+    controller.begin(state)
+    for superstep in range(supersteps):
+        state.superstep, state.row, state.executed = superstep, start + superstep, actual[: start + superstep]
+        chosen = controller.decide(state)
+        if chosen is not None:
+            state.shares = _checked(chosen, len(tasks), budget.total, superstep)
+            replanned[superstep] = True
+        shares[superstep] = state.shares
+    sizes = actual[start : start + supersteps]
+    return GangRun(tasks, start, penalty, sizes, shares, replanned, planner.profile.at(sizes, shares))
+
+
+def _checked(chosen: Ints, tasks: int, total: int, superstep: int) -> Ints:
+    shares = np.asarray(chosen)
+    if shares.shape != (tasks,) or not np.issubdtype(shares.dtype, np.integer) or (shares < 1).any():
+        raise DecisionError(
+            f"superstep {superstep}: expected {tasks} shares in whole millicores of at least 1, got {chosen}"
+        )
+    if shares.sum() > total:
+        raise DecisionError(
+            f"superstep {superstep}: expected shares of at most {total} millicores together, got {shares.sum()}"
+        )
+    return shares

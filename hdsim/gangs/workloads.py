@@ -1,0 +1,113 @@
+"""Workloads of a gang: the sizes that its tasks execute, and predictions of them, from series of measured values.
+
+The files of a series have a row for each time t and a column for each of t, t + 1, ... Their values are scaled to
+workload sizes column by column, as scikit-learn's MinMaxScaler does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import ConfigError
+from hdsim.gangs.synthetic import actual_table, forecast_table, series
+from hdsim.util.inputs import read_text
+
+Floats = NDArray[np.float64]
+
+#: Words in place of a folder.
+GENERATED, PERFECT = "generated", "actual"
+#: Smallest and largest workload size.
+SIZES = (10.0, 50.0)
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """Workload sizes of the J tasks of a gang.
+
+    Attributes:
+        actual: (R, J) sizes that are executed at each row of the series.
+        predictions: (R, F, J) sizes predicted at each row for this row and the F - 1 rows after it.
+    """
+
+    actual: Floats
+    predictions: Floats
+
+
+def read_workloads(tasks: Mapping[str, str], actual: str, forecasts: str, seed: int = 1) -> Workloads:
+    """Reads or generates the workloads of a gang.
+
+    Args:
+        tasks: Name of the series of each task.
+        actual: Folder with ``<series>_actual.csv`` or ``.csv.gz`` for each series; or ``generated``.
+        forecasts: Folder with ``<series>_forecasts.csv`` or ``.csv.gz``; ``generated``, of generated series; or
+            ``actual``, which predicts what is executed.
+        seed: Seed of generated series.
+
+    Raises:
+        ConfigError: A file is missing or no table of numbers, or the tables differ in size.
+    """
+    if forecasts == GENERATED != actual:
+        raise ConfigError(
+            f"expected a folder or {PERFECT}, as the series are not generated, got {GENERATED}", where="forecasts"
+        )
+    known = _tables(tasks, actual, "actual", seed)
+    predicted = known if forecasts == PERFECT else _tables(tasks, forecasts, "forecasts", seed)
+    if len(predicted) != len(known):
+        raise ConfigError(f"expected {len(known)} rows as in {actual}, got {len(predicted)}", where=forecasts)
+    return Workloads(known[:, 0], predicted)
+
+
+def scaled(values: Floats) -> Floats:
+    """Scales each column of a table to the range of workload sizes; a constant column becomes the smallest size."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    factor = (SIZES[1] - SIZES[0]) / np.where(high > low, high - low, 1.0)
+    return values * factor + (SIZES[0] - low * factor)
+
+
+def _tables(tasks: Mapping[str, str], source: str, kind: str, seed: int) -> Floats:
+    """(R, F, J) scaled sizes."""
+    names = dict.fromkeys(tasks.values())
+    if source == GENERATED:
+        make = actual_table if kind == "actual" else forecast_table
+        tables = {name: make(series(seed, number)) for number, name in enumerate(names)}
+    else:
+        tables = _read_tables(names, Path(source), kind)
+    return np.stack([scaled(tables[name]) for name in tasks.values()], axis=2)
+
+
+def _read_tables(names: Iterable[str], folder: Path, kind: str) -> dict[str, Floats]:
+    tables: dict[str, Floats] = {}
+    for name in names:
+        paths = [folder / f"{name}_{kind}.csv{packed}" for packed in ("", ".gz")]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            raise ConfigError(f"expected {paths[0].name} or {paths[1].name}, found neither", where=str(folder))
+        tables[name] = _read_table(path)
+        first = next(iter(tables.values()))
+        if tables[name].shape != first.shape:
+            got = " x ".join(map(str, tables[name].shape))
+            raise ConfigError(
+                f"expected {first.shape[0]} x {first.shape[1]} values as in the other files, got {got}", where=str(path)
+            )
+    return tables
+
+
+def _read_table(path: Path) -> Floats:
+    rows: list[list[float]] = []
+    for line, text in enumerate(read_text(path, ConfigError, "series").splitlines(), 1):
+        if text.startswith("#"):
+            continue
+        try:
+            rows.append([float(field) for field in text.split(",")])
+        except ValueError as error:
+            raise ConfigError(f"expected numbers: {error}", where=f"{path}:{line}") from None
+        if len(rows[-1]) != len(rows[0]) or not np.isfinite(rows[-1]).all():
+            raise ConfigError(f"expected {len(rows[0])} finite numbers, got {text[:60]!r}", where=f"{path}:{line}")
+    if not rows:
+        raise ConfigError("expected rows of numbers, got none", where=str(path))
+    return np.array(rows)
