@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from hdsim.cli.config import RULES, Composer, Rule, run_name
+from hdsim.cli.config import Composer, run_name
 from hdsim.cli.inputs import read_workload
+from hdsim.cli.keys import GANG_RULES, RULES
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import make_contention, make_failures
 from hdsim.util.resources import bundled, folder, resolve
+from hdsim.util.rules import Rule
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -115,6 +117,11 @@ def keys(rules: dict[str, Any] = RULES, parent: str = "") -> list[str]:
 @pytest.mark.parametrize("key", [*keys(), "agent.job_policy", "agent.core_policy", "agent.backfill", "hydra.run.dir"])
 def test_every_key_is_documented(key: str) -> None:
     assert f"`{key}`" in (ROOT / "docs/configuration.md").read_text()
+
+
+@pytest.mark.parametrize("key", keys(GANG_RULES))
+def test_every_key_of_gangs_is_documented(key: str) -> None:
+    assert f"`{key}`" in (ROOT / "docs/bsp_gangs.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _MEDIUM = 30.0
 
 @dataclass
 class GangState:
-    """What a controller knows before a superstep.
+    """Knowledge of a controller before a superstep.
 
     Attributes:
         planner: Plans shares from the predictions.
@@ -40,7 +40,7 @@ class GangState:
         superstep: Number of the superstep, from 0.
         supersteps: Number of supersteps of the gang.
         shares: (J,) present CPU shares in millicores.
-        penalty: Cost of a change of the shares in s; the first shares are free.
+        penalty: Cost of a change of the shares in seconds; the first shares are free.
         executed: (row, J) workload sizes of the rows before this one.
     """
 

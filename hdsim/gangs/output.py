@@ -21,7 +21,7 @@ def write_run(path: Path, run: GangRun) -> dict[str, Any]:
         run: The supersteps.
 
     Returns:
-        Entries of the manifest: the simulated time in s.
+        Entries of the manifest: the simulated time in seconds.
     """
     names = [f"{kind}_{task}" for kind in ("shares", "size", "duration") for task in run.tasks]
     write_csv(

@@ -42,14 +42,11 @@ class Budget:
         """Checks that the shares suffice for a number of tasks.
 
         Raises:
-            ConfigError: They do not, or EXPPO cannot distribute them.
+            ConfigError: They do not.
         """
         if self.start * tasks > self.total:
             message = f"expected at least {self.start * tasks} millicores, {self.start} for each of {tasks} tasks"
             raise ConfigError(f"{message}, got {self.total}", where="shares.total")
-        if (self.cap - self.start) // self.increment * tasks < self.increments(tasks):
-            message = f"expected a cap at which {tasks} tasks can have {self.total} millicores together"
-            raise ConfigError(f"{message}, got {self.cap}", where="shares.cap")
 
     def increments(self, tasks: int) -> int:
         """Returns the number of increments that are distributed over the tasks."""
@@ -62,7 +59,7 @@ class Plans:
 
     Attributes:
         shares: (W, J) CPU shares of each window in millicores.
-        durations: (W,) predicted durations of the windows in s: sums of the durations of the slowest tasks.
+        durations: (W,) predicted durations of the windows in seconds: sums of the durations of the slowest tasks.
     """
 
     shares: Ints
@@ -150,8 +147,9 @@ def static_shares(profile: Profile, budget: Budget, size: float) -> Ints:
     tasks = len(profile.tasks)
     levels = np.arange(budget.start, budget.cap + budget.increment, budget.increment, dtype=float)
     durations = profile.table(np.full((1, tasks), size), levels)[:, 0]
-    increments = (budget.cap - budget.start) // budget.increment
-    return budget.start + budget.increment * greedy.exppo(durations, budget.increments(tasks), increments)
+    most = (budget.cap - budget.start) // budget.increment
+    increments = min(budget.increments(tasks), most * tasks)
+    return budget.start + budget.increment * greedy.exppo(durations, increments, most)
 
 
 #: Planners by name.

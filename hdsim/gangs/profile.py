@@ -37,7 +37,7 @@ class Profile:
         tasks: Names of the J tasks.
         sizes: (Z,) workload sizes, ascending.
         shares: (S,) CPU shares in millicores, ascending.
-        durations: (J, Z, S) measured durations in s.
+        durations: (J, Z, S) measured durations in seconds.
     """
 
     tasks: tuple[str, ...]
@@ -60,7 +60,7 @@ class Profile:
             shares: (J,) or (n, J) CPU shares in millicores.
 
         Returns:
-            (n, J) durations in s.
+            (n, J) durations in seconds.
         """
         given = np.broadcast_to(shares, sizes.shape)
         columns = [surface.ev(sizes[:, j], given[:, j]) for j, surface in enumerate(self.surfaces)]
@@ -74,7 +74,7 @@ class Profile:
             levels: (L,) CPU shares in millicores, ascending.
 
         Returns:
-            (J, n, L) durations in s.
+            (J, n, L) durations in seconds.
         """
         table = np.empty((len(self.tasks), len(sizes), len(levels)))
         for j, surface in enumerate(self.surfaces):

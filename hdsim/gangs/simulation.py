@@ -23,11 +23,11 @@ class GangRun:
     Attributes:
         tasks: Names of the J tasks.
         start: Row of the series of the first superstep.
-        penalty: Cost of a change of the shares in s.
+        penalty: Cost of a change of the shares in seconds.
         sizes: (N, J) workload sizes.
         shares: (N, J) CPU shares in millicores.
         replanned: (N,) whether the shares were planned before the superstep.
-        durations: (N, J) durations of the tasks in s.
+        durations: (N, J) durations of the tasks in seconds.
     """
 
     tasks: tuple[str, ...]
@@ -40,7 +40,7 @@ class GangRun:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Duration without checkpoints in s, number of checkpoints, and the total in s."""
+        """Duration without checkpoints in seconds, number of checkpoints, and the total in seconds."""
         duration, checkpoints = float(self.durations.max(axis=1).sum()), int(self.replanned[1:].sum())
         return {"duration": duration, "checkpoints": checkpoints, "total": duration + self.penalty * checkpoints}
 
@@ -56,7 +56,7 @@ def simulate(
         controller: Chooses the shares.
         start: Row of the first superstep.
         supersteps: Number N of supersteps, at most R - start.
-        penalty: Cost of a change of the shares in s.
+        penalty: Cost of a change of the shares in seconds.
 
     Raises:
         DecisionError: The controller returns shares that the gang cannot have.

@@ -45,7 +45,7 @@ def write_results(path: Path, result: Result) -> dict[str, Any]:
         result: The replay; of an interrupted one, the jobs that ended until then are written.
 
     Returns:
-        Entries of the manifest: the simulated time in s, and what depends on wall time.
+        Entries of the manifest: the simulated time in seconds, and what depends on wall time.
     """
     write_jobs(path / "jobs.csv", result)
     _write_details(path / "job_details.csv", result)

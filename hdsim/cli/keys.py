@@ -1,0 +1,143 @@
+"""Keys of configurations: names, and rules for their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.util.rules import ANYTHING, FLAG, INTEGERS, NOT_NEGATIVE, NULL, POSITIVE, TEXT, TEXTS, Rule, integers_from
+
+
+def _is_table_of_texts(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) > 0 and all(TEXT.accepts(text) for text in value.values())
+
+
+_GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
+
+# Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
+RULES: dict[str, Rule | dict[str, Any]] = {
+    "seed": integers_from(0),
+    "platform": {"path": TEXT, "types": TEXT | NULL},
+    "workload": {
+        "path": TEXT | NULL,
+        "jobs": integers_from(1) | NULL,
+        "start": integers_from(0),
+        "arrival_factor": POSITIVE,
+        # The allowed words are checked where the workload is read.
+        "memory_bandwidth": TEXT | NOT_NEGATIVE,
+        "memory": TEXT | NOT_NEGATIVE,
+        "runtime": TEXT,
+        "walltime": TEXT,
+        "strict": FLAG,
+        # Values of "anything" are checked where the jobs are made.
+        "bsp": {
+            "supersteps": ANYTHING,
+            "communication": ANYTHING,
+            "pattern": ANYTHING,
+            "imbalance": ANYTHING,
+            "latency": NOT_NEGATIVE,
+            "bandwidth": POSITIVE | NULL,
+        },
+        "generate": _GENERATOR | NULL,
+    },
+}
+OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller")
+GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
+# Further keys of `hdsim train`; the keys of `env` belong to the environment and its decision problem.
+TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
+    "train": {
+        "steps": integers_from(1),
+        "traces": TEXTS | NULL,
+        "window_jobs": integers_from(1) | NULL,
+        "validation": integers_from(0) | INTEGERS,
+        "test": integers_from(1) | INTEGERS,
+        "metric": TEXT | NULL,
+        "baselines": TEXTS | NULL,
+        "scale_rewards": FLAG,
+        "log_every": integers_from(1),
+        "evaluate_every": integers_from(1),
+        "checkpoint_every": integers_from(1),
+        "tensorboard": FLAG,
+    },
+}
+# Keys of `hdsim bsp run`.
+GANG_RULES: dict[str, Rule | dict[str, Any]] = {
+    "seed": integers_from(0),
+    "profile": TEXT,
+    "actual": TEXT,
+    "forecasts": TEXT,
+    "tasks": Rule("the series of each task, such as {affinity: nyc_taxi_1}", _is_table_of_texts),
+    # The allowed words are checked where the planner is made.
+    "planner": TEXT,
+    "supersteps": integers_from(1),
+    "start": integers_from(0),
+    "penalty": NOT_NEGATIVE,
+    "shares": {
+        "start": integers_from(1),
+        "increment": integers_from(1),
+        "total": integers_from(1),
+        "cap": integers_from(1),
+    },
+}
+
+
+def check(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks the names and values of all keys.
+
+    Args:
+        config: The composed configuration without Hydra's own part.
+
+    Returns:
+        The configuration, whole numbers written as floats (``1e4``) turned into integers.
+
+    Raises:
+        ConfigError: Unknown, missing or wrong keys, all of them.
+    """
+    faults: list[ConfigError] = []
+    checked: dict[str, Any] = {}
+    groups: tuple[str, ...] = ("controller",)
+    if "controller" in config:
+        rules = GANG_RULES
+    else:
+        rules = RULES | (TRAINING_RULES if "train" in config else {})
+        groups = (*(group for group in OPEN_GROUPS if group != "controller"), "env")
+    top_level = (*rules, *groups)
+    for key in config:
+        if key not in top_level:
+            faults.append(unknown_key(str(key), top_level))
+    for key in top_level:
+        value = config.get(key)
+        rule = rules.get(key)
+        if rule is None and isinstance(value, Mapping):
+            checked[key] = dict(value)
+            continue
+        checked[key] = _check_value(key, value, rule or {}, faults)
+    if faults:
+        raise ConfigError.many(faults)
+    return checked
+
+
+def _check_value(key: str, value: Any, rule: Rule | Mapping[str, Any], faults: list[ConfigError]) -> Any:
+    if isinstance(rule, Mapping):
+        if not isinstance(value, Mapping):
+            faults.append(ConfigError(f"expected the keys of an option of the group {key}, got {value!r}", where=key))
+            return value
+        faults += [unknown_key(f"{key}.{name}", rule) for name in value if name not in rule]
+        return {name: _check_value(f"{key}.{name}", value.get(name), rule[name], faults) for name in rule}
+    fault = rule.fault(value, key)
+    if fault is not None:
+        faults.append(fault)
+    return (
+        int(value)
+        if isinstance(value, float) and fault is None and rule.expected.startswith("a whole number")
+        else value
+    )
+
+
+def unknown_key(key: str, allowed: Sequence[str] | Mapping[str, Any]) -> ConfigError:
+    """Returns the error for a key that is none of the allowed ones."""
+    parent, _, name = key.rpartition(".")
+    if not allowed:
+        return ConfigError(f"unknown key; {parent} takes a value and has no keys", where=key)
+    return ConfigError(f"unknown key{nearest(name, allowed)}; allowed: {', '.join(allowed)}", where=key)
