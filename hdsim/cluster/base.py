@@ -47,7 +47,8 @@ class ClusterState:
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
             a failure, or their start has failed.
         rejected: Jobs rejected at this instant, by the scheduler or because they could never run.
-        withdrawn: Queued jobs withdrawn at this instant, such as pods that were deleted.
+        withdrawn: Jobs that left the queue at this instant without a decision of the scheduler, such as pods that were
+            deleted.
         can_kill: Whether the backend carries `kill` out.
         can_resize: Whether the backend carries `resize` out.
         speed_changes: Core ids and their new share of the peak speed, as the scheduler wants them in its present pass.
@@ -257,11 +258,30 @@ class ClusterState:
         Raises:
             BackendError: The job is not queued.
         """
-        if job not in self.queue:
-            raise BackendError(self._misplacement(job, "withdrawn", "queued"))
-        del self.queue[job]
+        self._leave_queue(job, "withdrawn")
         self.state[job] = FinalState.REJECTED
-        self.withdrawn.append(job)
+
+    def adopt(self, job: int, placement: Any, time: float) -> None:
+        """Takes note of a job that runs without a decision of the scheduler, such as one started before a restart.
+
+        Only stores without core ids have such jobs.
+
+        Args:
+            job: A job that is queued or not submitted yet.
+            placement: What it holds, which may overcommit nodes.
+            time: Its start in seconds of the backend's clock.
+
+        Raises:
+            BackendError: The job is in another state.
+        """
+        if self.state[job] == FinalState.NOT_SUBMITTED:
+            self.arrived += 1
+        else:
+            self._leave_queue(job, "adopted")
+        self.cores.allocate(job, placement, may_overcommit=True)
+        self.running[job] = self.placements[job] = placement
+        self.starting_time[job] = time
+        self.state[job] = _RUNNING
 
     def confirm_start(self, job: int, time: float) -> None:
         """Takes note that a job whose start was asked for runs since a time of the backend's clock.
@@ -382,6 +402,17 @@ class ClusterState:
             self.queue.update(dict.fromkeys(in_order))
         self.state[job] = _QUEUED
         self.submitted.append(job)
+
+    def _leave_queue(self, job: int, done: str) -> None:
+        """Removes a queued job without a decision of the scheduler."""
+        if job not in self.queue:
+            raise BackendError(self._misplacement(job, done, "queued"))
+        del self.queue[job]
+        # The scheduler has not been told yet of a job submitted at this instant.
+        if job in self.submitted:
+            self.submitted.remove(job)
+        else:
+            self.withdrawn.append(job)
 
     def _require_starting(self, job: int, done: str) -> None:
         if job not in self.starting:

@@ -65,8 +65,8 @@ class Cache(Generic[V]):
         connection: The connection.
         path: Path of the list, such as ``/api/v1/pods``.
         parse: Returns the view of an object.
-        deliver: Takes the changes that have come together, in order, in the thread of the connection; those of the
-            first list included. Takes the error that has ended the watch, if one has.
+        deliver: Takes the changes that have come together, in order, in the thread of the connection; or the error that
+            has ended the watch.
     """
 
     def __init__(
@@ -82,14 +82,18 @@ class Cache(Generic[V]):
         self._name = path.rpartition("/")[2]
         self._version = ""
 
-    async def start(self) -> None:
+    async def start(self) -> list[V]:
         """Lists the objects, and goes on to watch them.
+
+        Returns:
+            The objects of the list; changes since then are delivered.
 
         Raises:
             BackendError: The API server does not answer, or refuses the list.
         """
         await self._list()
         self._task = asyncio.create_task(self._keep())
+        return list(self.objects.values())
 
     async def _keep(self) -> None:
         """Watches, connects again when the watch ends, lists again when changes may have been missed."""
@@ -98,7 +102,7 @@ class Cache(Generic[V]):
         while True:
             try:
                 if not self._version:
-                    await self._list()
+                    self._deliver(await self._list())
                     self.relists += 1
                 async for lines in self._connection.lines(self._watch_path()):
                     if lost:
@@ -130,8 +134,8 @@ class Cache(Generic[V]):
             f"{self._path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={self._version}"
         )
 
-    async def _list(self) -> None:
-        """Lists all objects and delivers the differences to those known."""
+    async def _list(self) -> list[Change[V]]:
+        """Lists all objects and returns the differences to those known."""
         found: dict[str, V] = {}
         position = ""
         while True:
@@ -159,7 +163,7 @@ class Cache(Generic[V]):
                 self._note(changes, old, view)
         self.objects = found
         self._version = page["metadata"]["resourceVersion"]
-        self._deliver(changes)
+        return changes
 
     def _apply(self, lines: list[bytes]) -> None:
         """Applies and delivers events of a watch."""

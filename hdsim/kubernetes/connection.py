@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -81,9 +81,11 @@ class Refused(BackendError):
 
     Attributes:
         status: HTTP status.
+        permission: The credentials lack a permission, or are not valid.
     """
 
     status: int
+    permission: bool
 
 
 class Connection:
@@ -141,6 +143,10 @@ class Connection:
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Calls a function in the thread of the connection."""
+        self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self) -> None:
         """Cancels what still runs, and closes the connection."""
@@ -235,17 +241,17 @@ class Connection:
         except Exception as error:
             raise self._no_answer(call, error, _SILENCE) from None
 
-    def refusal(self, method: str, path: str, status: int, answer: bytes) -> BackendError:
+    def refusal(self, method: str, path: str, status: int, answer: bytes) -> Refused:
         """Describes an answer of the API server that is an error."""
-        call = Call.of(method, path)
-        if status == 401:
-            text = f"the {self.user} are not valid, or have expired"
-        elif status == 403:
+        call, text = Call.of(method, path), reason_of(answer)
+        # Admission and quotas refuse with 403 as well, in other words.
+        forbidden = status == 403 and f'cannot {call.verb} resource "{call.resource}"' in text
+        if forbidden:
             text = f"the {self.user} do not permit it; the rule that does: {call.rule()}"
-        else:
-            text = reason_of(answer)
+        elif status == 401:
+            text = f"the {self.user} are not valid, or have expired"
         error = Refused(f"{self.server}: {call}: {text} (HTTP status {status})")
-        error.status = status
+        error.status, error.permission = status, forbidden or status == 401
         return error
 
     @property

@@ -52,6 +52,7 @@ class PodView:
         unsupported: What hdsim cannot do for it, empty if there is nothing.
         group: Name of its gang in its namespace, empty for none.
         group_size: Number of pods of the gang, None if it is not told or no positive integer.
+        deadline: Seconds after which it is ended (activeDeadlineSeconds), None if never.
         created: Creation, s since 1970.
         deleted: The pod is being deleted.
         gated: The pod may not be scheduled yet.
@@ -72,6 +73,7 @@ class PodView:
     unsupported: str
     group: str
     group_size: int | None
+    deadline: float | None
     created: float
     deleted: bool
     gated: bool
@@ -111,6 +113,7 @@ class PodView:
             unsupported or extended,
             annotations.get(POD_GROUP) or labels.get(POD_GROUP_LABEL) or "",
             _count(annotations.get(POD_GROUP_SIZE)),
+            spec.get("activeDeadlineSeconds"),
             _seconds(metadata["creationTimestamp"]),
             "deletionTimestamp" in metadata,
             bool(spec.get("schedulingGates")),

@@ -190,14 +190,22 @@ class NodeQuantities:
         """Returns a copy of the free resources of all nodes."""
         return self._free.copy()
 
-    def allocate(self, job: int, placement: NodeAmounts) -> None:
+    def allocate(self, job: int, placement: NodeAmounts, *, may_overcommit: bool = False) -> None:
         """Allocates a placement to a job.
+
+        Args:
+            job: The job.
+            placement: The placement.
+            may_overcommit: Nodes may have less than it takes, as with `occupy`.
 
         Raises:
             DecisionError: The free resources of a node do not suffice.
         """
         self._move(job, placement, -1)
-        if self._free.short(placement.nodes, self._requests.chunk(job)):
+        if may_overcommit:
+            for node in placement.nodes.tolist():
+                self._others.setdefault(node, Amounts())
+        elif self._free.short(placement.nodes, self._requests.chunk(job)):
             self._move(job, placement, 1)
             raise DecisionError(f"expected nodes with capacity for the job, got {placement.nodes.tolist()}")
         self._held[job] = placement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,8 +36,10 @@ class ReleaseTimes:
         return bool(self.order) and self.order[0][0] <= now
 
     def remove(self, job: int) -> float:
-        """Removes an ended job and returns its expected end in seconds."""
-        end = self.end.pop(job)
+        """Removes an ended job and returns its expected end in seconds, NaN if it was not added."""
+        end = self.end.pop(job, math.nan)
+        if math.isnan(end):
+            return end
         del self.order[bisect_left(self.order, (end, job))]
         return end
 

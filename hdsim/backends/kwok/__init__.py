@@ -1,0 +1,1 @@
+"""Backend ``kwok``: pods on a Kubernetes API server, real or of Kwok."""

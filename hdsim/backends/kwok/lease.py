@@ -1,0 +1,157 @@
+"""Leader election: of several schedulers of one name, the one that holds the Lease binds pods.
+
+The leader election of the client library stops at the first lost connection and does not release its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from hdsim.errors import BackendError
+from hdsim.kubernetes.connection import Connection, NoAnswer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of leader election in seconds.
+
+    Attributes:
+        lease: Time without a renewal after which others may take the lease.
+        renew: Time within which the leader must renew it, less than `lease`.
+        retry: Time between two attempts, less than `renew`.
+    """
+
+    lease: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+
+class Lease:
+    """A Lease.
+
+    Args:
+        connection: The connection.
+        namespace: Its namespace.
+        name: Its name.
+        identity: Name of this instance.
+        timing: Times.
+        lost: Called with the reason, in the thread of the connection, when the lease is lost.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing,
+        lost: Callable[[BackendError], None],
+    ) -> None:
+        self.held = False
+        self._connection, self._timing, self._identity, self._lost = connection, timing, identity, lost
+        self._name = f"{namespace}/{name}"
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+        # Last record seen, and when it changed on the clock of this machine.
+        self._seen: tuple[Any, ...] = ()
+        self._changed = 0.0
+
+    async def acquire(self) -> None:
+        """Waits for the lease, and keeps it from then on.
+
+        Raises:
+            BackendError: The API server does not answer, or refuses.
+        """
+        waiting_for, loop = "", asyncio.get_running_loop()
+        while holder := await self._try(self._connection.timeout):
+            if holder != waiting_for:
+                waiting_for = holder
+                log.warning("lease %s is held by %s; waiting for it", self._name, holder)
+            await asyncio.sleep(self._timing.retry)
+        log.info("lease %s is held by this instance, %s", self._name, self._identity)
+        self.held = True
+        self._keeping = asyncio.create_task(self._keep(loop.time()))
+
+    async def release(self) -> None:
+        """Gives the lease to the next one at once."""
+        if not self.held:
+            return
+        self._keeping.cancel()
+        self.held = False
+        try:
+            await self._write(None, self._timing.retry)
+        except BackendError as error:
+            log.warning("lease %s was not released: %s", self._name, error)
+
+    async def _keep(self, renewed: float) -> None:
+        """Renews the lease."""
+        loop, timing = asyncio.get_running_loop(), self._timing
+        reason = ""
+        while loop.time() - renewed < timing.renew:
+            await asyncio.sleep(min(timing.retry, max(0.0, renewed + timing.renew - loop.time())))
+            asked = loop.time()
+            try:
+                holder = await self._try(max(0.1, renewed + timing.renew - asked))
+            except BackendError as error:
+                reason = str(error)
+                log.warning("lease %s was not renewed: %s", self._name, error)
+                continue
+            if holder:
+                reason = f"{holder} holds it"
+                break
+            renewed = asked
+        self.held = False
+        self._lost(BackendError(f"lease {self._name} is lost, another scheduler may bind pods now: {reason}"))
+
+    async def _try(self, seconds: float) -> str:
+        """Takes or renews the lease; returns the holder if it is another one."""
+        status, answer = await self._connection.send("GET", self._path, timeout=seconds)
+        if status == 404:
+            return await self._write("", seconds)
+        if status != 200:
+            raise self._connection.refusal("GET", self._path, status, answer)
+        found = orjson.loads(answer)
+        spec = found.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        seen, now = (holder, spec.get("renewTime"), spec.get("leaseTransitions")), asyncio.get_running_loop().time()
+        if seen != self._seen:
+            self._seen, self._changed = seen, now
+        others = holder and holder != self._identity
+        if others and (self.held or now - self._changed < float(spec.get("leaseDurationSeconds") or 0)):
+            return str(holder)
+        self._metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
+        self._transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
+        return await self._write(holder, seconds)
+
+    async def _write(self, before: str | None, seconds: float) -> str:
+        """Writes the lease: a new one, ours, or that of no one (None); returns who was quicker, if somebody was."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        new = "resourceVersion" not in self._metadata
+        if before != self._identity:
+            self._acquired = now
+        spec = {
+            "holderIdentity": self._identity if before is not None else "",
+            "leaseDurationSeconds": max(1, round(self._timing.lease)) if before is not None else 1,
+            "acquireTime": self._acquired,
+            "renewTime": now,
+            "leaseTransitions": 0 if new else self._transitions,
+        }
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._metadata, "spec": spec}
+        method, path = ("POST", self._collection) if new else ("PUT", self._path)
+        status, answer = await self._connection.send(method, path, body, timeout=seconds)
+        if status == 409:
+            return "another instance"
+        if status not in (200, 201):
+            raise self._connection.refusal(method, path, status, answer)
+        self._metadata["resourceVersion"] = orjson.loads(answer)["metadata"]["resourceVersion"]
+        return ""

@@ -1,0 +1,146 @@
+"""The nodes of the API server in the state of the cluster, and what pods of others take of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from hdsim.cluster.requests import Amounts
+from hdsim.errors import ConfigError
+from hdsim.kubernetes.objects import NodeView, PodView
+from hdsim.util.units import in_bytes
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.platform.model import Platform
+
+log = logging.getLogger(__name__)
+
+#: Bytes by which equal amounts of memory may differ: a platform counts in MB.
+_ROUNDING = 1.0
+
+
+class Nodes:
+    """Keeps the nodes of a cluster as those of the API server.
+
+    A node that is deleted, cordoned or not ready takes no pods until it is back. Nodes that are new, or whose amounts
+    have changed, are used after a restart only.
+
+    Args:
+        cluster: The state.
+        views: The nodes of the API server by name.
+
+    Raises:
+        ConfigError: A node of the platform is missing, or has other amounts.
+    """
+
+    def __init__(self, cluster: Cluster, views: Mapping[str, NodeView]) -> None:
+        self._cluster = cluster
+        self.number = {name: node for node, name in enumerate(cluster.platform.node_names)}
+        self._amounts = amounts_of(cluster.platform)
+        self._others: dict[str, tuple[int, Amounts]] = {}
+        self._labels = list(zip(cluster.platform.node_labels, cluster.platform.node_taints, strict=True))
+        faults = [
+            fault for name, node in self.number.items() if (fault := self._fault(views.get(name), self._amounts[node]))
+        ]
+        if faults:
+            more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+            raise ConfigError(
+                f"expected the nodes of platform {cluster.platform.name} on the API server: {'; '.join(faults[:5])}{more}",
+                where="platform",
+            )
+        unknown = [name for name in views if name not in self.number]
+        if unknown:
+            log.warning("%d nodes are not in the platform and get no pods, such as %s", len(unknown), unknown[0])
+        for name in self.number:
+            self._update(views[name])
+
+    def change(self, old: NodeView | None, new: NodeView | None) -> None:
+        """Takes note of a change."""
+        view = new or old
+        assert view is not None
+        node = self.number.get(view.name)
+        if new is None:
+            log.warning("node %s is deleted", view.name)
+            if node is not None:
+                self._take_down(node)
+        elif node is None:
+            if old is None:
+                log.warning("node %s is new; it is used after a restart", new.name)
+        elif fault := self._fault(new, self._amounts[node]):
+            if old is None or old.allocatable != new.allocatable:
+                log.warning("node %s; it is used again after a restart", fault)
+            self._take_down(node)
+        else:
+            self._update(new)
+
+    def occupy(self, pod: PodView) -> None:
+        """Takes note of what a pod of others takes, or takes no more, of its node."""
+        now = self._others.get(pod.uid)
+        node = self.number.get(pod.node) if pod.holds else None
+        wanted = None if node is None else (node, pod.requests)
+        if now == wanted:
+            return
+        self.vacate(pod)
+        if wanted is not None:
+            self._others[pod.uid] = wanted
+            self._cluster.cores.occupy(*wanted)
+
+    def vacate(self, pod: PodView) -> bool:
+        """Takes back what `occupy` has noted of a pod; returns whether there was something."""
+        held = self._others.pop(pod.uid, None)
+        if held is not None:
+            self._cluster.cores.vacate(*held)
+        return held is not None
+
+    def _update(self, view: NodeView) -> None:
+        """Brings a node of the platform up to date."""
+        node = self.number[view.name]
+        seen = (view.labels, view.taints)
+        if seen != self._labels[node]:
+            self._labels[node] = seen
+            self._cluster.requests.places.change(node, *seen)
+        if not view.ready or view.unschedulable:
+            if node not in self._cluster.down:
+                log.warning("node %s is %s", view.name, "cordoned" if view.ready else "not ready")
+            self._take_down(node)
+        elif node in self._cluster.down:
+            log.warning("node %s is back", view.name)
+            self._cluster.repair(node)
+
+    def _take_down(self, node: int) -> None:
+        if node not in self._cluster.down:
+            self._cluster.fail(node, math.inf)
+
+    @staticmethod
+    def _fault(view: NodeView | None, expected: Amounts) -> str:
+        """Returns in what a node differs from the platform, empty if in nothing."""
+        if view is None:
+            return ""
+        differing = [
+            f"{name} {_shown(found)} instead of {_shown(amount)}"
+            for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
+            if found != amount and not abs(found - amount) <= _ROUNDING * (name in ("memory", "storage"))
+        ]
+        return f"{view.name} has {', '.join(differing)}" if differing else ""
+
+
+def amounts_of(platform: Platform) -> list[Amounts]:
+    """Returns the amounts of every node of a platform."""
+    columns: Iterable[list[float]] = (
+        each.tolist()
+        for each in (
+            platform.node_cpu,
+            in_bytes(platform.memory),
+            platform.node_pods,
+            platform.node_gpus,
+            platform.node_storage,
+        )
+    )
+    return [Amounts(*amounts) for amounts in zip(*columns, strict=True)]
+
+
+def _shown(amount: float) -> str:
+    return "unlimited" if math.isinf(amount) else f"{amount:g}"

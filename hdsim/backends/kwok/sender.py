@@ -1,0 +1,198 @@
+"""Bindings and other requests of which many are in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import orjson
+
+from hdsim.errors import BackendError
+from hdsim.kubernetes.connection import Connection, NoAnswer, reason_of
+from hdsim.kubernetes.objects import PodView
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at a pod whose binding has an unknown outcome.
+_PAUSE = 0.5
+
+
+class Result(Enum):
+    """Outcome of a binding."""
+
+    BOUND = auto()
+    REFUSED = auto()
+    GONE = auto()  # the pod is deleted
+
+
+class Binding(NamedTuple):
+    """A pod that is to be bound."""
+
+    pod: PodView
+    node: str
+    annotations: dict[str, str]
+
+
+class Outcome(NamedTuple):
+    """What has become of a binding."""
+
+    pod: PodView
+    result: Result
+    node: str  # that the pod is bound to, which may be another one than was asked for
+    reason: str = ""
+
+
+class Request(NamedTuple):
+    """A request whose answer matters only if it is an error."""
+
+    method: str
+    path: str
+    body: Any
+
+
+class Sender:
+    """Sends bindings, and other requests while there are no bindings to send.
+
+    The outcome of a binding without an answer is looked up at the API server, which binds a pod at most once.
+
+    Attributes:
+        stopped: Reason for which bindings are not sent any more, empty while they are.
+        in_flight: Number of requests without an answer.
+
+    Args:
+        connection: The connection.
+        deliver: Takes outcomes, and the error of a request that can never succeed, in the thread of the connection.
+        width: Maximum number of requests in flight.
+    """
+
+    def __init__(
+        self, connection: Connection, deliver: Callable[[Outcome | BackendError], None], width: int
+    ) -> None:
+        self.stopped = ""
+        self.in_flight = 0
+        self._connection, self._deliver, self._width = connection, deliver, width
+        self._bindings: deque[Binding] = deque()
+        self._others: deque[Request] = deque()
+
+    async def start(self) -> None:
+        """Begins to send."""
+        self._work = asyncio.Semaphore(0)
+        self._workers = [asyncio.create_task(self._send()) for _ in range(self._width)]
+
+    def bind(self, bindings: Sequence[Binding], delay: float = 0.0) -> None:
+        """Sends bindings, after some seconds if told so; may be called in any thread."""
+        self._connection.soon(self._enqueue, self._bindings, bindings, delay)
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Sends other requests; may be called in any thread."""
+        self._connection.soon(self._enqueue, self._others, requests, 0.0)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits until everything is sent, at most some seconds."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (self._bindings or self._others or self.in_flight) and loop.time() < end:
+            await asyncio.sleep(0.02)
+        if self._others:
+            log.warning("%d events were not sent within %g s", len(self._others), seconds)
+
+    async def stop(self, reason: str) -> None:
+        """Sends no further binding; those without an answer are refused or get their answers."""
+        self.stopped = reason
+        while self._bindings:
+            self._deliver(_refused(self._bindings.popleft(), reason))
+
+    def _enqueue(self, queue: deque[Any], items: Iterable[Any], delay: float) -> None:
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._enqueue, queue, items, 0.0)
+            return
+        for item in items:
+            queue.append(item)
+            self._work.release()
+
+    async def _send(self) -> None:
+        while True:
+            await self._work.acquire()
+            self.in_flight += 1
+            try:
+                if self._bindings:
+                    outcome = await self._bind(self._bindings.popleft())
+                    self._deliver(outcome)
+                elif self._others:
+                    await self._post(self._others.popleft())
+            except BackendError as error:
+                self._deliver(error)
+            finally:
+                self.in_flight -= 1
+
+    async def _bind(self, binding: Binding) -> Outcome:
+        if self.stopped:
+            return _refused(binding, self.stopped)
+        pod, node, annotations = binding
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            # A pod of the same name that was created anew is not meant.
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            status, answer = await self._connection.send("POST", path, body)
+        except NoAnswer as error:
+            log.warning("%s: %s; looking whether it is bound", pod.key, error)
+            return await self._look_up(binding, str(error))
+        if status in (200, 201):
+            return Outcome(pod, Result.BOUND, node)
+        error = self._connection.refusal("POST", path, status, answer)
+        if error.permission:
+            raise error
+        reason = reason_of(answer)
+        if status < 500 and status not in (404, 409):
+            return _refused(binding, reason)
+        return await self._look_up(binding, reason)
+
+    async def _look_up(self, binding: Binding, reason: str) -> Outcome:
+        """Finds out what has become of a binding from the pod itself."""
+        pod = binding.pod
+        # The permission to list is there anyhow.
+        path = f"/api/v1/namespaces/{pod.namespace}/pods?fieldSelector=metadata.name={pod.name}"
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._connection.timeout
+        while True:
+            try:
+                status, answer = await self._connection.send("GET", path)
+                if status == 200:
+                    found = [PodView.of(item) for item in orjson.loads(answer)["items"]]
+                    if not found or found[0].uid != pod.uid:
+                        return Outcome(pod, Result.GONE, "", reason)
+                    if found[0].node:
+                        return Outcome(pod, Result.BOUND, found[0].node)
+                    return _refused(binding, reason)
+                error: BackendError = self._connection.refusal("GET", path, status, answer)
+            except NoAnswer as silence:
+                error = silence
+            if loop.time() > end:
+                raise error
+            await asyncio.sleep(_PAUSE)
+
+    async def _post(self, request: Request) -> None:
+        """Sends a request; that it fails for once, is no reason to end a run."""
+        try:
+            status, answer = await self._connection.send(*request)
+        except NoAnswer as error:
+            log.warning("%s", error)
+            return
+        if status >= 300:
+            refusal = self._connection.refusal(request.method, request.path, status, answer)
+            if refusal.permission:
+                raise refusal
+            log.warning("%s", refusal)
+
+
+def _refused(binding: Binding, reason: str) -> Outcome:
+    return Outcome(binding.pod, Result.REFUSED, "", reason)
