@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from hdsim.kubernetes.objects import PodView
 
 
 class Phase(Enum):
-    """What hdsim knows of a pod that it schedules."""
+    """State of a pod that hdsim schedules."""
 
     WAITING = auto()
-    BINDING = auto()  # a binding is on its way
+    BINDING = auto()  # a binding has no answer yet
     BOUND = auto()
     ENDED = auto()
     GONE = auto()  # deleted
@@ -36,6 +36,7 @@ class Member:
         finished: End or deletion.
         succeeded: It ended with success.
         told: Reason of the last event FailedScheduling.
+        refusal: Reason of the last refused binding.
     """
 
     pod: PodView
@@ -50,19 +51,4 @@ class Member:
     finished: float = math.nan
     succeeded: bool = False
     told: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class PodJob:
-    """The pods of a job, one or a gang.
-
-    Attributes:
-        members: The pods, in order of their names.
-        duration: Annotation that a binding gives to the pods, None for none.
-    """
-
-    members: list[Member] = field(default_factory=list)
-
-    def of(self, *phases: Phase) -> list[Member]:
-        """Returns the pods in one of some states."""
-        return [member for member in self.members if member.phase in phases]
+    refusal: str = ""

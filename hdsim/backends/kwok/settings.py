@@ -1,0 +1,90 @@
+"""Settings of the backend ``kwok``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hdsim.backends.kwok.lease import Timing
+from hdsim.errors import ConfigError
+from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, TEXT, Rule, integers_from, require
+
+_CLOCKS = ("wall", "virtual")
+_RULES = {
+    "kubeconfig": TEXT | NULL,
+    "context": TEXT | NULL,
+    "scheduler_name": TEXT,
+    "namespace": TEXT,
+    "clock": Rule(" or ".join(_CLOCKS), lambda value: value in _CLOCKS),
+    "time_scale": POSITIVE,
+    "stop_when_idle": NOT_NEGATIVE | NULL,
+    "bindings_in_flight": integers_from(1),
+    "gang_timeout": POSITIVE,
+    "timeout": POSITIVE,
+    "submit": FLAG,
+    "metrics_host": TEXT,
+    "metrics_port": integers_from(0) | NULL,
+}
+_ELECTION_RULES = {"enabled": FLAG, "lease": POSITIVE, "renew": POSITIVE, "retry": POSITIVE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the backend.
+
+    Attributes:
+        kubeconfig: See :class:`hdsim.kubernetes.connection.Connection`.
+        context: See there.
+        scheduler_name: Pods with this ``spec.schedulerName`` are scheduled.
+        namespace: Namespace of the pods that hdsim creates, and of its Lease.
+        clock: ``wall``, or ``virtual`` for simulated time.
+        time_scale: Simulated seconds in a second.
+        stop_when_idle: Seconds without a pod that could be placed after which a run ends; None: never.
+        bindings_in_flight: Maximum number of requests that are in flight.
+        gang_timeout: Seconds after which the pods of an incomplete gang get an event.
+        timeout: Seconds that the API server may be silent.
+        submit: Create the pods of a trace; otherwise they are created elsewhere.
+        metrics_host: Address of the metrics.
+        metrics_port: Port of the metrics, None for none.
+        leader_election: Keys `enabled`, `lease`, `renew` and `retry`; see :class:`Timing`.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    scheduler_name: str = "hdsim"
+    namespace: str = "default"
+    clock: str = "wall"
+    time_scale: float = 1.0
+    stop_when_idle: float | None = 30.0
+    bindings_in_flight: int = 32
+    gang_timeout: float = 300.0
+    timeout: float = 60.0
+    submit: bool = True
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    leader_election: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require("backend", _RULES, vars(self))
+        election = {"enabled": True, **asdict(Timing()), **self.leader_election}
+        require("backend.leader_election", _ELECTION_RULES, election)
+        unknown = [key for key in election if key not in _ELECTION_RULES]
+        if unknown:
+            allowed = ", ".join(_ELECTION_RULES)
+            raise ConfigError(f"unknown key {unknown[0]}; allowed: {allowed}", where="backend.leader_election")
+        if not election["retry"] < election["renew"] < election["lease"]:
+            raise ConfigError(
+                f"expected retry < renew < lease, got {election['retry']:g}, {election['renew']:g}, "
+                f"{election['lease']:g} s",
+                where="backend.leader_election",
+            )
+        object.__setattr__(self, "leader_election", election)
+
+    @property
+    def timing(self) -> Timing:
+        """Times of leader election."""
+        return Timing(**{key: self.leader_election[key] for key in asdict(Timing())})
