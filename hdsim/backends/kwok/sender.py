@@ -100,8 +100,8 @@ class Sender:
         if self._others:
             log.warning("%d events were not sent within %g s", len(self._others), seconds)
 
-    async def stop(self, reason: str) -> None:
-        """Sends no further binding; those without an answer are refused or get their answers."""
+    def stop(self, reason: str) -> None:
+        """Refuses all bindings that are not on their way; to be called in the thread of the connection."""
         self.stopped = reason
         while self._bindings:
             self._deliver(_refused(self._bindings.popleft(), reason))

@@ -9,7 +9,7 @@ import queue
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok import events
@@ -18,19 +18,21 @@ from hdsim.backends.kwok.members import Member, Phase
 from hdsim.backends.kwok.nodes import Nodes
 from hdsim.backends.kwok.rows import rows_of
 from hdsim.backends.kwok.sender import Binding, Outcome, Request, Result, Sender
+from hdsim.backends.kwok.trace import Trace
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.objects import DURATION, ENDED, JOB_ID, NodeView, PodView
+from hdsim.kubernetes.objects import ENDED, NodeView, PodView
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import Settings
-    from hdsim.backends.kwok.trace import Trace
     from hdsim.kubernetes.connection import Connection
     from hdsim.simulation.setup import Setup
 
 log = logging.getLogger(__name__)
 
+#: A handler, what it takes, and when that came in seconds of the clock.
+News = tuple[Callable[[Any, float], None], Any, float]
 #: Longest wait in seconds, so that a signal is noticed.
 _WAIT = 0.2
 #: Seconds without news after which pods that fit nowhere are told.
@@ -55,31 +57,33 @@ class Wall:
 
     Args:
         connection: The connection.
-        sender: Sends bindings.
         settings: The settings.
         setup: The cluster and its agent.
         stop: Received signals.
-        trace: Jobs that become pods, None where pods become jobs.
         identity: Name of this instance.
-        scheduler: Scheduler of the pods; another one than hdsim if the agent only observes.
+        observe: Takes the latency of each ``decision`` and ``binding`` in seconds.
     """
 
     def __init__(
         self,
         connection: Connection,
-        sender: Sender,
         settings: Settings,
         setup: Setup,
         stop: list[int],
-        trace: Trace | None,
         identity: str,
-        scheduler: str,
-        news: queue.SimpleQueue[tuple[Callable[..., None], Any, float]],
+        observe: Callable[[str, float], None],
     ) -> None:
-        self._connection, self._sender, self._settings, self._stop = connection, sender, settings, stop
-        self.cluster, self._trace, self._identity, self._scheduler = setup.cluster, trace, identity, scheduler
-        self.observes = scheduler != settings.scheduler_name
-        self._news = news
+        self._connection, self._settings, self._stop = connection, settings, stop
+        self._identity, self._observe, self.cluster = identity, observe, setup.cluster
+        self._scheduler = getattr(setup.agent, "observes", settings.scheduler_name)
+        self._observing = hasattr(setup.agent, "observes")
+        self._trace = None if self.cluster.open_ended else Trace(self.cluster, settings, self._scheduler)
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self.sender = Sender(connection, self._hear(self._on_outcome), settings.bindings_in_flight)
+        self.caches = (
+            Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes)),
+            Cache(connection, "/api/v1/pods", PodView.of, self._hear(self._on_pods)),
+        )
         self.members: dict[str, Member] = {}
         self._of_job: dict[int, list[Member]] = {}
         self._arrived: list[list[Member]] = []
@@ -88,21 +92,25 @@ class Wall:
         self._calls: list[float] = []
         self._called = self._untold = False
         self._begin = self.heard = self._active = time.monotonic()
-        self._since_1970 = time.time()
-        self.caches = (
-            Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes)),
-            Cache(connection, "/api/v1/pods", PodView.of, self._hear(self._on_pods)),
-        )
+        self._date = time.time()
 
     def start(self) -> None:
         """Reads nodes and pods: those of others take resources, those bound before are running jobs."""
         nodes, pods = self.caches
+        if self._trace is not None:
+            self._trace.prepare(self._connection)
+        self._connection.call(self.sender.start())
         views = {view.name: view for view in self._connection.call(nodes.start())}
         self._nodes = Nodes(self.cluster, views)
         known: list[Change[PodView]] = [(None, pod) for pod in self._connection.call(pods.start())]
         self._begin = self._active = time.monotonic()
-        self._since_1970 = time.time()
+        self._date = time.time()
         self._news.put((self._on_pods, known, 0.0))
+
+    def lose(self, reason: BackendError) -> None:
+        """Ends the run, and stops binding at once; called in the thread of the connection."""
+        self.sender.stop(str(reason))
+        self._hear(raise_it)(reason)
 
     def clock(self) -> float:
         """Returns the simulated seconds since the begin of the run."""
@@ -146,14 +154,15 @@ class Wall:
             for member, node in zip(waiting, nodes, strict=False):
                 member.phase, member.node, member.decided = Phase.BINDING, node, now
                 member.attempts += 1
+                self._observe("decision", (now - member.created) / self._settings.time_scale)
                 binding = Binding(member.pod, node, annotations)
                 if member.refusal:
-                    self._sender.bind([binding], min(_FIRST_PAUSE * 2 ** (member.attempts - 2), _LAST_PAUSE))
+                    self.sender.bind([binding], min(_FIRST_PAUSE * 2 ** (member.attempts - 2), _LAST_PAUSE))
                 else:
                     at_once.append(binding)
         if at_once:
-            self._sender.bind(at_once)
-        self._sender.send([_deletion(member.pod) for job in cluster.killed for member in self._of_job[job]])
+            self.sender.bind(at_once)
+        self.sender.send([_deletion(member.pod) for job in cluster.killed for member in self._of_job[job]])
         for job in cluster.rejected:
             self._tell(self._of_job[job], self._told_of(job))
         for date in cluster.calls:
@@ -163,11 +172,11 @@ class Wall:
 
     # News
 
-    def _hear(self, handle: Callable[..., None]) -> Callable[[Any], None]:
+    def _hear(self, handle: Callable[[Any, float], None]) -> Callable[[Any], None]:
         """Returns a function that puts what it is given among the news, or an error of the connection."""
         return lambda what: self._news.put((raise_it if isinstance(what, BackendError) else handle, what, self.clock()))
 
-    def _receive(self) -> list[tuple[Callable[..., None], Any, float]]:
+    def _receive(self) -> list[News]:
         """Waits for news until something is due, and returns all there are."""
         now = self.clock()
         due = [self._calls[0]] if self._calls else []
@@ -209,7 +218,7 @@ class Wall:
 
     def _on_arrival(self, pod: PodView, at: float) -> None:
         """Takes note of a pod that waits, or that was bound before this run."""
-        created = at if at else min(0.0, (pod.created - self._since_1970) * self._settings.time_scale)
+        created = at if at else min(0.0, (pod.created - self._date) * self._settings.time_scale)
         member = self.members[pod.uid] = Member(pod, created)
         self._nodes.vacate(pod)
         if pod.holds:
@@ -267,7 +276,7 @@ class Wall:
         member.phase, member.finished = phase, at
         self._gangs.remove(member)
 
-    def on_outcome(self, outcome: Outcome, at: float) -> None:
+    def _on_outcome(self, outcome: Outcome, at: float) -> None:
         """Takes note of the outcome of a binding; the watch may have told it before."""
         self._active = time.monotonic()
         member = self.members[outcome.pod.uid]
@@ -284,10 +293,11 @@ class Wall:
         self._settle(member.job, at)
 
     def _bound(self, member: Member, node: str, at: float) -> None:
-        if node != member.node and not self.observes:
+        if node != member.node and not self._observing:
             log.warning("%s is bound to %s, not by this instance", member.pod.key, node)
-        elif not self.observes:
-            self._sender.send([events.scheduled(member.pod, node, self._identity)])
+        elif not self._observing:
+            self.sender.send([events.scheduled(member.pod, node, self._identity)])
+            self._observe("binding", (at - member.decided) / self._settings.time_scale)
         member.phase, member.node, member.bound = Phase.BOUND, node, at
         self._gangs.note_bound(member.pod)
 
@@ -358,7 +368,7 @@ class Wall:
             elif phases <= {Phase.BOUND, Phase.ENDED, Phase.GONE}:
                 self._adopt(job, members)
                 state = _RUNNING
-            elif Phase.GONE in phases or (Phase.BOUND in phases and not self.observes):
+            elif Phase.GONE in phases or (Phase.BOUND in phases and not self._observing):
                 self._break_up(job, members, at)
         if state == _RUNNING and phases <= {Phase.ENDED, Phase.GONE}:
             cluster.end(job, self._final_state(members), max(member.finished for member in members))
@@ -377,7 +387,7 @@ class Wall:
                 member.phase = Phase.BINDING
                 member.attempts += 1
                 pause = min(_FIRST_PAUSE * 2 ** (member.attempts - 2), _LAST_PAUSE)
-                self._sender.bind([Binding(member.pod, member.node, {})], pause)
+                self.sender.bind([Binding(member.pod, member.node, {})], pause)
             return _STARTING
         held = cluster.running[job]
         chosen = {node: pods for node, pods in zip(held.nodes.tolist(), held.pods.tolist(), strict=True)}
@@ -417,7 +427,7 @@ class Wall:
             heapq.heappop(self._calls)
             self._called = True
         if self._trace is not None:
-            self._sender.send(self._trace.submissions(now))
+            self.sender.send(self._trace.submissions(now))
         for member, reason in self._gangs.overdue(now):
             self._tell([member], reason)
 
@@ -434,7 +444,7 @@ class Wall:
 
     def _stopped(self) -> bool:
         """Ends after a signal, once all bindings have their outcomes; SIGTERM is an end in order of an open-ended run."""
-        self._connection.call(self._sender.stop("the run ends"))
+        self._connection.soon(self.sender.stop, "the run ends")
         end = time.monotonic() + self._settings.timeout
         self.cluster.next_instant(self.clock())
         while self.cluster.starting and time.monotonic() < end:
@@ -450,7 +460,7 @@ class Wall:
     def _tell_waiting(self) -> None:
         """Tells the pods that fit nowhere at present."""
         self._untold = False
-        if self.observes:
+        if self._observing:
             return
         reasons: dict[int, str] = {}
         for job in self.cluster.queue:
@@ -472,13 +482,13 @@ class Wall:
 
     def _tell(self, members: Sequence[Member], text: str) -> None:
         """Creates an event for each of some pods, unless the last one gave the same reason."""
-        if self.observes:
+        if self._observing:
             return
         reason = "".join(letter for letter in text if not letter.isdigit())
         fresh = [member for member in members if member.phase is Phase.WAITING and member.told != reason]
         for member in fresh:
             member.told = reason
-        self._sender.send(
+        self.sender.send(
             [events.event(member.pod, "FailedScheduling", text, self._identity, warning=True) for member in fresh]
         )
 

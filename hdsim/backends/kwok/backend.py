@@ -1,0 +1,218 @@
+"""Backend ``kwok``: hdsim's agents schedule the pods of a Kubernetes API server."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Iterable
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdsim.backends.base import Backend, Capabilities
+from hdsim.backends.kwok.lease import Lease
+from hdsim.backends.kwok.monitoring import Monitoring
+from hdsim.backends.kwok.pods_csv import latencies, write_pods
+from hdsim.backends.kwok.settings import Settings
+from hdsim.backends.kwok.wall import Wall
+from hdsim.errors import BackendError
+from hdsim.kubernetes.connection import Call, Connection
+from hdsim.kubernetes.objects import NodeView
+from hdsim.kubernetes.permissions import Permission, require
+from hdsim.workload.model import Workload
+
+if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
+    from hdsim.results.result import Result
+    from hdsim.simulation.setup import Setup
+
+log = logging.getLogger(__name__)
+
+#: Seconds for the events that are not sent yet at the end.
+_DRAIN = 30.0
+_CLOCKS = {"wall": Wall}
+
+
+class Kwok(Backend):
+    """A Kubernetes API server, such as that of a Kwok cluster, whose pods hdsim schedules.
+
+    Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods.
+
+    Attributes:
+        settings: The settings.
+        connection: The connection, from its first use on.
+
+    Args:
+        **settings: See :class:`hdsim.backends.kwok.settings.Settings`.
+    """
+
+    capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)
+    connection: Connection
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self._resources = ExitStack()
+        self._session: Wall | None = None
+        self._lease: Lease | None = None
+        self._facts: dict[str, Any] = {}
+        self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+
+    def run(self, platform: Platform, workload: Workload, *arguments: Any, **options: Any) -> tuple[Result, Any]:
+        """See :meth:`Backend.run`; all jobs of a trace are known, pods of the API server are not."""
+        self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
+        return super().run(platform.of_kind("quantities"), workload, *arguments, **options)
+
+    def read_platform(self) -> Platform:
+        """Reads the nodes of the API server."""
+        from hdsim.kubernetes.nodes import platform_of
+
+        self._connect()
+        return platform_of([NodeView.of(item) for item in self.connection.get("/api/v1/nodes")["items"]])
+
+    def read_workload(self, platform: Platform) -> Workload:
+        """Returns a workload without jobs: those of the API server become known during the run."""
+        return Workload.empty("<cluster>")
+
+    def open(self, setup: Setup, directory: Path, stop: list[int]) -> None:
+        """Connects, waits for the lease, and reads nodes and pods.
+
+        Raises:
+            ConfigError: The API server or the platform cannot be used.
+            BackendError: The API server does not answer.
+        """
+        settings, cluster = self.settings, setup.cluster
+        self._directory, self._stop = directory, stop
+        self._connect()
+        connection = self.connection
+        require(connection, self._permissions(submits=settings.submit and not cluster.open_ended))
+        monitoring = None
+        if settings.metrics_port is not None:
+            monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
+            connection.call(monitoring.start())
+            self._resources.callback(lambda: connection.call(monitoring.stop()))
+        observe = monitoring.observe if monitoring else lambda name, seconds: None
+        session = _CLOCKS[settings.clock](connection, settings, setup, stop, self._identity, observe)
+        if settings.leader_election["enabled"]:
+            self._lease = Lease(
+                connection, settings.namespace, self._lease_name, self._identity, settings.timing, session.lose
+            )
+            waiting = connection.submit(self._lease.acquire())
+            self._resources.callback(lambda: connection.call(self._lease.release()))
+            while not stop:
+                try:
+                    waiting.result(timeout=0.2)
+                    break
+                except NotYet:
+                    continue
+            else:
+                waiting.cancel()
+                return
+        session.start()
+        self._session = session
+
+    def advance(self) -> bool:
+        """See :meth:`Backend.advance`."""
+        return self._session is not None and self._session.advance()
+
+    def apply(self) -> None:
+        """See :meth:`Backend.apply`."""
+        assert self._session is not None
+        self._session.apply()
+
+    def close(self) -> None:
+        """Sends what is left to send, gives the lease back and writes pods.csv."""
+        session = self._session
+        try:
+            if session is not None:
+                self.connection.call(session.sender.drain(_DRAIN))
+                write_pods(self._directory / "pods.csv", session.members.values())
+                self._facts = self._told()
+        finally:
+            self._resources.close()
+
+    def facts(self) -> dict[str, Any]:
+        """Server, API calls and latencies."""
+        return self._facts
+
+    # What monitoring tells
+
+    def gauges(self) -> Iterable[tuple[str, str, float]]:
+        """See :class:`hdsim.backends.kwok.monitoring.Source`."""
+        yield "leader", "This instance binds pods", float(self._lease is None or self._lease.held)
+        if (session := self._session) is not None:
+            cluster = session.cluster
+            yield "pending_jobs", "Jobs in the queue", len(cluster.queue)
+            yield "starting_jobs", "Jobs whose bindings have no answers yet", len(cluster.starting)
+            yield "running_jobs", "Running jobs", len(cluster.running) - len(cluster.starting)
+            yield "requests_in_flight", "Requests without an answer", session.sender.in_flight
+
+    def counters(self) -> Iterable[tuple[str, str, float]]:
+        """See :class:`hdsim.backends.kwok.monitoring.Source`."""
+        if (session := self._session) is not None:
+            yield "decisions", "Pods that were decided on", session.decisions
+            yield "bindings", "Pods that were bound", session.bindings
+            yield "failed_starts", "Starts of jobs that failed", len(session.cluster.failed_starts)
+            yield "relists", "Lists after the first", sum(cache.relists for cache in session.caches)
+            yield "lost_watches", "Watches that were lost", sum(cache.reconnects for cache in session.caches)
+
+    def fault(self) -> str:
+        """See :class:`hdsim.backends.kwok.monitoring.Source`."""
+        silent = 0.0 if self._session is None else time.monotonic() - self._session.heard
+        return f"no pass for {silent:.0f} s" if silent > self.settings.timeout else ""
+
+    def unready(self) -> str:
+        """See :class:`hdsim.backends.kwok.monitoring.Source`."""
+        return "waiting for the lease and the first lists" if self._session is None else self._session.sender.stopped
+
+    @property
+    def _lease_name(self) -> str:
+        return f"hdsim-{self.settings.scheduler_name}"
+
+    def _connect(self) -> None:
+        if not hasattr(self, "connection"):
+            settings = self.settings
+            self.connection = self._resources.enter_context(
+                Connection(settings.kubeconfig, settings.context, timeout=settings.timeout)
+            )
+
+    def _permissions(self, *, submits: bool) -> Iterable[Permission]:
+        """Yields the permissions that a run needs."""
+        namespace = self.settings.namespace
+        for resource in ("nodes", "pods"):
+            for verb in ("list", "watch"):
+                yield Permission(Call(verb, "", resource))
+        yield Permission(Call("create", "", "pods/binding"))
+        yield Permission(Call("create", "events.k8s.io", "events"))
+        if self.settings.leader_election["enabled"]:
+            leases = "coordination.k8s.io", "leases"
+            yield Permission(Call("create", *leases), namespace)
+            for verb in ("get", "update"):
+                yield Permission(Call(verb, *leases), namespace, self._lease_name)
+        if submits:
+            for verb in ("create", "delete"):
+                yield Permission(Call(verb, "", "pods"), namespace)
+
+    def _told(self) -> dict[str, Any]:
+        """Returns the entries of the manifest."""
+        session, calls = self._session, self.connection.calls
+        assert session is not None
+        own = sum(number for call, number in calls.items() if call != Call("create", "", "pods"))
+        return {
+            "name": self.name,
+            "server": self.connection.server,
+            "clock": self.settings.clock,
+            "pods": len(session.members),
+            "pods_bound": session.bindings,
+            "api_calls": {str(call): number for call, number in sorted(calls.items())},
+            "api_calls_per_pod": round(own / session.bindings, 3) if session.bindings else None,
+            "failed_starts": len(session.cluster.failed_starts),
+            "relists": sum(cache.relists for cache in session.caches),
+            "lost_watches": sum(cache.reconnects for cache in session.caches),
+            **latencies(session.members.values(), self.settings.time_scale),
+        }
+
+

@@ -1,0 +1,96 @@
+"""Jobs of a trace that become pods."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hdsim.backends.kwok.sender import Request
+from hdsim.errors import ConfigError
+from hdsim.kubernetes.jobs import JobPods
+from hdsim.kubernetes.objects import DURATION, JOB_ID, PodView
+
+if TYPE_CHECKING:
+    from hdsim.backends.kwok.settings import Settings
+    from hdsim.cluster.state import Cluster
+    from hdsim.kubernetes.connection import Connection
+
+_CREATED, _EXISTS = 201, 409
+
+
+class Trace:
+    """The pods of known jobs: created when the jobs are due, and recognized when the watch tells of them.
+
+    Args:
+        cluster: The cluster before its first event.
+        settings: The settings.
+        scheduler: Name of the scheduler of the pods.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Settings, scheduler: str) -> None:
+        self._cluster, self._settings = cluster, settings
+        jobs = cluster.workload
+        self._pods = JobPods(jobs, cluster.requests, namespace=settings.namespace, scheduler=scheduler)
+        self._job = {str(own): job for job, own in enumerate(jobs.job_id.tolist())}
+        self._dates = jobs.submission_time.tolist()
+        self._runtimes = jobs.runtime.tolist()
+        self._next = 0 if settings.submit else len(jobs)
+
+    @property
+    def due(self) -> float:
+        """Date of the next submission in seconds, infinite after the last one."""
+        return self._dates[self._next] if self._next < len(self._dates) else math.inf
+
+    def prepare(self, connection: Connection) -> None:
+        """Creates priority classes, and checks that no pods of an earlier run are there.
+
+        Raises:
+            ConfigError: There are such pods.
+            BackendError: The API server refuses.
+        """
+        if not self._settings.submit:
+            return
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        for priority_class in self._pods.priority_classes():
+            status, answer = connection.call(connection.send("POST", path, priority_class))
+            if status not in (_CREATED, _EXISTS):
+                raise connection.refusal("POST", path, status, answer)
+        namespace = self._settings.namespace
+        found = connection.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector=hdsim.io/job&limit=1")["items"]
+        if found:
+            raise ConfigError(
+                f"expected no pods of an earlier run in the namespace, found {found[0]['metadata']['name']}; "
+                f"`hdsim kwok clean` deletes them",
+                where="backend.namespace",
+            )
+
+    def submissions(self, now: float) -> list[Request]:
+        """Returns the requests that create the pods of the jobs that are due."""
+        requests = []
+        path = f"/api/v1/namespaces/{self._settings.namespace}/pods"
+        while self.due <= now:
+            notes = {DURATION: self._duration(self._next, 1.0)}
+            requests += [Request("POST", path, pod) for pod in self._pods.manifests(self._next, notes)]
+            self._next += 1
+        return requests
+
+    def has(self, pod: PodView) -> bool:
+        """Whether a pod belongs to one of the jobs."""
+        return pod.namespace == self._settings.namespace and pod.annotations.get(JOB_ID) in self._job
+
+    def job_of(self, pod: PodView) -> int:
+        """Returns the job of a pod."""
+        return self._job[pod.annotations[JOB_ID]]
+
+    def pods_of(self, job: int) -> int:
+        """Returns the number of pods of a job."""
+        return self._cluster.requests.chunk(job).number
+
+    def annotations(self, job: int, placement: Any) -> dict[str, str]:
+        """Returns the annotations that bindings give to the pods of a job, which run as long as their nodes need."""
+        cluster = self._cluster
+        speed = 1.0 if cluster.fixed_duration[job] else float(cluster.cores.slowest(placement))
+        return {} if speed == 1.0 else {DURATION: self._duration(job, speed)}
+
+    def _duration(self, job: int, speed: float) -> str:
+        return f"{self._runtimes[job] / speed / self._settings.time_scale:.6f}s"
