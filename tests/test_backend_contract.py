@@ -229,7 +229,7 @@ def test_what_a_backend_cannot_do_is_one_error_before_time_0(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("kwk", "backend: expected one of batsim, custom, sim, got 'kwk'"),
+        ("kwk", "backend: expected one of batsim, custom, kwok, sim, got 'kwk'"),
         ({"_target_": "hdsim.backends.sim.Sim", "sped": 1}, "unexpected keyword argument 'sped'"),
         ({"_target_": "hdsim.backends.sim.Sim", "batch_events": 1}, "backend.batch_events: expected true or false"),
         ({"_target_": "hdsim.scheduling.agent.Agent"}, "expected a subclass of hdsim.Backend, got Agent"),

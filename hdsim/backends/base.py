@@ -67,13 +67,31 @@ class Backend:
     """
 
     name: ClassVar[str]
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: Capabilities = Capabilities()
     episodes: Mapping[str, Any] | None = None
 
     def __init_subclass__(cls) -> None:
         """Sets the default name."""
         if "name" not in vars(cls):
             cls.name = snake_case(cls.__name__)
+
+    def read_platform(self) -> Platform:
+        """Reads the platform of ``platform=cluster``.
+
+        Raises:
+            ConfigError: The backend has none of its own.
+        """
+        raise ConfigError(
+            f"expected a platform file, backend {self.name} has no cluster to read", where="platform.path"
+        )
+
+    def read_workload(self, platform: Platform) -> Workload:
+        """Reads the workload of ``workload=cluster``, which may have no jobs yet.
+
+        Raises:
+            ConfigError: The backend has none of its own.
+        """
+        raise ConfigError(f"expected a workload, backend {self.name} has no cluster to read", where="workload.path")
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
         """Returns faults of a configuration that the capabilities do not express."""

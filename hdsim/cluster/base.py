@@ -60,7 +60,8 @@ class ClusterState:
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
         down: Nodes that are down, as keys.
-        node_changes: Nodes that failed or were repaired at this instant, in order.
+        node_changes: Nodes that failed or were repaired at this instant, in order, and those of which pods of others
+            take more or less.
         outages: (node, begin, end) in seconds of every outage that has begun; the end may lie ahead.
         failed_starts: Starts that the backend has refused, in order.
         failed_permanently: Jobs that have failed because nodes failed under them too often.

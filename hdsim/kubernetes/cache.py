@@ -65,8 +65,8 @@ class Cache(Generic[V]):
         connection: The connection.
         path: Path of the list, such as ``/api/v1/pods``.
         parse: Returns the view of an object.
-        deliver: Takes the changes that have come together, in order, in the thread of the connection; or the error that
-            has ended the watch.
+        deliver: Takes the changes that have come together, in order and in the thread of the connection, those of the
+            first list included; or the error that has ended the watch.
     """
 
     def __init__(
@@ -82,18 +82,14 @@ class Cache(Generic[V]):
         self._name = path.rpartition("/")[2]
         self._version = ""
 
-    async def start(self) -> list[V]:
+    async def start(self) -> None:
         """Lists the objects, and goes on to watch them.
-
-        Returns:
-            The objects of the list; changes since then are delivered.
 
         Raises:
             BackendError: The API server does not answer, or refuses the list.
         """
-        await self._list()
+        self._deliver(await self._list())
         self._task = asyncio.create_task(self._keep())
-        return list(self.objects.values())
 
     async def _keep(self) -> None:
         """Watches, connects again when the watch ends, lists again when changes may have been missed."""

@@ -7,7 +7,6 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable
-from concurrent.futures import TimeoutError as NotYet
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,7 @@ from hdsim.backends.kwok.monitoring import Monitoring
 from hdsim.backends.kwok.pods_csv import latencies, write_pods
 from hdsim.backends.kwok.settings import Settings
 from hdsim.backends.kwok.wall import Wall
-from hdsim.errors import BackendError
 from hdsim.kubernetes.connection import Call, Connection
-from hdsim.kubernetes.objects import NodeView
 from hdsim.kubernetes.permissions import Permission, require
 from hdsim.workload.model import Workload
 
@@ -32,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Seconds between two looks for a signal while the lease is waited for.
+_WAIT = 0.1
 #: Seconds for the events that are not sent yet at the end.
 _DRAIN = 30.0
 _CLOCKS = {"wall": Wall}
@@ -54,7 +53,7 @@ class Kwok(Backend):
     connection: Connection
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = Settings(**settings)
+        self.settings = Settings.of(settings)
         self._resources = ExitStack()
         self._session: Wall | None = None
         self._lease: Lease | None = None
@@ -66,29 +65,22 @@ class Kwok(Backend):
         self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
         return super().run(platform.of_kind("quantities"), workload, *arguments, **options)
 
-    def read_platform(self) -> Platform:
-        """Reads the nodes of the API server."""
-        from hdsim.kubernetes.nodes import platform_of
-
-        self._connect()
-        return platform_of([NodeView.of(item) for item in self.connection.get("/api/v1/nodes")["items"]])
-
     def read_workload(self, platform: Platform) -> Workload:
         """Returns a workload without jobs: those of the API server become known during the run."""
         return Workload.empty("<cluster>")
 
-    def open(self, setup: Setup, directory: Path, stop: list[int]) -> None:
+    def open(self, setup: Setup, directory: Path, stop: Any) -> None:
         """Connects, waits for the lease, and reads nodes and pods.
 
         Raises:
             ConfigError: The API server or the platform cannot be used.
             BackendError: The API server does not answer.
         """
-        settings, cluster = self.settings, setup.cluster
-        self._directory, self._stop = directory, stop
+        settings = self.settings
+        self._directory = directory
         self._connect()
         connection = self.connection
-        require(connection, self._permissions(submits=settings.submit and not cluster.open_ended))
+        require(connection, self._permissions(submits=settings.submit and not setup.cluster.open_ended))
         monitoring = None
         if settings.metrics_port is not None:
             monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
@@ -97,20 +89,17 @@ class Kwok(Backend):
         observe = monitoring.observe if monitoring else lambda name, seconds: None
         session = _CLOCKS[settings.clock](connection, settings, setup, stop, self._identity, observe)
         if settings.leader_election["enabled"]:
-            self._lease = Lease(
+            self._lease = lease = Lease(
                 connection, settings.namespace, self._lease_name, self._identity, settings.timing, session.lose
             )
-            waiting = connection.submit(self._lease.acquire())
-            self._resources.callback(lambda: connection.call(self._lease.release()))
-            while not stop:
-                try:
-                    waiting.result(timeout=0.2)
-                    break
-                except NotYet:
-                    continue
-            else:
+            self._resources.callback(lambda: connection.call(lease.release()))
+            waiting = connection.submit(lease.acquire())
+            while not waiting.done() and not stop:
+                time.sleep(_WAIT)
+            if not waiting.done():
                 waiting.cancel()
                 return
+            waiting.result()
         session.start()
         self._session = session
 
@@ -129,7 +118,7 @@ class Kwok(Backend):
         try:
             if session is not None:
                 self.connection.call(session.sender.drain(_DRAIN))
-                write_pods(self._directory / "pods.csv", session.members.values())
+                write_pods(self._directory / "pods.csv", session.jobs.members.values())
                 self._facts = self._told()
         finally:
             self._resources.close()
@@ -154,7 +143,7 @@ class Kwok(Backend):
         """See :class:`hdsim.backends.kwok.monitoring.Source`."""
         if (session := self._session) is not None:
             yield "decisions", "Pods that were decided on", session.decisions
-            yield "bindings", "Pods that were bound", session.bindings
+            yield "bindings", "Pods that were bound", session.jobs.bindings
             yield "failed_starts", "Starts of jobs that failed", len(session.cluster.failed_starts)
             yield "relists", "Lists after the first", sum(cache.relists for cache in session.caches)
             yield "lost_watches", "Watches that were lost", sum(cache.reconnects for cache in session.caches)
@@ -200,19 +189,17 @@ class Kwok(Backend):
         """Returns the entries of the manifest."""
         session, calls = self._session, self.connection.calls
         assert session is not None
-        own = sum(number for call, number in calls.items() if call != Call("create", "", "pods"))
+        for_pods = sum(number for call, number in calls.items() if call.resource in ("pods/binding", "events"))
         return {
             "name": self.name,
             "server": self.connection.server,
             "clock": self.settings.clock,
-            "pods": len(session.members),
-            "pods_bound": session.bindings,
+            "pods": len(session.jobs.members),
+            "pods_bound": session.jobs.bindings,
             "api_calls": {str(call): number for call, number in sorted(calls.items())},
-            "api_calls_per_pod": round(own / session.bindings, 3) if session.bindings else None,
+            "api_calls_per_pod": round(for_pods / session.jobs.bindings, 3) if session.jobs.bindings else None,
             "failed_starts": len(session.cluster.failed_starts),
             "relists": sum(cache.relists for cache in session.caches),
             "lost_watches": sum(cache.reconnects for cache in session.caches),
-            **latencies(session.members.values(), self.settings.time_scale),
+            **latencies(session.jobs.members.values(), self.settings.time_scale),
         }
-
-

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from hdsim.errors import BackendError
-from hdsim.kubernetes.connection import Connection, NoAnswer
+from hdsim.kubernetes.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +115,8 @@ class Lease:
 
     async def _try(self, seconds: float) -> str:
         """Takes or renews the lease; returns the holder if it is another one."""
+        if self.held and not await self._write(self._identity, seconds):
+            return ""
         status, answer = await self._connection.send("GET", self._path, timeout=seconds)
         if status == 404:
             return await self._write("", seconds)

@@ -43,17 +43,20 @@ class Nodes:
         self._others: dict[str, tuple[int, Amounts]] = {}
         self._labels = list(zip(cluster.platform.node_labels, cluster.platform.node_taints, strict=True))
         faults = [
-            fault for name, node in self.number.items() if (fault := self._fault(views.get(name), self._amounts[node]))
+            f"{name} {fault}"
+            for name, node in self.number.items()
+            if (fault := _fault(views.get(name), self._amounts[node]))
         ]
         if faults:
             more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
             raise ConfigError(
-                f"expected the nodes of platform {cluster.platform.name} on the API server: {'; '.join(faults[:5])}{more}",
+                f"expected the nodes of platform {cluster.platform.name}: {'; '.join(faults[:5])}{more}",
                 where="platform",
             )
-        unknown = [name for name in views if name not in self.number]
-        if unknown:
-            log.warning("%d nodes are not in the platform and get no pods, such as %s", len(unknown), unknown[0])
+        self._unknown = {name for name in views if name not in self.number}
+        if self._unknown:
+            number, one = len(self._unknown), min(self._unknown)
+            log.warning("%d nodes are not in the platform and get no pods, such as %s", number, one)
         for name in self.number:
             self._update(views[name])
 
@@ -67,11 +70,12 @@ class Nodes:
             if node is not None:
                 self._take_down(node)
         elif node is None:
-            if old is None:
+            if new.name not in self._unknown:
                 log.warning("node %s is new; it is used after a restart", new.name)
-        elif fault := self._fault(new, self._amounts[node]):
+                self._unknown.add(new.name)
+        elif fault := _fault(new, self._amounts[node]):
             if old is None or old.allocatable != new.allocatable:
-                log.warning("node %s; it is used again after a restart", fault)
+                log.warning("node %s %s; it is used again after a restart", new.name, fault)
             self._take_down(node)
         else:
             self._update(new)
@@ -87,12 +91,14 @@ class Nodes:
         if wanted is not None:
             self._others[pod.uid] = wanted
             self._cluster.cores.occupy(*wanted)
+            self._cluster.node_changes.append(wanted[0])
 
     def vacate(self, pod: PodView) -> bool:
         """Takes back what `occupy` has noted of a pod; returns whether there was something."""
         held = self._others.pop(pod.uid, None)
         if held is not None:
             self._cluster.cores.vacate(*held)
+            self._cluster.node_changes.append(held[0])
         return held is not None
 
     def _update(self, view: NodeView) -> None:
@@ -101,7 +107,9 @@ class Nodes:
         seen = (view.labels, view.taints)
         if seen != self._labels[node]:
             self._labels[node] = seen
+            assert self._cluster.requests.places is not None
             self._cluster.requests.places.change(node, *seen)
+            self._cluster.node_changes.append(node)
         if not view.ready or view.unschedulable:
             if node not in self._cluster.down:
                 log.warning("node %s is %s", view.name, "cordoned" if view.ready else "not ready")
@@ -113,18 +121,6 @@ class Nodes:
     def _take_down(self, node: int) -> None:
         if node not in self._cluster.down:
             self._cluster.fail(node, math.inf)
-
-    @staticmethod
-    def _fault(view: NodeView | None, expected: Amounts) -> str:
-        """Returns in what a node differs from the platform, empty if in nothing."""
-        if view is None:
-            return ""
-        differing = [
-            f"{name} {_shown(found)} instead of {_shown(amount)}"
-            for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
-            if found != amount and not abs(found - amount) <= _ROUNDING * (name in ("memory", "storage"))
-        ]
-        return f"{view.name} has {', '.join(differing)}" if differing else ""
 
 
 def amounts_of(platform: Platform) -> list[Amounts]:
@@ -144,3 +140,15 @@ def amounts_of(platform: Platform) -> list[Amounts]:
 
 def _shown(amount: float) -> str:
     return "unlimited" if math.isinf(amount) else f"{amount:g}"
+
+
+def _fault(view: NodeView | None, expected: Amounts) -> str:
+    """Returns in what a node differs from the platform, empty if in nothing."""
+    if view is None:
+        return "is missing on the API server"
+    differing = [
+        f"{_shown(found)} {name} instead of {_shown(amount)}"
+        for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
+        if found != amount and not abs(found - amount) <= _ROUNDING * (name in ("memory", "storage"))
+    ]
+    return f"has {', '.join(differing)}" if differing else ""

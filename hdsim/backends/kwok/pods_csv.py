@@ -38,7 +38,9 @@ def latencies(members: Iterable[Member], time_scale: float) -> dict[str, dict[st
     decided = [member for member in members if not math.isnan(member.decided)]
     samples = {
         "decision_latency_seconds": [member.decided - member.created for member in decided],
-        "binding_latency_seconds": [member.bound - member.decided for member in decided if not math.isnan(member.bound)],
+        "binding_latency_seconds": [
+            member.bound - member.decided for member in decided if not math.isnan(member.bound)
+        ],
     }
     return {
         name: {f"p{share}": round(float(np.percentile(values, share)) / time_scale, 6) for share in (50, 99)}

@@ -19,6 +19,13 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks at a pod whose binding has an unknown outcome.
 _PAUSE = 0.5
+#: Seconds before the second and the last of several attempts to bind a pod.
+_FIRST_PAUSE, _LAST_PAUSE = 0.2, 10.0
+
+
+def pause_before(attempt: int) -> float:
+    """Returns the seconds before an attempt to bind a pod, 2 for the second one."""
+    return float(min(_FIRST_PAUSE * 2 ** (attempt - 2), _LAST_PAUSE))
 
 
 class Result(Enum):
@@ -69,9 +76,7 @@ class Sender:
         width: Maximum number of requests in flight.
     """
 
-    def __init__(
-        self, connection: Connection, deliver: Callable[[Outcome | BackendError], None], width: int
-    ) -> None:
+    def __init__(self, connection: Connection, deliver: Callable[[Outcome | BackendError], None], width: int) -> None:
         self.stopped = ""
         self.in_flight = 0
         self._connection, self._deliver, self._width = connection, deliver, width
@@ -148,9 +153,9 @@ class Sender:
             return await self._look_up(binding, str(error))
         if status in (200, 201):
             return Outcome(pod, Result.BOUND, node)
-        error = self._connection.refusal("POST", path, status, answer)
-        if error.permission:
-            raise error
+        refusal = self._connection.refusal("POST", path, status, answer)
+        if refusal.permission:
+            raise refusal
         reason = reason_of(answer)
         if status < 500 and status not in (404, 409):
             return _refused(binding, reason)
@@ -173,11 +178,11 @@ class Sender:
                     if found[0].node:
                         return Outcome(pod, Result.BOUND, found[0].node)
                     return _refused(binding, reason)
-                error: BackendError = self._connection.refusal("GET", path, status, answer)
+                fault: BackendError = self._connection.refusal("GET", path, status, answer)
             except NoAnswer as silence:
-                error = silence
+                fault = silence
             if loop.time() > end:
-                raise error
+                raise fault
             await asyncio.sleep(_PAUSE)
 
     async def _post(self, request: Request) -> None:

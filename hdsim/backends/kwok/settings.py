@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from hdsim.backends.kwok.lease import Timing
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
 from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, TEXT, Rule, integers_from, require
 
 _CLOCKS = ("wall", "virtual")
@@ -83,6 +83,20 @@ class Settings:
                 where="backend.leader_election",
             )
         object.__setattr__(self, "leader_election", election)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Makes settings by their keys.
+
+        Raises:
+            ConfigError: A key is unknown, or a value is not allowed.
+        """
+        allowed = [each.name for each in fields(cls)]
+        unknown = next((key for key in given if key not in allowed), None)
+        if unknown is not None:
+            close = nearest(unknown, allowed)
+            raise ConfigError(f"unknown key{close}; allowed: {', '.join(allowed)}", where=f"backend.{unknown}")
+        return cls(**given)
 
     @property
     def timing(self) -> Timing:

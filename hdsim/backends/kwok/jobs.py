@@ -1,0 +1,302 @@
+"""The jobs that pods make up: arrival, start and end of jobs from what the API server tells of their pods."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hdsim.backends.kwok.events import Notices, lacks_gpus
+from hdsim.backends.kwok.gangs import Gangs
+from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.rows import rows_of
+from hdsim.backends.kwok.sender import Binding, Outcome, Result, pause_before
+from hdsim.cluster.state import FinalState
+from hdsim.kubernetes.objects import ENDED, PodView
+
+if TYPE_CHECKING:
+    from hdsim.backends.kwok.nodes import Nodes
+    from hdsim.backends.kwok.sender import Sender
+    from hdsim.backends.kwok.settings import Settings
+    from hdsim.backends.kwok.trace import Trace
+    from hdsim.cluster.state import Cluster
+    from hdsim.kubernetes.cache import Change
+
+log = logging.getLogger(__name__)
+
+_DONE, _FAILED, _KILLED = (
+    FinalState.COMPLETED_SUCCESSFULLY,
+    FinalState.COMPLETED_FAILED,
+    FinalState.COMPLETED_KILLED,
+)
+_QUEUED, _STARTING, _RUNNING = FinalState.QUEUED, FinalState.STARTING, FinalState.RUNNING
+
+
+class Jobs:
+    """Pods of one scheduler as jobs of a cluster; pods of others take resources of nodes.
+
+    Attributes:
+        members: All pods that were scheduled, by their uids.
+        of_job: Pods of each job.
+        gangs: Pods that wait for others.
+        bindings: Number of pods that were bound.
+
+    Args:
+        cluster: The cluster.
+        nodes: Its nodes.
+        sender: Sends bindings.
+        notices: Events of pods.
+        settings: The settings.
+        scheduler: Name of the scheduler of the pods.
+        observing: Another scheduler binds the pods.
+        trace: Jobs that become pods, None where pods become jobs.
+        observe: Takes the latency of each ``binding`` in seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Nodes,
+        sender: Sender,
+        notices: Notices,
+        settings: Settings,
+        *,
+        scheduler: str,
+        observing: bool,
+        trace: Trace | None,
+        observe: Callable[[str, float], None],
+    ) -> None:
+        self.cluster, self._nodes, self._sender, self._notices = cluster, nodes, sender, notices
+        self._scheduler, self._observing, self._trace = scheduler, observing, trace
+        self._time_scale, self._observe = settings.time_scale, observe
+        self.members: dict[str, Member] = {}
+        self.of_job: dict[int, list[Member]] = {}
+        self.gangs = Gangs(settings.gang_timeout)
+        self.bindings = 0
+        self._arrived: list[list[Member]] = []
+        self._found: list[Member] = []
+
+    def on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
+        """Takes note of changes of pods that were seen at a time."""
+        for old, new in changes:
+            if new is None:
+                assert old is not None
+                self._on_deletion(old, at)
+            elif (member := self.members.get(new.uid)) is not None:
+                self._on_change(member, new, at)
+            elif new.scheduler == self._scheduler and self._wants(new):
+                self._on_arrival(new, at)
+            else:
+                self._nodes.occupy(new)
+
+    def _wants(self, pod: PodView) -> bool:
+        """Whether a pod of this scheduler is one of its jobs."""
+        if pod.phase in ENDED or not (pod.holds or pod.waits):
+            return False
+        if pod.holds and pod.node not in self._nodes.number:
+            return False
+        return self._trace is None or self._trace.has(pod)
+
+    def _on_arrival(self, pod: PodView, at: float) -> None:
+        """Takes note of a pod that waits, or that was bound before this run."""
+        # The API server tells the second of the creation only.
+        created = min(at, at + (pod.created + 1 - time.time()) * self._time_scale)
+        member = self.members[pod.uid] = Member(pod, created)
+        self._nodes.vacate(pod)
+        if pod.holds:
+            member.phase, member.node, member.bound = Phase.BOUND, pod.node, created
+            member.running = created if pod.phase == "Running" else math.nan
+            self.gangs.note_bound(pod)
+            self._found.append(member)
+        elif self._trace is not None:
+            job = self._trace.job_of(pod)
+            members = self.of_job.setdefault(job, [])
+            member.job = job
+            members.append(member)
+            if len(members) == self._trace.pods_of(job):
+                members.sort(key=lambda each: (len(each.pod.name), each.pod.name))
+                self._submit(job)
+        else:
+            self._wait(member, at)
+
+    def _wait(self, member: Member, at: float) -> None:
+        """Makes a pod that waits, or its gang if it is complete, a job."""
+        pod = member.pod
+        member.job = -1
+        if pod.unsupported:
+            self._notices.tell([member], f"hdsim does not know {pod.unsupported}")
+        elif not pod.group:
+            self._arrived.append([member])
+        elif whole := self.gangs.add(member, at):
+            if len({(each.pod.requests, each.pod.constraints, each.pod.priority) for each in whole}) == 1:
+                self._arrived.append(whole)
+            else:
+                self._notices.tell(
+                    whole, f"gang {pod.group}: expected pods of equal requests, constraints and priorities"
+                )
+
+    def _on_change(self, member: Member, pod: PodView, at: float) -> None:
+        """Takes note of a change of a pod of a job."""
+        member.pod = pod
+        if math.isnan(member.running) and pod.phase == "Running":
+            member.running = at
+        if pod.node and member.phase in (Phase.WAITING, Phase.BINDING):
+            self._bound(member, pod.node, at)
+        if pod.phase in ENDED and member.phase is not Phase.ENDED:
+            self._leave(member, Phase.ENDED, at)
+            member.succeeded = pod.phase == "Succeeded"
+        elif pod.deleted and member.phase is Phase.WAITING:
+            self._leave(member, Phase.GONE, at)
+        self._settle(member.job, at)
+
+    def _on_deletion(self, pod: PodView, at: float) -> None:
+        self._nodes.vacate(pod)
+        member = self.members.get(pod.uid)
+        if member is not None and member.phase not in (Phase.ENDED, Phase.GONE):
+            self._leave(member, Phase.GONE, at)
+            self._settle(member.job, at)
+
+    def _leave(self, member: Member, phase: Phase, at: float) -> None:
+        member.phase, member.finished = phase, at
+        self.gangs.remove(member)
+
+    def on_outcome(self, outcome: Outcome, at: float) -> None:
+        """Takes note of the outcome of a binding; the watch may have told it before."""
+        member = self.members[outcome.pod.uid]
+        if member.phase is not Phase.BINDING:
+            return
+        if outcome.result is Result.BOUND:
+            self._bound(member, outcome.node, at)
+        elif outcome.result is Result.GONE:
+            self._leave(member, Phase.GONE, at)
+        else:
+            log.warning("%s was not bound to %s: %s", outcome.pod.key, member.node, outcome.reason)
+            member.phase = Phase.WAITING
+        member.refusal = outcome.reason
+        self._settle(member.job, at)
+
+    def _bound(self, member: Member, node: str, at: float) -> None:
+        if node != member.node and not self._observing:
+            log.warning("%s is bound to %s, not by this instance", member.pod.key, node)
+        elif not self._observing:
+            self._notices.scheduled(member.pod, node)
+            self.bindings += 1
+            self._observe("binding", (at - member.decided) / self._time_scale)
+        member.phase, member.node, member.bound = Phase.BOUND, node, at
+        self.gangs.note_bound(member.pod)
+
+    def add(self) -> None:
+        """Makes jobs of the pods that have arrived, or were found bound."""
+        arrived, found = self._arrived, self._grouped_found()
+        if not arrived and not found:
+            return
+        cluster, now = self.cluster, self.cluster.now
+        first = len(cluster.state)
+        self._arrived = []
+        cluster.add(rows_of([*arrived, *found], now, self._time_scale))
+        for job, members in enumerate([*arrived, *found], first):
+            self.of_job[job] = members
+            for member in members:
+                member.job = job
+            if members[0].phase is Phase.WAITING:
+                self._submit(job)
+            else:
+                self._adopt(job, members)
+                self._settle(job, now)
+
+    def _grouped_found(self) -> list[list[Member]]:
+        groups: dict[Any, list[Member]] = defaultdict(list)
+        for member in self._found:
+            pod = member.pod
+            same = (pod.namespace, pod.group, pod.requests, pod.constraints) if pod.group else pod.uid
+            groups[same].append(member)
+        self._found = []
+        if self._trace is None:
+            return list(groups.values())
+        return []
+
+    def _submit(self, job: int) -> None:
+        """Queues a job, or turns it away if it fits on no empty nodes."""
+        cluster = self.cluster
+        chunk = cluster.requests.chunk(job)
+        fitting = cluster.cores.total.capacity(chunk)
+        if lacks_gpus(self.of_job[job], cluster) or fitting.clip(max=chunk.number).sum() < chunk.number:
+            cluster.refuse(job)
+            self._notices.tell(self.of_job[job], self._notices.reason(job, self.of_job[job]))
+        else:
+            cluster.submit(job)
+
+    def _adopt(self, job: int, members: Sequence[Member]) -> None:
+        """Takes note of a job whose pods are bound already."""
+        on = Counter(self._nodes.number[member.node] for member in members if member.phase is not Phase.GONE)
+        starts = [member.bound for member in members if member.phase is not Phase.GONE]
+        cluster = self.cluster
+        submitted = float(cluster.workload.submission_time[job])
+        cluster.adopt(job, cluster.cores.placement_on(job, on), min(cluster.now, max(submitted, *starts)))
+
+    def _settle(self, job: int, at: float) -> None:
+        """Brings the state of a job up to that of its pods."""
+        if job < 0:
+            return
+        cluster, members = self.cluster, self.of_job[job]
+        phases = {member.phase for member in members}
+        state = cluster.state[job]
+        if state == _STARTING and Phase.BINDING not in phases:
+            state = self._settle_start(job, members, phases, at)
+        if state == _QUEUED:
+            if phases <= {Phase.GONE}:
+                cluster.withdraw(job)
+            elif phases <= {Phase.BOUND, Phase.ENDED, Phase.GONE}:
+                self._adopt(job, members)
+                state = _RUNNING
+            elif Phase.GONE in phases or (Phase.BOUND in phases and not self._observing):
+                self._break_up(job, members, at)
+        if state == _RUNNING and phases <= {Phase.ENDED, Phase.GONE}:
+            cluster.end(job, self._final_state(members), max(member.finished for member in members))
+
+    def _settle_start(self, job: int, members: Sequence[Member], phases: set[Phase], at: float) -> int:
+        """Confirms or takes back the start of a job, all of whose bindings have their outcomes."""
+        cluster = self.cluster
+        refused = [member for member in members if member.phase is Phase.WAITING]
+        reason = next((member.refusal for member in members if member.refusal), "its pods are deleted")
+        if not phases & {Phase.BOUND, Phase.ENDED}:
+            cluster.start_failed(job, reason)
+            return _QUEUED
+        if refused:
+            # A gang that is bound in part has to be completed.
+            for member in refused:
+                member.phase = Phase.BINDING
+                member.attempts += 1
+                self._sender.bind([Binding(member.pod, member.node, {})], pause_before(member.attempts))
+            return _STARTING
+        held = cluster.running[job]
+        chosen = dict(zip(held.nodes.tolist(), held.pods.tolist(), strict=True))
+        actual = Counter(self._nodes.number.get(member.node, -1) for member in members)
+        if any(pods > chosen.get(node, 0) for node, pods in actual.items()):
+            cluster.start_failed(job, "a pod was bound to another node")
+            return _QUEUED
+        cluster.confirm_start(job, max(at, float(cluster.workload.submission_time[job])))
+        return _RUNNING
+
+    def _break_up(self, job: int, members: Sequence[Member], at: float) -> None:
+        """Takes an incomplete gang out of the queue; its pods wait for others, or are found bound."""
+        self.cluster.withdraw(job)
+        if self._trace is not None:
+            self._notices.tell(members, "pods of its job are deleted, or bound elsewhere")
+            return
+        for member in members:
+            if member.phase is Phase.BOUND:
+                self._found.append(member)
+            elif member.phase is Phase.WAITING:
+                self._wait(member, at)
+
+    def _final_state(self, members: Sequence[Member]) -> FinalState:
+        gone = [member for member in members if member.phase is Phase.GONE]
+        if any(self._nodes.number.get(member.node) in self.cluster.down for member in gone):
+            return _FAILED
+        if gone:
+            return _KILLED
+        return _DONE if all(member.succeeded for member in members) else _FAILED
