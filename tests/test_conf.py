@@ -155,7 +155,7 @@ def test_every_key_of_gangs_is_documented(key: str) -> None:
         ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
         ("platform.path=???", "platform.path: "),
         ("platform=./mine.json", "got './mine.json'; a file is given as platform.path=FILE"),
-        ("backend=batsm", "backend: expected one of batsim, custom, sim, got 'batsm' (did you mean 'batsim'?)"),
+        ("backend=batsm", "backend: expected one of batsim, custom, kwok, sim, got 'batsm' (did you mean 'batsim'?)"),
         ("agent.job_polcy=sjf", "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
         ("hydra.run.dri=x", "hydra.run.dri: unknown key (did you mean 'dir'?)"),
         ("hydra.run.dir=${x}", "hydra.run.dir: Interpolation key 'x' not found"),

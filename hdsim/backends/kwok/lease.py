@@ -65,6 +65,7 @@ class Lease:
         # Last record seen, and when it changed on the clock of this machine.
         self._seen: tuple[Any, ...] = ()
         self._changed = 0.0
+        self._transitions, self._acquired = 0, _now()
 
     async def acquire(self) -> None:
         """Waits for the lease, and keeps it from then on.
@@ -89,7 +90,7 @@ class Lease:
         self._keeping.cancel()
         self.held = False
         try:
-            await self._write(None, self._timing.retry)
+            await self._write(self._timing.retry, release=True)
         except BackendError as error:
             log.warning("lease %s was not released: %s", self._name, error)
 
@@ -114,12 +115,13 @@ class Lease:
         self._lost(BackendError(f"lease {self._name} is lost, another scheduler may bind pods now: {reason}"))
 
     async def _try(self, seconds: float) -> str:
-        """Takes or renews the lease; returns the holder if it is another one."""
-        if self.held and not await self._write(self._identity, seconds):
+        """Takes or renews the lease; returns the holder if it is another instance."""
+        if self.held and not await self._write(seconds):
             return ""
         status, answer = await self._connection.send("GET", self._path, timeout=seconds)
         if status == 404:
-            return await self._write("", seconds)
+            self._metadata.pop("resourceVersion", None)
+            return await self._write(seconds)
         if status != 200:
             raise self._connection.refusal("GET", self._path, status, answer)
         found = orjson.loads(answer)
@@ -132,22 +134,20 @@ class Lease:
         if others and (self.held or now - self._changed < float(spec.get("leaseDurationSeconds") or 0)):
             return str(holder)
         self._metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
-        self._transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
-        return await self._write(holder, seconds)
+        if holder != self._identity:
+            self._transitions, self._acquired = int(spec.get("leaseTransitions") or 0) + 1, _now()
+        return await self._write(seconds)
 
-    async def _write(self, before: str | None, seconds: float) -> str:
-        """Writes the lease: a new one, ours, or that of no one (None); returns who was quicker, if somebody was."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        new = "resourceVersion" not in self._metadata
-        if before != self._identity:
-            self._acquired = now
+    async def _write(self, seconds: float, *, release: bool = False) -> str:
+        """Writes the lease unless another instance was quicker, whose description is returned."""
         spec = {
-            "holderIdentity": self._identity if before is not None else "",
-            "leaseDurationSeconds": max(1, round(self._timing.lease)) if before is not None else 1,
+            "holderIdentity": "" if release else self._identity,
+            "leaseDurationSeconds": 1 if release else max(1, round(self._timing.lease)),
             "acquireTime": self._acquired,
-            "renewTime": now,
-            "leaseTransitions": 0 if new else self._transitions,
+            "renewTime": _now(),
+            "leaseTransitions": self._transitions,
         }
+        new = "resourceVersion" not in self._metadata
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._metadata, "spec": spec}
         method, path = ("POST", self._collection) if new else ("PUT", self._path)
         status, answer = await self._connection.send(method, path, body, timeout=seconds)
@@ -157,3 +157,7 @@ class Lease:
             raise self._connection.refusal(method, path, status, answer)
         self._metadata["resourceVersion"] = orjson.loads(answer)["metadata"]["resourceVersion"]
         return ""
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
