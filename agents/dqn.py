@@ -127,8 +127,9 @@ class DQNAgent(LearningAgent):
     def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """1 for the best legal action."""
         values = self.network(self.tensors(observations)).cpu().numpy()
-        best = np.where(masks, values, -np.inf).argmax(axis=1)
-        return np.eye(masks.shape[1])[best]
+        chosen = np.zeros(masks.shape)
+        chosen[np.arange(len(masks)), np.where(masks, values, -np.inf).argmax(axis=1)] = 1.0
+        return chosen
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Epsilon-greedy among the legal actions; at first the demonstrated actions, if there is a recording."""
@@ -188,10 +189,10 @@ class DQNAgent(LearningAgent):
 def least_loaded(environment: Any, mask: np.ndarray) -> np.ndarray:
     """(A,) equal probabilities of the legal nodes with the smallest share of busy cores, 0 for others."""
     cluster, partial = environment.cluster, environment.problem.wait_queue.partial
-    cores = cluster.platform.node_cpu_cores
-    idle = cluster.cores.node_idle - partial.chosen * partial.cores_per_chunk
+    cores = cluster.node_cpu
+    idle = cluster.cores.node_idle - partial.chosen * partial.cpu_per_chunk
     legal = mask[: len(cores)]
-    load = np.where(legal, 1.0 - idle / np.maximum(cores, 1), np.inf)
+    load = np.where(legal, 1.0 - idle / np.where(cores > 0, cores, 1), np.inf)
     least = np.zeros(len(mask))
     least[: len(cores)] = legal & (load == load.min())
     return least / least.sum()

@@ -37,7 +37,7 @@ def busy(environment: Any) -> np.ndarray:
     """Share of the cores of each node that are busy, those of the job that is being placed among them."""
     partial = environment.problem.wait_queue.partial
     cores = environment.platform.node_cpu_cores
-    return 1 - (environment.cluster.cores.node_idle - partial.chosen * partial.cores_per_chunk) / cores
+    return 1 - (environment.cluster.cores.node_idle - partial.chosen * partial.cpu_per_chunk) / cores
 
 
 @pytest.mark.parametrize("agent", ["dqn", "gnn_dqn"])

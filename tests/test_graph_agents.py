@@ -56,13 +56,14 @@ def scores(agent: Any, graphs: dict[str, np.ndarray]) -> np.ndarray:
         return np.asarray(agent.policy_network()(agent.tensors(graphs)))
 
 
+@pytest.mark.parametrize("of", ["cores", "quantities"])
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("name", ["dqn", "actor_critic"])
-def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kind: str) -> None:
+def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kind: str, of: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    small, large = hdsim.Platform.homogeneous(3, 4), hdsim.Platform.homogeneous(9, 8)
+    small, large = (hdsim.Platform.homogeneous(*size).of_kind(of) for size in ((3, 4), (9, 8)))
     agent = agent_for(name, DecisionProblem(**SETTINGS[kind]), small)
     workload = hdsim.load_workload(
         folder("workloads") / "even_1000.swf", platform=large, jobs=40, arrival_factor=0.2, memory_bandwidth="none"
@@ -81,6 +82,27 @@ def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kin
         changed["x"][changed["node_mask"] == 0] = 0.7
         changed["edge_index"][:, :, observation["edge_mask"] == 0] = 0
         np.testing.assert_allclose(scores(agent, changed)[0], row, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dqn", "actor_critic"])
+def test_sums_over_stars_are_graph_convolutions(name: str) -> None:
+    from hdsim.learning.training.graphs import GraphNetwork
+
+    platform = hdsim.Platform.homogeneous(5, 4, memory_gb_per_node=8.0).of_kind("quantities")
+    agent = agent_for(name, DecisionProblem(**SETTINGS["node"]), platform)
+    workload = hdsim.load_workload(
+        folder("workloads") / "even_1000.swf", platform=platform, jobs=40, arrival_factor=0.2, memory_bandwidth="none"
+    )
+    recorder = Recorder(agent)
+    hdsim.simulate(platform, workload, recorder)
+    batch = {key: np.stack([observation[key] for observation, _ in recorder.seen]) for key in recorder.seen[0][0]}
+    assert (batch["node_mask"] == 0).any()
+    sums = scores(agent, batch)
+    for part in agent.policy_network().modules():
+        if isinstance(part, GraphNetwork):
+            assert part.star
+            part.star = False
+    np.testing.assert_allclose(scores(agent, batch), sums, atol=2e-5)
 
 
 def test_other_observations_are_refused() -> None:

@@ -15,8 +15,10 @@ from hdsim.cluster.requests import Chunk
 from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
+from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError
 from hdsim.scheduling.agent import make_agent, parse_name
+from hdsim.workload.constraints import Constraints, Toleration
 
 #: Nodes (CPU in millicores, memory in bytes), requests of their pods, request of the pod, and kube-scheduler's scores.
 PUBLISHED: list[tuple[str, list[Any], list[Any], Any, list[int]]] = [
@@ -217,3 +219,154 @@ def test_withdrawn_jobs_are_not_offered(settings: dict[str, Any]) -> None:
         problem.observe()
         problem.act(int(problem.mask().argmax()))
     assert list(cluster.running) == [0, 2]
+
+
+#: Three sizes of nodes with a limit of pods, ephemeral storage, labels and taints.
+MIXED = hdsim.Platform.from_dict(
+    {
+        "kind": "quantities",
+        "clusters": [
+            {
+                "id": "c",
+                "nodes": [{"type": kind, "number": 2} for kind in ("small", "large", "kept")],
+                "local_links": {"type": "net", "latency": "0us"},
+            }
+        ],
+        "global_links": {"type": "net", "latency": "0us"},
+        "types": {
+            "network": {"net": {"bandwidth": "1Gbps"}},
+            "memory": {},
+            "processor": {
+                f"p{cores}": {"type": "CPU", "cores": cores, "clock_rate": clock, "dpflops_per_cycle": 1, "power": 1}
+                for cores, clock in ((4, 1.0), (8, 2.0))
+            },
+            "node": {
+                "small": {"processors": [{"type": "p4", "number": 1}], "memory": {"capacity": 8}, "pods": 3},
+                "large": {
+                    "processors": [{"type": "p8", "number": 1}],
+                    "memory": {"capacity": 64},
+                    "ephemeral_storage": "10GB",
+                    "labels": {"disk": "ssd"},
+                },
+                "kept": {
+                    "processors": [{"type": "p4", "number": 1}],
+                    "memory": {"capacity": 16},
+                    "taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}],
+                },
+            },
+        },
+    },
+    where="test",
+)
+
+
+def pods_of(seed: int, number: int) -> hdsim.Workload:
+    rng = np.random.default_rng(seed)
+    constraints = [
+        None,
+        Constraints(selector=(("disk", "ssd"),)),
+        Constraints(tolerations=(Toleration(key="team", operator="Exists"),)),
+    ]
+    return hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.integers(0, 60, number)),
+        runtime=rng.integers(5, 60, number),
+        requested_cores=rng.choice([1, 1, 1, 2, 3], number),
+        cpu=rng.choice([0.0, 0.25, 0.5, 1.5], number),
+        memory=rng.choice([0.0, 500.0, 3000.0], number),
+        storage=rng.choice([0.0, 0.0, 4000.0], number),
+        priority=rng.integers(0, 3, number),
+        constraints=[constraints[place] for place in rng.integers(0, 3, number)],
+    )
+
+
+def fits_on(node: int, cluster: Cluster, job: int) -> bool:
+    """Whether one more pod of a job fits on a node, from the placements of all running jobs."""
+    jobs, platform = cluster.workload, cluster.platform
+    used = np.zeros(4)
+    for other, placement in cluster.running.items():
+        pods = dict(zip(placement.nodes.tolist(), placement.pods.tolist(), strict=True)).get(node, 0)
+        used += np.array([jobs.cpu[other], jobs.memory[other], jobs.storage[other], 1.0]) * pods
+    wanted = np.array([jobs.cpu[job], jobs.memory[job], jobs.storage[job], 1.0])
+    capacity = [
+        platform.node_cpu[node],
+        platform.memory[node],
+        platform.node_storage[node] / 1e6,
+        platform.node_pods[node],
+    ]
+    constraints = jobs.constraints[job] or Constraints()
+    allowed = constraints.allows(platform.node_names[node], platform.node_labels[node], platform.node_taints[node])
+    return allowed and bool((used + wanted <= np.array(capacity) + 1e-9).all())
+
+
+class Recomputed(hdsim.Agent):
+    """Places pods at random and compares what it is shown with a slow computation."""
+
+    def __init__(self, observation: str) -> None:
+        self.problem = DecisionProblem("node", observation, skip_blocked=True, job_policy="priority")
+        self.decisions, self.illegal = 0, 0
+
+    def begin(self, cluster: Any) -> None:
+        self.rng = np.random.default_rng(0)
+        self.problem.begin(cluster)
+
+    def decide(self, cluster: Any) -> None:
+        problem = self.problem
+        while problem.pending():
+            seen, mask = problem.observe(), problem.mask().copy()
+            self.compare(seen, mask, cluster)
+            problem.act(int(self.rng.choice(mask.nonzero()[0])))
+            self.decisions += 1
+
+    def compare(self, seen: Any, mask: Any, cluster: Any) -> None:
+        partial, platform = self.problem.wait_queue.partial, cluster.platform
+        if partial.chosen.any():
+            return
+        fits = [fits_on(node, cluster, partial.job) for node in range(platform.n_nodes)]
+        assert mask.tolist() == fits
+        self.illegal += len(fits) - sum(fits)
+        used = np.zeros((platform.n_nodes, 3))
+        for job, placement in cluster.running.items():
+            each = [cluster.workload.cpu[job], cluster.workload.memory[job], 1.0]
+            used[placement.nodes] += placement.pods[:, None] * np.array(each)
+        shares = used / np.stack([platform.node_cpu, platform.memory, platform.node_pods], axis=1)
+        if isinstance(seen, dict):
+            rows = seen["x"][32 : 32 + platform.n_nodes]
+            largest = [platform.node_cpu.max(), platform.memory.max(), platform.node_pods.max(), platform.gflops.max()]
+            own = np.stack([platform.node_cpu, platform.memory, platform.node_pods, platform.gflops], axis=1)
+            assert rows[:, :4] == pytest.approx(own / largest, abs=1e-6)
+            assert rows[:, 4:7] == pytest.approx(shares, abs=1e-6)
+            assert (rows[:, 8] > 0).tolist() == fits
+            assert seen["node_mask"][:32].sum() == min(32, len(cluster.queue))
+            jobs = cluster.workload
+            assert seen["x"][-1, 1] == pytest.approx(jobs.cpu[partial.job] / platform.node_cpu.max(), abs=1e-6)
+            assert seen["x"][-1, 2] == pytest.approx(jobs.memory[partial.job] / platform.memory.max(), abs=1e-6)
+            centre = seen["edge_index"][1, : len(seen["edge_type"]) // 2]
+            assert (centre == len(seen["x"]) - 1).all()
+        else:
+            assert seen[:, :3] == pytest.approx(1 - shares, abs=1e-6)
+            assert (seen[:, 6] > 0).tolist() == fits
+
+
+@pytest.mark.parametrize("observation", ["nodes", "graph"])
+def test_nodes_and_what_they_may_take_are_seen(observation: str) -> None:
+    agent = Recomputed(observation)
+    jobs = pods_of(3, 150)
+    result = hdsim.simulate(MIXED, jobs, agent, check=True)
+    assert agent.decisions >= 150
+    assert agent.illegal > 200
+    assert result.metrics["jobs_completed"] == 150
+
+
+def test_the_reward_is_that_of_cpu_utilisation() -> None:
+    """The formula of the Kubernetes agents on amounts, by hand: nodes of 4 and 8 cores, pods of 2 cores."""
+    jobs = hdsim.Workload.from_columns(submission_time=[0] * 4, runtime=10, requested_cores=1, cpu=2.0)
+    env = SchedulingEnv(MIXED, jobs, "node", "nodes", "cluster_balance", skip_blocked=True)
+    env.reset(seed=0)
+    shares, found, expected = np.zeros(6), [], []
+    for node, sign, times in ((0, 1, 1), (2, 1, 1), (2, -1, 2), (0, 1, 2)):
+        shares[node] += 2 / (4 if node == 0 else 8)
+        deviation = shares.std()
+        balance = 1 - 2 * deviation / (deviation + 1)
+        expected.append(balance / np.sqrt(times) if sign > 0 else max(-1, -balance))
+        found.append(env.step(node)[1])
+    assert found == pytest.approx(expected)

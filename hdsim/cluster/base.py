@@ -186,6 +186,11 @@ class ClusterState:
         return self.cores.n_idle
 
     @property
+    def node_cpu(self) -> NDArray[Any]:
+        """(N,) CPU of each node in cores, of which `cores.node_idle` is free."""
+        return self.platform.node_cpu_cores if self.has_core_ids else self.platform.node_cpu
+
+    @property
     def n_idle_gpus(self) -> int:
         """Idle GPUs of the whole platform; all of them where no job asks for any."""
         gpus = getattr(self.cores, "gpus", None)

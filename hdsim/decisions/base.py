@@ -82,6 +82,10 @@ class Observer:
     sees_cores: bool = False
     needs_core_ids: bool = False
 
+    def on(self, platform: Platform) -> Observer:
+        """The observer for a platform: this one, unless the observation differs by the kind of the platform."""
+        return self
+
     def arrays(self, platform: Platform) -> Array | dict[str, Array]:
         """Shapes and types of the arrays of `observe`."""
         raise NotImplementedError

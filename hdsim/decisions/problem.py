@@ -83,7 +83,7 @@ class DecisionProblem:
             settings.setdefault(key, known[0][key].default)
         self.settings: dict[str, Any] = {"action": action, "observation": observation, **settings}
         self.action: Action = makers[0](**{key: settings[key] for key in known[0] if key in settings})
-        self.observer: Observer = makers[1](**{key: settings[key] for key in known[1] if key in settings})
+        self._observer = self.observer = makers[1](**{key: settings[key] for key in known[1] if key in settings})
         self.core_policy = self.action.core_policy
         self.fixed_policy = self.action.fixed_policy and not self.observer.sees_cores
         self.core_policies = () if self.observer.sees_cores else self.action.core_policies
@@ -103,7 +103,7 @@ class DecisionProblem:
 
     def arrays(self, platform: Platform) -> Array | dict[str, Array]:
         """Shape, type and range of an observation on a platform."""
-        return self.observer.arrays(platform)
+        return self._observer.on(platform).arrays(platform)
 
     def begin(self, cluster: Cluster) -> None:
         """Prepares a replay; called before its first event.
@@ -111,6 +111,7 @@ class DecisionProblem:
         Raises:
             ConfigError: The backend's cores have no ids, which the observation needs.
         """
+        self.observer = self._observer.on(cluster.platform)
         if self.observer.needs_core_ids and not cluster.has_core_ids:
             usable = ", ".join(name for name, each in OBSERVATIONS.items() if not each.needs_core_ids)
             raise ConfigError(

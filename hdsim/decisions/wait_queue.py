@@ -106,12 +106,12 @@ class PartialPlacement:
         job: The job.
         chunks: Chunks without a node yet (see :class:`hdsim.cluster.requests.Chunk`).
         total: Chunks of the job.
-        cores_per_chunk: Cores of a chunk.
+        cpu_per_chunk: CPU of a chunk in cores.
         capacity: (N,) chunks that fit on each node now.
         chosen: (N,) chunks assigned to each node.
 
     Args:
-        cluster: A cluster whose store has core ids.
+        cluster: The cluster.
         job: A queued job.
     """
 
@@ -119,7 +119,7 @@ class PartialPlacement:
         chunk = cluster.requests.chunk(job)
         self.job = job
         self.total = self.chunks = chunk.number
-        self.cores_per_chunk = chunk.cores
+        self.cpu_per_chunk = chunk.cores * (1 if chunk.cpu is None else chunk.cpu)
         self.capacity: Ints = cluster.cores.free_nodes().capacity(chunk).astype(np.int64)
         self.chosen: Ints = np.zeros(len(self.capacity), np.int64)
 

@@ -257,8 +257,8 @@ class BoundedSlowdown(Objective):
 class ClusterBalance(Objective):
     """Even load of nodes, the reward of the Kubernetes agents for each chosen node.
 
-    With v the standard deviation over the nodes of the share of busy cores, including a placement under construction,
-    and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen in the episode), but max(-1, -(1 - 2 x))
+    With v the standard deviation over the nodes of the share of busy cores, which is the utilisation of their CPU,
+    including a placement under construction, and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen in the episode), but max(-1, -(1 - 2 x))
     if the node was also chosen the last time. Void gives 0.
     """
 
@@ -270,7 +270,8 @@ class ClusterBalance(Objective):
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
-        self._cores = np.maximum(setup.cluster.platform.node_cpu_cores, 1)
+        cores = setup.cluster.node_cpu
+        self._cores = np.where(cores > 0, cores, 1)
         self._times = np.zeros(len(self._cores))
         self._last = -1
         self._reward = 0.0
@@ -283,7 +284,7 @@ class ClusterBalance(Objective):
         busy = self._cores - self.cluster.cores.node_idle
         partial = self.problem.wait_queue.partial
         if partial is not None:
-            busy = busy + partial.chosen * partial.cores_per_chunk
+            busy = busy + partial.chosen * partial.cpu_per_chunk
         deviation = float(np.std(busy / self._cores))
         balance = 1.0 - 2.0 * deviation / (deviation + 1.0)
         self._times[action] += 1

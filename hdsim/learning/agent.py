@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -246,7 +247,7 @@ class LearningAgent(Agent):
             evaluation: Replays windows under an agent (:class:`hdsim.learning.training.evaluation.Evaluation`).
         """
 
-    @property
+    @cached_property
     def torch_device(self) -> torch.device:
         """Device of the networks.
 

@@ -115,6 +115,11 @@ class NodeQuantities:
         return self._usable(self._free.memory)
 
     @property
+    def node_pods(self) -> Floats | None:
+        """(N,) further pods of each node, at least 0; 0 for a node that is down. None without limits."""
+        return None if self._free.pods is None else self._usable(self._free.pods)
+
+    @property
     def n_idle(self) -> float:
         """Free CPU in cores."""
         return round(float(self.node_idle.sum()), 3)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, oversubscription_limit, relative_to_largest
 from hdsim.decisions.observations.jobs import Jobs
 from hdsim.decisions.observations.nodes import Nodes
+from hdsim.decisions.observations.star import STAR_EDGES, STAR_VERTICES, STAR_WIDTH, StarGraph
+from hdsim.platform.schema import QUANTITIES
 from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ class Graph(Observer):
       a present edge. The edges of a job and a node are present while a chunk of the job fits on the node; all other
       edges are always present.
 
-    The order of vertices and edges is the same in every observation of a platform.
+    The order of vertices and edges is the same in every observation of a platform. A platform of quantities, which has
+    neither cores nor processors to tell apart, is observed as a :class:`StarGraph` instead.
 
     Args:
         queue_size: Vertices for jobs.
@@ -62,6 +65,10 @@ class Graph(Observer):
         self._jobs = Jobs(queue_size)
         self._nodes = Nodes()
         self._queue_size = queue_size
+
+    def on(self, platform: Platform) -> Observer:
+        """See :meth:`Observer.on`."""
+        return StarGraph(self._queue_size) if platform.kind == QUANTITIES else self
 
     def arrays(self, platform: Platform) -> dict[str, Array]:
         """See :meth:`Observer.arrays`."""
@@ -224,20 +231,22 @@ def to_data(observation: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def to_hetero_data(observation: Mapping[str, NDArray[Any]]) -> Any:
-    """Converts one observation to a ``HeteroData`` with the types `VERTEX_TYPES` and `EDGE_TYPES`."""
+    """Converts one observation to a ``HeteroData`` with the types `VERTEX_TYPES` and `EDGE_TYPES`, or those of stars."""
     import torch
     from torch_geometric.data import HeteroData
 
     kept, _, edges = _present(observation)
     vertex_type = observation["node_type"]
+    star = observation["x"].shape[1] == STAR_WIDTH
+    names, relations = (STAR_VERTICES, STAR_EDGES) if star else (VERTEX_TYPES, EDGE_TYPES)
     data = HeteroData()
     local = np.full(len(vertex_type), -1)
-    for number, name in enumerate(VERTEX_TYPES):
+    for number, name in enumerate(names):
         vertices = kept[vertex_type[kept] == number]
         local[vertices] = np.arange(len(vertices))
         data[name].x = torch.from_numpy(observation["x"][vertices])
         data[name].vertex = torch.from_numpy(vertices)
-    for number, relation in enumerate(EDGE_TYPES):
+    for number, relation in enumerate(relations):
         chosen = edges[observation["edge_type"][edges] == number]
         data[relation].edge_index = torch.from_numpy(local[observation["edge_index"][:, chosen]])
     return data

@@ -31,7 +31,9 @@ class Nodes(Observer):
     and mean power per core and number of cores as shares of the largest of any node; share of the remaining next job
     that fits on the node, and share of the job that is assigned to it. Columns of the next job: share of its cores
     without a node yet, memory per core as a share of the largest node's, requested time and waiting time as in `Jobs`.
-    The next job is the one under placement, else the head in order of submission.
+    The next job is the one under placement, else the head in order of submission. On platforms of quantities, where
+    bandwidth is not tracked, its column has the free pods as a share of the node's limit; `room` considers all
+    resources and constraints.
 
     Attributes:
         fixed: (N, 12) columns that do not change with time, zeros elsewhere.
@@ -50,11 +52,12 @@ class Nodes(Observer):
         first = platform.node_first_processor[:-1]
         self._first_processor = first
         self._processors = np.diff(platform.node_first_processor)
-        self._cores = platform.node_cpu_cores.astype(np.float64)
+        self._cores = cluster.node_cpu.astype(np.float64)
         memory = in_bytes(platform.memory)
         self._memory, self._bandwidth = FreeShares(memory), FreeShares(platform.mem_bw)
         self._memory_of_largest = float(memory.max())
         self._free_bandwidth = np.empty(platform.n_processors, np.float32)
+        self._pods = None if cluster.has_core_ids else FreeShares(platform.node_pods)
         self.fixed = np.zeros((platform.n_nodes, len(FEATURES)), np.float32)
         owned = platform.cores_per_processor
         total = np.add.reduceat(owned, first)
@@ -76,8 +79,13 @@ class Nodes(Observer):
         cores = self._cluster.cores
         np.divide(cores.node_idle, self._cores, out=seen[:, 0], where=self._cores > 0, casting="same_kind")
         self._memory.write(cores.node_memory, seen[:, 1])
-        self._bandwidth.write(cores.free_bandwidth, self._free_bandwidth)
-        seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
+        if self._pods is None:
+            self._bandwidth.write(cores.free_bandwidth, self._free_bandwidth)
+            seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
+        else:
+            self._pods.write(
+                self._cluster.platform.node_pods if cores.node_pods is None else cores.node_pods, seen[:, 2]
+            )
         if partial is not None:
             seen[:, _ROOM] = np.minimum(partial.capacity / max(partial.chunks, 1), 1.0)
             seen[:, _CHOSEN] = partial.chosen / partial.total

@@ -96,7 +96,8 @@ def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
     """Classic policies with the same kind of decisions as the agent of a problem, by name.
 
     For policy pairs, the pairs among its actions; for an agent that picks jobs, job orders with its core policy,
-    commitment and backfilling; for one that picks nodes, core policies with its job order.
+    commitment and backfilling; for one that picks nodes, core policies with its job order, greedy if it skips jobs that
+    do not fit.
     """
     settings = problem.settings
     if isinstance(problem.action, PolicyPair):
@@ -108,4 +109,6 @@ def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
             "backfill": settings.get("backfill", "none"),
         }
         return {order: {"job_policy": order, **fixed} for order in _ORDERS}
-    return {f"first-{core}": {"core_policy": core} for core in CORE_POLICIES if core != "random"}
+    order = settings.get("job_policy", "first")
+    fixed = {"job_policy": order, "backfill": "greedy" if settings.get("skip_blocked", False) else "none"}
+    return {f"{order}-{core}": {"core_policy": core, **fixed} for core in CORE_POLICIES if core != "random"}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from hdsim.decisions.observations.graph import JOB, NODE, VERTEX_TYPES
+from hdsim.decisions.observations.star import STAR_WIDTH
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
 from hdsim.learning.training.networks import mlp, require_size
@@ -32,7 +33,8 @@ class GraphNetwork(nn.Module):
     The input of a vertex is its features and its type. Its embedding concatenates the input and the output of every
     convolution (Xu et al., Jumping Knowledge Networks, ICML 2018), because convolutions alone make vertices with a
     common neighbour alike: all nodes of a cluster share its link. Masked vertices and edges are left out. The weights
-    do not depend on the numbers of vertices and edges, so they fit every platform and queue.
+    do not depend on the numbers of vertices and edges, so they fit every platform and queue. On a star
+    (:class:`hdsim.decisions.observations.star.StarGraph`) the convolutions are the same sums without lists of edges.
 
     Args:
         features: Numbers of a vertex.
@@ -59,6 +61,7 @@ class GraphNetwork(nn.Module):
         steps = [features + len(VERTEX_TYPES), *convolutions]
         require_size(steps)
         self.convolutions = nn.ModuleList(GCNConv(inputs, outputs) for inputs, outputs in pairwise(steps))
+        self.star = features == STAR_WIDTH
         self.chosen = chosen
         self.score = None if chosen is None else mlp([sum(steps), *kernel, 1], nn.ReLU, gain)
         self.pooled = mlp([sum(steps), *hidden, pooled], nn.ReLU, gain) if pooled else None
@@ -68,17 +71,8 @@ class GraphNetwork(nn.Module):
         x, node_type = graphs["x"], graphs["node_type"].long()
         batch, vertices = node_type.shape
         there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
-        # One graph of B parts.
-        first = vertices * torch.arange(batch, device=x.device)
-        source, target = (graphs["edge_index"] + first[:, None, None]).unbind(dim=1)
-        edges = graphs["edge_mask"] > 0
-        edge_index = torch.stack([source[edges], target[edges]])
-        step = torch.cat([x, nn.functional.one_hot(node_type, len(VERTEX_TYPES)).to(x.dtype)], dim=-1).flatten(0, 1)
-        seen = [step]
-        for convolution in self.convolutions:
-            step = convolution(step, edge_index).relu()
-            seen.append(step)
-        embedded = torch.cat(seen, dim=-1).unflatten(0, (batch, vertices)) * there
+        step = torch.cat([x, nn.functional.one_hot(node_type, len(VERTEX_TYPES)).to(x.dtype)], dim=-1)
+        embedded = (self._star_steps(step, there) if self.star else self._steps(step, graphs)) * there
         outputs = []
         if self.score is not None:
             # Vertices are in the same places in every graph of a platform.
@@ -86,6 +80,34 @@ class GraphNetwork(nn.Module):
         if self.pooled is not None:
             outputs.append(self.pooled(embedded.sum(dim=1) / there.sum(dim=1)))
         return torch.cat(outputs, dim=-1)
+
+    def _steps(self, x: Tensor, graphs: Mapping[str, Tensor]) -> Tensor:
+        """(B, V, F) inputs and the outputs of all convolutions, side by side."""
+        batch, vertices = x.shape[:2]
+        # One graph of B parts.
+        first = vertices * torch.arange(batch, device=x.device)
+        source, target = (graphs["edge_index"] + first[:, None, None]).unbind(dim=1)
+        edges = graphs["edge_mask"] > 0
+        edge_index = torch.stack([source[edges], target[edges]])
+        seen = [x.flatten(0, 1)]
+        for convolution in self.convolutions:
+            seen.append(convolution(seen[-1], edge_index).relu())
+        return torch.cat(seen, dim=-1).unflatten(0, (batch, vertices))
+
+    def _star_steps(self, x: Tensor, there: Tensor) -> Tensor:
+        """The same for stars, whose last vertex is the centre; ``there`` (B, V, 1) has the vertices that are present."""
+        # Degrees with the loop of each vertex: that of the centre is its leaves and one, those of leaves are 2.
+        degree = there.sum(dim=1, keepdim=True)
+        weight = (2 * degree).rsqrt()
+        seen = [x]
+        for convolution in self.convolutions:
+            mapped = convolution.lin(seen[-1]) * there
+            leaves, centre = mapped[:, :-1], mapped[:, -1:]
+            step = torch.cat(
+                [leaves / 2 + weight * centre, centre / degree + weight * leaves.sum(dim=1, keepdim=True)], dim=1
+            )
+            seen.append((step + convolution.bias).relu())
+        return torch.cat(seen, dim=-1)
 
 
 def graph_scorer(
