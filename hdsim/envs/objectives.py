@@ -258,8 +258,8 @@ class ClusterBalance(Objective):
     """Even load of nodes, the reward of the Kubernetes agents for each chosen node.
 
     With v the standard deviation over the nodes of the share of busy cores, which is the utilisation of their CPU,
-    including a placement under construction, and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen in the episode), but max(-1, -(1 - 2 x))
-    if the node was also chosen the last time. Void gives 0.
+    including a placement under construction, and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen
+    in the episode), but max(-1, -(1 - 2 x)) if the node was also chosen the last time. Void gives 0.
     """
 
     @classmethod

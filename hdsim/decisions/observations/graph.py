@@ -231,7 +231,7 @@ def to_data(observation: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def to_hetero_data(observation: Mapping[str, NDArray[Any]]) -> Any:
-    """Converts one observation to a ``HeteroData`` with the types `VERTEX_TYPES` and `EDGE_TYPES`, or those of stars."""
+    """Converts one observation to a ``HeteroData`` with `VERTEX_TYPES` and `EDGE_TYPES`, or those of stars."""
     import torch
     from torch_geometric.data import HeteroData
 

@@ -46,12 +46,12 @@ _USED, _ROOM, _CHOSEN = 4, 8, 9
 class StarGraph(Observer):
     """A dictionary of arrays as that of `Graph`: a star whose centre, the control plane, is joined to all others.
 
-    * ``x`` (V, 10). First `queue_size` queued jobs in order of submission: waiting time and requested time as in `Jobs`;
-      CPU, memory and GPUs as shares of the platform's. Then N nodes: CPU, memory, limit of pods and speed as shares of
-      the largest of any node; used CPU, memory, pods and GPUs as shares of the node's; share of the remaining next job
-      that fits on the node, and share of the job that is assigned to it. Last the control plane with the next job: share
-      of its pods without a node yet; CPU and memory of a pod as shares of the largest node's; requested time and
-      waiting time. An unlimited resource counts as the largest, its use as 0.
+    * ``x`` (V, 10). First `queue_size` queued jobs in order of submission: waiting time and requested time as in
+      `Jobs`; CPU, memory and GPUs as shares of the platform's. Then N nodes: CPU, memory, limit of pods and speed as
+      shares of the largest of any node; used CPU, memory, pods and GPUs as shares of the node's; share of the remaining
+      next job that fits on the node, and share of the job that is assigned to it. Last the control plane with the next
+      job: share of its pods without a node yet; CPU and memory of a pod as shares of the largest node's; requested time
+      and waiting time. An unlimited resource counts as the largest, its use as 0.
     * ``node_type`` and ``edge_type``: indices in `STAR_VERTICES` and `STAR_EDGES`; ``node_mask`` and ``edge_mask``: 0
       for unused job vertices and their edges. Only ``x`` and the masks change.
 

@@ -69,7 +69,6 @@ class GraphNetwork(nn.Module):
     def forward(self, graphs: Mapping[str, Tensor]) -> Tensor:
         """B graphs, as :class:`Graph` observes them -> (B, number of chosen vertices + pooled)."""
         x, node_type = graphs["x"], graphs["node_type"].long()
-        batch, vertices = node_type.shape
         there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
         step = torch.cat([x, nn.functional.one_hot(node_type, len(VERTEX_TYPES)).to(x.dtype)], dim=-1)
         embedded = (self._star_steps(step, there) if self.star else self._steps(step, graphs)) * there
