@@ -94,7 +94,7 @@ class GraphNetwork(nn.Module):
         return torch.cat(seen, dim=-1).unflatten(0, (batch, vertices))
 
     def _star_steps(self, x: Tensor, there: Tensor) -> Tensor:
-        """The same for stars, whose last vertex is the centre; `there` (B, V, 1) marks the vertices that are present."""
+        """The same for stars, whose last vertex is the centre; `there` (B, V, 1) marks the present vertices."""
         # Degrees with the loop of each vertex: that of the centre is its leaves and one, those of leaves are 2.
         degree = there.sum(dim=1, keepdim=True)
         weight = (2 * degree).rsqrt()
