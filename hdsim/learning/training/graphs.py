@@ -99,6 +99,7 @@ class GraphNetwork(nn.Module):
         degree = there.sum(dim=1, keepdim=True)
         weight = (2 * degree).rsqrt()
         seen = [x]
+        convolution: Any
         for convolution in self.convolutions:
             mapped = convolution.lin(seen[-1]) * there
             leaves, centre = mapped[:, :-1], mapped[:, -1:]
