@@ -11,7 +11,15 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.simulation.replay import carry_out, replay
-from hdsim.simulation.setup import Model, make_contention, make_failures, make_network, model_settings, set_up
+from hdsim.simulation.setup import (
+    Model,
+    make_contention,
+    make_failures,
+    make_network,
+    model_settings,
+    quantities_faults,
+    set_up,
+)
 from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed, snake_case
 
@@ -129,7 +137,7 @@ class Backend:
             stepping = sum(program is not None and program.supersteps > 0 for program in workload.program.tolist())
             if stepping:
                 faults.append(f"expected jobs without supersteps; {stepping} of {jobs} have some")
-        faults += self.faults(platform, workload, model, links)
+        faults += quantities_faults(platform, workload, model) + self.faults(platform, workload, model, links)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
 

@@ -69,20 +69,21 @@ def _trace(name: str, where: str) -> str | dict[str, Any]:
     return {"model": name} if name in GENERATORS else str(resolve("workloads", name, where=where))
 
 
-def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None]:
-    return resolve("platforms", config["platform"]["path"], where="platform.path"), config["platform"]["types"]
+def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None, str | None]:
+    settings = config["platform"]
+    return resolve("platforms", settings["path"], where="platform.path"), settings["types"], settings.get("kind")
 
 
 # The runs of a sweep share platforms and workloads, which are immutable.
 @lru_cache(maxsize=4)
-def _platform(path: Path, types: str | None) -> Platform:
+def _platform(path: Path, types: str | None, kind: str | None) -> Platform:
     from hdsim.platform.load import load_platform
 
-    return load_platform(path, types)
+    return load_platform(path, types, kind)
 
 
 @lru_cache(maxsize=4)
-def _workload(platform_key: tuple[Path, str | None], settings: str) -> Workload:
+def _workload(platform_key: tuple[Path, str | None, str | None], settings: str) -> Workload:
     from hdsim.workload.load import load_workload
 
     platform, options = _platform(*platform_key), json.loads(settings)

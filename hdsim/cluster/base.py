@@ -19,6 +19,7 @@ from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.cluster.stores.quantities import NodeQuantities
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError, nearest
 from hdsim.platform.schema import CORES
+from hdsim.workload.feasibility import infeasible_jobs
 from hdsim.workload.growing import GrowingWorkload
 
 if TYPE_CHECKING:
@@ -229,6 +230,13 @@ class ClusterState:
         self.finish_time += [math.nan] * len(jobs)
         self.state += [FinalState.NOT_SUBMITTED] * len(jobs)
 
+    def infeasible(self, first: int = 0) -> list[int]:
+        """Returns the jobs from row `first` on that do not fit on the empty platform."""
+        if not self.has_core_ids:
+            return [job for job in range(first, len(self.workload)) if not self.cores.feasible(job)]
+        rows: list[int] = (first + infeasible_jobs(self.platform, self.workload.rows(first))).tolist()
+        return rows
+
     def submit(self, job: int) -> None:
         """Puts an arriving job into the queue."""
         self.arrived += 1
@@ -386,7 +394,7 @@ class ClusterState:
 
     def compact(self) -> None:
         """See :meth:`hdsim.cluster.allocations.Allocations.compact`."""
-        self.allocations.compact(self.cores, self.workload.requested_resources * self.has_core_ids)
+        self.allocations.compact(self.cores, self.workload.requested_resources)
 
     def _note_sizes(self, jobs: Workload) -> None:
         """Appends the sizes of jobs, which without core ids may be fractions of cores."""

@@ -282,16 +282,21 @@ class FreeNodes:
             assert self.storage is not None
             self.storage[nodes] += cores * chunk.storage
 
+    def resources(self, chunk: Chunk) -> dict[str, tuple[float, Ints | Floats | None]]:
+        """Returns, for stores without core ids, what a chunk takes of each resource and what is free of it (N,)."""
+        assert chunk.cpu is not None
+        return {
+            "cpu": (chunk.cores * chunk.cpu, self.idle),
+            "memory": (chunk.cores * chunk.memory, self.memory),
+            "pods": (1, self.pods),
+            "GPUs": (chunk.gpus, self.gpus),
+            "ephemeral storage": (chunk.cores * chunk.storage, self.storage),
+        }
+
     def short(self, nodes: Ints, chunk: Chunk) -> bool:
         """Returns whether any of the nodes lacks a resource that a chunk takes; for stores without core ids."""
-        taken = (
-            (chunk.cpu, self.idle),
-            (chunk.memory, self.memory),
-            (chunk.gpus, self.gpus),
-            (True, self.pods),
-            (chunk.storage, self.storage),
-        )
-        return any(takes and free is not None and bool((free[nodes] < 0).any()) for takes, free in taken)
+        resources = self.resources(chunk).values()
+        return any(takes and free is not None and bool((free[nodes] < 0).any()) for takes, free in resources)
 
     def change(self, node: int, amounts: Amounts, sign: int) -> None:
         """Adds amounts to a node, or subtracts them with a negative `sign`."""

@@ -94,7 +94,7 @@ class Cluster(ClusterState):
             raise self._misplaced(job, "resized", "running")
         held, ids = self.running[job], self.cores.ids_of(placement)
         try:
-            if not self.can_resize:
+            if not self.can_resize or not self.has_core_ids:
                 raise DecisionError("the backend has no means to do so")
             if job in self.started:
                 raise DecisionError("it starts at this very instant")
@@ -130,8 +130,8 @@ class Cluster(ClusterState):
         Raises:
             DecisionError: The backend cannot change speeds, there is no such core, or the share is out of range.
         """
-        if not self.can_set_speed:
-            raise DecisionError("set_speed: the backend has no means to change the speed of cores")
+        if not self.can_set_speed or not self.has_core_ids:
+            raise DecisionError("set_speed: the backend has no means to change the speed of single cores")
         last = self.platform.n_cores - 1
         if not cores or not all(0 <= core <= last for core in cores):
             raise DecisionError(f"set_speed: expected core ids 0 to {last}, got {list(cores)}")

@@ -89,10 +89,10 @@ class Rate(Objective):
         """The present value."""
         raise NotImplementedError
 
-    def _computing_cores(self) -> int:
+    def _computing_cores(self) -> float:
         """Cores that jobs compute on; a job that is STARTING holds its cores and does not compute."""
         cluster = self.cluster
-        busy: int = cluster.platform.n_cpu_cores - cluster.n_idle
+        busy: float = cluster.platform.n_cpu_cores - cluster.n_idle
         return busy - sum(cluster.size[job] for job in cluster.starting) if cluster.starting else busy
 
     def _computing_by_processor(self) -> Ints:

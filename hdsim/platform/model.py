@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hdsim.errors import PlatformError
 from hdsim.platform.checker import is_count, is_number
 from hdsim.platform.schema import (
+    CORES,
     GPU,
     PODS,
     QUANTITIES,
@@ -136,8 +137,11 @@ class Platform:
 
     @cached_property
     def n_cpu_cores(self) -> int:
-        """Number of cores without GPUs."""
-        return self.n_cores - self.n_gpus
+        """Number of cores without GPUs; of the kind ``"quantities"`` the CPU of all nodes, which may be fractional."""
+        if self.kind == CORES:
+            return self.n_cores - self.n_gpus
+        total: Any = round(float(self.node_cpu.sum()), 3)
+        return int(total) if total.is_integer() else total
 
     @property
     def n_processors(self) -> int:
@@ -183,8 +187,10 @@ class Platform:
         return counts
 
     @cached_property
-    def node_cpu_cores(self) -> NDArray[np.int64]:
-        """(N,) cores of each node without GPUs."""
+    def node_cpu_cores(self) -> NDArray[Any]:
+        """(N,) cores of each node without GPUs; of the kind ``"quantities"`` its CPU in cores."""
+        if self.kind == QUANTITIES:
+            return self.node_cpu
         counts = np.diff(self.node_first_core).astype(np.int64) - self.node_gpus
         counts.setflags(write=False)
         return counts
@@ -221,9 +227,10 @@ class Platform:
         return replace(other, sha256=self.sha256, type_files=self.type_files)
 
     @cached_property
-    def node_kinds(self) -> list[tuple[tuple[float, float, float], int]]:
-        """Distinct (cores, GPUs, bytes of memory) of nodes, and the number of nodes of each."""
-        nodes = np.stack([self.node_cpu_cores, self.node_gpus, in_bytes(self.memory)])
+    def node_kinds(self) -> list[tuple[tuple[float, float, float, float], int]]:
+        """Distinct (cores, GPUs, bytes of memory, maximum number of pods) of nodes, and the number of nodes of each."""
+        pods = self.node_pods if self.kind == QUANTITIES else np.full(self.n_nodes, np.inf)
+        nodes = np.stack([self.node_cpu_cores, self.node_gpus, in_bytes(self.memory), pods])
         kinds, counts = np.unique(nodes, axis=1, return_counts=True)
         return [(tuple(kind), count) for kind, count in zip(kinds.T.tolist(), counts.tolist(), strict=True)]
 
@@ -240,7 +247,7 @@ class Platform:
         if self.homogeneous_speed:
             # Exactly the speed of the cores, so that a job takes exactly its run time.
             return float(self.gflops[cpus][0])
-        return float(np.dot(self.gflops[cpus], self.cores_per_processor[cpus]) / self.n_cpu_cores)
+        return float(np.dot(self.gflops[cpus], self.cores_per_processor[cpus]) / (self.n_cores - self.n_gpus))
 
     def core_gflops(self) -> NDArray[np.float64]:
         """(C,) GFLOP/s of each core."""

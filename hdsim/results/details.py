@@ -35,7 +35,7 @@ def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:
     ``barrier_waiting_time`` (seconds of the computation that a task has waited on average for slower ones),
     ``communication_share`` of the execution
     time; ``slowdown_factor``, see :func:`slowdown_factor`; ``nodes`` (0 for a job that never started) and
-    ``node_spread``, the nodes over the fewest that have as many cores.
+    ``node_spread``, the nodes over the fewest that have as many cores (NaN where cores have no ids).
     """
     time_breakdown = result.time_breakdown
     jobs = len(result.workload)
@@ -49,7 +49,7 @@ def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:
 
     def spread() -> Floats:
         used = nodes(result).astype(np.float64)
-        used[used == 0] = np.nan
+        used[(used == 0) | (result.segments.amounts is not None)] = np.nan
         return used / fewest_nodes(result.platform, result.workload.requested_cores)
 
     return {
@@ -87,7 +87,9 @@ def nodes(result: FullReplay) -> Ints:
     platform = result.platform
     counts = np.zeros(len(result.workload), np.int64)
     held = result.segments.last_attempts
-    if len(held):
+    if held.amounts is not None:
+        counts[held.job] = [len(amounts.nodes) for amounts in held.amounts]
+    elif len(held):
         # Core ids of a node follow each other.
         node = platform.processor_node[platform.core_processor[held.cores]]
         first = np.cumsum(held.sizes) - held.sizes
@@ -141,5 +143,8 @@ def _slowest(held: Segments) -> Floats:
     if not len(held) or platform.homogeneous_speed:
         return np.ones(len(held))
     speed = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
+    if held.amounts is not None:
+        of_node = np.minimum.reduceat(speed, platform.node_first_processor[:-1])
+        return np.array([of_node[amounts.nodes].min() for amounts in held.amounts])
     first = np.cumsum(held.sizes) - held.sizes
     return np.minimum.reduceat(speed[platform.core_processor[held.cores]], first)

@@ -66,6 +66,9 @@ METRICS: dict[str, Metric] = {
     "utilization": Metric("", _HIGHER, "busy core-seconds / (cores x makespan)"),
     "steady_utilization": Metric("", _HIGHER, "utilization without the first and the last tenth of the makespan"),
     "exploitation": Metric("", _HIGHER, "operations of completed jobs / (peak operations a second x makespan)"),
+    "load_imbalance": Metric(
+        "", _LOWER, "standard deviation over nodes of the share of CPU in use, mean over time; where cores have no ids"
+    ),
     "loss_of_capacity": Metric("", _LOWER, "integral of min(idle cores, cores queued for) / (cores x period)"),
     "throughput": Metric("jobs/h", _HIGHER, "ended jobs / makespan"),
     "energy_joules": Metric("J", _LOWER, "energy of all cores from the first submission to the last finish"),
@@ -160,8 +163,8 @@ def statistics(name: str, values: Floats) -> dict[str, float]:
     return {f"{kind}_{name}": float(number) for kind, number in zip(STATISTICS, numbers, strict=True)}
 
 
-#: Metrics that are not defined where cores have no ids.
-_OF_CORES = {"utilization", "energy_joules", "edp", "ed2p", "gpu_hours", "gpu_utilization"}
+#: Metrics of :func:`full` that are not defined where cores have no ids, beside energy.
+_OF_CORES = ("exploitation", "loss_of_capacity", "peak_power_watts", "mean_node_spread")
 
 
 def summary(result: FullReplay) -> dict[str, float]:
@@ -204,8 +207,6 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.outages is None else reliability(result)),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
-    if ended.any() and not len(result.segments.job):
-        metrics |= dict.fromkeys(_OF_CORES & metrics.keys(), math.nan)
     return metrics
 
 
@@ -256,7 +257,7 @@ def full(result: FullReplay) -> dict[str, float]:
     turnaround = finish - workload.submission_time[ended]
     bounded = bounded_slowdown(turnaround, finish - start)
     makespan = result.metrics["makespan"]
-    return {
+    metrics = {
         **result.metrics,
         **statistics("per_processor_slowdown", per_processor_slowdown(turnaround, finish - start, cores.astype(float))),
         **statistics("user_slowdown", turnaround / np.where(requested > 0, requested, 1.0)),
@@ -272,6 +273,28 @@ def full(result: FullReplay) -> dict[str, float]:
         **statistics("execution_time", finish - start),
         **execution_metrics(result),
     }
+    if result.segments.amounts is not None:
+        metrics |= dict.fromkeys(_OF_CORES, math.nan) | {"load_imbalance": load_imbalance(result)}
+    return metrics
+
+
+def load_imbalance(result: FullReplay) -> float:
+    """Standard deviation over the nodes of the share of their CPU that jobs hold, averaged over the makespan."""
+    platform, held = result.platform, result.segments
+    assert held.amounts is not None
+    changes: list[tuple[float, int, float]] = []
+    for begin, end, amounts in zip(held.begin.tolist(), held.end.tolist(), held.amounts, strict=True):
+        for node, cpu in zip(amounts.nodes.tolist(), amounts.cpu.tolist(), strict=True):
+            changes += [(begin, node, cpu), (end, node, -cpu)]
+    shares, nodes = [0.0] * platform.n_nodes, platform.n_nodes
+    capacity: list[float] = platform.node_cpu.tolist()
+    total = squares = area = since = 0.0
+    for date, node, cpu in sorted(changes):
+        area += (date - since) * math.sqrt(max(squares / nodes - (total / nodes) ** 2, 0.0))
+        since, before = date, shares[node]
+        after = shares[node] = before + cpu / capacity[node]
+        total, squares = total + after - before, squares + after**2 - before**2
+    return area / since if since > 0 else 0.0
 
 
 def execution_metrics(result: FullReplay) -> dict[str, float]:
@@ -315,7 +338,7 @@ def steady_utilization(result: FullReplay, cut: float = STEADY_CUT) -> float:
 def _core_seconds(result: FullReplay, low: float, high: float) -> float:
     """Core-seconds held between two times by jobs that ended and by attempts that failures have cut short."""
     last, earlier = result.latest, result.earlier
-    begin, cores = result.starting_time.copy(), result.workload.requested_cores.copy()
+    begin, cores = result.starting_time.copy(), result.workload.requested_cores.astype(last.cpu_cores.dtype)
     begin[last.job], cores[last.job] = last.begin, last.cpu_cores
     ended = ~np.isnan(result.finish_time)
     inside = np.clip(result.finish_time[ended], low, high) - np.clip(begin[ended], low, high)

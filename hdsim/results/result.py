@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from hdsim.failures import Outages
 from hdsim.platform import power
 from hdsim.results import details, segments
 from hdsim.results.metrics import slowdown, summary
-from hdsim.util.intervals import interval_sets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -149,8 +149,10 @@ class Result:
 
     @cached_property
     def energy_joules(self) -> float:
-        """Energy of the platform from the first submission to `end_time`, J."""
+        """Energy of the platform from the first submission to `end_time`, J; NaN where cores have no ids."""
         held = self.segments
+        if held.amounts is not None:
+            return math.nan
         core_seconds, active = power.busy_seconds(self.platform, held.sizes, held.cores, held.begin, held.end)
         platform, end = self.platform, self.end_time
         if self.outages is None:
@@ -193,16 +195,18 @@ class Result:
         return np.array(changes, np.float64).reshape(-1, 3)
 
     def _interval_sets(self) -> Column:
-        """All cores that each job has held since its last start."""
+        """All that each job has held since its last start."""
         texts = np.full(len(self.workload), "", object)
         held = self.segments.last_attempts
-        texts[held.job] = interval_sets(held.cores, held.sizes)
+        texts[held.job] = held.texts
         return texts
 
     def _consumed_energy(self) -> Column:
-        """Energy of a job's own cores while it ran, J; idle cores beside it do not count."""
+        """Energy of a job's own cores while it ran, J, without idle cores beside it; NaN where cores have no ids."""
         energy = np.full(len(self.workload), np.nan)
         ran, watts = self.segments, self.platform.power
+        if ran.amounts is not None:
+            return energy
         if len(watts) and (watts == watts[0]).all():
             total = ran.sizes * watts[0]
         else:

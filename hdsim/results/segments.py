@@ -5,6 +5,7 @@ A job that is started once and never resized has one segment. A resize, a change
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from hdsim.platform import power
 from hdsim.util.arrays import Floats, Ints, members
+from hdsim.util.intervals import interval_sets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -35,6 +37,8 @@ class Segments:
         speed: (A,) share of their peak speed at which the cores compute.
         lost: (A,) s of running that a failure has undone.
         requeued: (A,) whether the job went back to the queue at the end because of a failure.
+        amounts: (A,) :class:`hdsim.cluster.stores.quantities.NodeAmounts` of each segment where cores have no ids, None
+            where they have.
     """
 
     platform: Platform
@@ -47,6 +51,7 @@ class Segments:
     speed: Floats
     lost: Floats
     requeued: NDArray[np.bool_]
+    amounts: NDArray[np.object_] | None = None
 
     @classmethod
     def none(cls, platform: Platform) -> Segments:
@@ -62,8 +67,10 @@ class Segments:
         """These and others in order of their begins."""
         if not len(others):
             return self
-        both = (np.concatenate(pair) for pair in zip(self._columns, others._columns, strict=True))
-        joined = Segments(self.platform, *both)
+        pairs = zip(self._columns, others._columns, strict=True)
+        joined = Segments(
+            self.platform, *(None if first is None else np.concatenate([first, *rest]) for first, *rest in pairs)
+        )
         return joined.rows(np.argsort(joined.begin, kind="stable"))
 
     def rows(self, rows: Ints) -> Segments:
@@ -74,6 +81,7 @@ class Segments:
         return Segments(
             self.platform, self.job[rows], self.attempt[rows], self.begin[rows], self.end[rows], self.sizes[rows],
             cores, self.speed[rows], self.lost[rows], self.requeued[rows],
+            None if self.amounts is None else self.amounts[rows],
         )  # fmt: skip
 
     def with_losses_spread(self) -> Segments:
@@ -125,14 +133,37 @@ class Segments:
     @cached_property
     def gpus(self) -> Ints:
         """(A,) GPUs of each segment."""
+        if self.amounts is not None:
+            return np.array([amounts.gpus.sum() for amounts in self.amounts], np.int64)
         before = np.append(0, np.cumsum(self.platform.is_gpu[self.platform.core_processor[self.cores]]))
         ends = np.cumsum(self.sizes)
         return before[ends] - before[ends - self.sizes]
 
     @cached_property
-    def cpu_cores(self) -> Ints:
-        """(A,) cores of each segment that are no GPUs."""
+    def cpu_cores(self) -> Ints | Floats:
+        """(A,) cores of each segment that are no GPUs; CPU in cores where cores have no ids."""
+        if self.amounts is not None:
+            return np.array([amounts.cpu.sum() for amounts in self.amounts], np.float64)
         return self.sizes - self.gpus if self.platform.n_gpus else self.sizes
+
+    @property
+    def resources(self) -> Ints | Floats:
+        """(A,) cores and GPUs of each segment."""
+        return self.sizes if self.amounts is None else self.cpu_cores + self.gpus
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """(A,) holdings as text: the interval set of the core ids, or ``NODE:CPU[:GPUS]`` of each node."""
+        if self.amounts is None:
+            return interval_sets(self.cores, self.sizes)
+        names = self.platform.node_names
+        return [
+            " ".join(
+                f"{names[node]}:{cpu:g}:{gpus}" if gpus else f"{names[node]}:{cpu:g}"
+                for node, cpu, gpus in zip(held.nodes.tolist(), held.cpu.tolist(), held.gpus.tolist(), strict=True)
+            )
+            for held in self.amounts
+        ]
 
     @cached_property
     def usage(self) -> power.Usage:
@@ -142,12 +173,12 @@ class Segments:
     @cached_property
     def core_seconds(self) -> Floats:
         """(A,) s x cores for which each segment held them."""
-        return self.sizes * (self.end - self.begin)
+        return self.resources * (self.end - self.begin)
 
     @cached_property
     def lost_core_seconds(self) -> Floats:
         """(A,) s x cores that a failure has undone."""
-        return self.sizes * self.lost
+        return self.resources * self.lost
 
     def restarts(self, jobs: int) -> Ints:
         """(jobs,) restarts of each job."""
@@ -159,16 +190,20 @@ class Segments:
 
 
 def latest(cluster: Cluster, busy_until: Floats) -> Segments:
-    """The last segment of every job that has started, in order of the starts; none where cores have no ids.
+    """The last segment of every job that has started, in order of the starts.
 
     Args:
         cluster: The state at the end of a replay.
         busy_until: (J,) s, end of each job, or of the period for one that still runs.
     """
-    cluster.compact()
-    job, sizes, cores = (np.concatenate(portions) for portions in zip(*cluster.allocations.compacted, strict=True))
-    if not cluster.has_core_ids:
-        job, sizes = job[:0], sizes[:0]
+    amounts = None
+    if cluster.has_core_ids:
+        cluster.compact()
+        job, sizes, cores = (np.concatenate(portions) for portions in zip(*cluster.allocations.compacted, strict=True))
+    else:
+        held = cluster.allocations.placements
+        job, amounts = np.fromiter(held, np.int64, len(held)), _objects(held.values())
+        sizes, cores = np.zeros(len(job), np.int64), np.zeros(0, np.int32)
     begin, speed, attempt = (
         np.array(cluster.starting_time),
         np.ones(len(busy_until)),
@@ -184,7 +219,17 @@ def latest(cluster: Cluster, busy_until: Floats) -> Segments:
     # All running of a job that has failed permanently is lost.
     lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
     return Segments(
-        cluster.platform, job, attempt[job], begin, end, sizes, cores, speed[job], lost, np.zeros(len(job), bool)
+        cluster.platform,
+        job,
+        attempt[job],
+        begin,
+        end,
+        sizes,
+        cores,
+        speed[job],
+        lost,
+        np.zeros(len(job), bool),
+        amounts,
     )
 
 
@@ -203,6 +248,14 @@ def earlier(cluster: Cluster) -> Segments:
     segments = Segments(
         cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), sizes,
         cluster.cores.cores_of(placements, sizes), np.array(speed), np.array(lost), np.array(requeued),
+        None if cluster.has_core_ids else _objects(placements),
     ).with_losses_spread()  # fmt: skip
     failed = np.isin(segments.job, cluster.failed_permanently)
     return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
+
+
+def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
+    values = list(values)
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column

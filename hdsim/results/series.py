@@ -7,7 +7,7 @@ back from a run directory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,10 +117,10 @@ def busy_gpus(result: Replay) -> StepFunction:
 
 def busy_resources(result: Replay) -> StepFunction:
     """Cores and GPUs that serve a job."""
-    return _busy(result, result.segments.sizes)
+    return _busy(result, result.segments.resources)
 
 
-def _busy(result: Replay, amounts: NDArray[np.int64]) -> StepFunction:
+def _busy(result: Replay, amounts: NDArray[Any]) -> StepFunction:
     held = result.segments
     return _between(held.begin, held.end, amounts.astype(np.float64), result.end_time)
 
@@ -154,7 +154,8 @@ def down_cores(result: Replay) -> StepFunction:
 
 def down_resources(result: Replay) -> StepFunction:
     """Cores and GPUs of nodes that are down."""
-    return _down(result, np.diff(result.platform.node_first_core).astype(np.float64))
+    platform = result.platform
+    return _down(result, (platform.node_cpu_cores + platform.node_gpus).astype(np.float64))
 
 
 def _down(result: Replay, amounts: Floats) -> StepFunction:

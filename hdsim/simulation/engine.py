@@ -20,7 +20,6 @@ from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.simulation.agenda import AFTER_NODES, FIRST, Agenda
 from hdsim.simulation.outages import NodeOutages
-from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -250,7 +249,7 @@ class Engine(simpy.Environment):
         rows = range(first, first + len(jobs))
         if arrive:
             self._awaited += len(rows)
-            self._infeasible.update((first + infeasible_jobs(self.cluster.platform, jobs)).tolist())
+            self._infeasible.update(self.cluster.infeasible(first))
             for row, date in zip(rows, jobs.submission_time.tolist(), strict=True):
                 self.schedule_at(date, self._arrive, row, AFTER_NODES)
         return rows
@@ -259,9 +258,11 @@ class Engine(simpy.Environment):
         """Changes the speed of cores; see :meth:`hdsim.simulation.executor.Executor.set_speed`.
 
         Raises:
-            ConfigError: A share is not a number above 0, or a core does not exist.
+            ConfigError: A share is not a number above 0, a core does not exist, or cores have no ids.
         """
         platform = self.cluster.platform
+        if not self.cluster.has_core_ids:
+            raise ConfigError("set_speed: expected a platform of kind cores, whose cores have ids")
         chosen, shares = np.asarray(cores, np.int64), np.asarray(share, np.float64)
         if not (np.isfinite(shares) & (shares > 0)).all():
             raise ConfigError(f"set_speed: expected shares of peak speed above 0, got {shares.min():g}")

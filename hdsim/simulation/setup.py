@@ -15,14 +15,14 @@ from hdsim.contention import Contention
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.failures import Failures
 from hdsim.network import Network
+from hdsim.platform.schema import QUANTITIES
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.contended import contended
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor, Uncontended
-from hdsim.util.plugins import PluginType
+from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import folder
-from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -114,6 +114,9 @@ def set_up(
     if links is not None and np.isinf(platform.local_bandwidth).all():
         log.warning("the links of %s have unlimited bandwidth: messages take only their latencies", platform.name)
     breakdowns = make_failures(failures, platform)
+    faults = quantities_faults(platform, workload, model)
+    if faults:
+        raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
     cluster = Cluster(
         platform,
         workload,
@@ -127,13 +130,26 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=np.random.default_rng(seed),
     )
-    if cluster.has_core_ids:
-        infeasible = infeasible_jobs(platform, workload)
-    else:
-        infeasible = np.array([job for job in range(len(workload)) if not cluster.fits(job)], np.int64)
+    infeasible = np.array(cluster.infeasible(), np.int64)
     if len(infeasible):
         log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
+        if not cluster.has_core_ids:
+            first = int(infeasible[0])
+            log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
     return Setup(agent, cluster, model, links, breakdowns, infeasible, seed)
+
+
+def quantities_faults(platform: Platform, workload: Workload, contention: Contention | None) -> list[str]:
+    """Returns what a platform of kind ``quantities`` cannot simulate."""
+    if platform.kind != QUANTITIES:
+        return []
+    faults = []
+    if contention is not None:
+        name = snake_case(type(contention).__name__)
+        faults.append(f"contention: expected none with quantities of nodes, got {name}")
+    if workload.has_programs:
+        faults.append("expected jobs without programs with quantities of nodes; some jobs have several steps")
+    return faults
 
 
 def make_contention(spec: Model, platform: Platform) -> Contention | None:

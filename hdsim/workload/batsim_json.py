@@ -19,6 +19,7 @@ from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown, unused
 from hdsim.util.units import LONGEST_TIME
+from hdsim.workload.pod_fields import read_pods, write_pods
 from hdsim.workload.programs import Compiler, Program
 from hdsim.workload.raw import RawJobs, plain
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 #: Job fields with a meaning; all others are copied verbatim.
-_JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "gpus", "nvidia.com/gpu")
+_JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "kubernetes", "gpus", "nvidia.com/gpu")
 #: Fields for the GPUs of a job: the name in hdsim and the name of the resource in Kubernetes.
 _GPU_FIELDS = _JOB_FIELDS[-2:]
 #: Keys of the document besides its header.
@@ -117,6 +118,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         cores = _whole(job, "res", where, errors)
         gpus = _gpus(job, where, errors)
         walltime = _walltime(job, where, errors)
+        pods = read_pods(job["kubernetes"], f"{where}.kubernetes", errors) if "kubernetes" in job else None
         name = job.get("profile")
         demand = None
         if not isinstance(name, str) or name not in profiles:
@@ -137,7 +139,7 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         requested = demand.requested_time
         if math.isnan(requested):
             requested = walltime if walltime <= LONGEST_TIME else demand.runtime
-        rows.append((identity, submitted, cores, walltime, name, extra or None, requested, gpus, demand))
+        rows.append((identity, submitted, cores, walltime, name, extra or None, requested, gpus, pods, demand))
         places.append(index)
     return RawJobs(
         _columns(rows),
@@ -178,6 +180,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
     for key in ("runtime", "memory", "memory_bandwidth"):
         columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
     columns["fixed_duration"] = np.array([demand.fixed_duration for demand in demands], np.bool_)
+    columns |= pod_columns([row[8] for row in rows])
     columns["program"] = _objects([demand.program for demand in demands])
     columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
     for key in _IDENTITIES:
@@ -197,7 +200,7 @@ def _objects(values: list[Any]) -> np.ndarray:
 
 
 def _place_of(column: str) -> str:
-    own = {"submission_time": "subtime", "requested_cores": "res", "requested_gpus": "gpus"}
+    own = {"submission_time": "subtime", "requested_cores": "res", "requested_gpus": "gpus", "storage": "kubernetes"}
     return own.get(column, f"profile ({column})")
 
 
@@ -377,6 +380,9 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
             job["gpus"] = gpus
         if walltime < math.inf:
             job["walltime"] = plain(walltime)
+        pods = write_pods(workload, row)
+        if pods:
+            job["kubernetes"] = pods
         if extra is not None:
             job |= {key: value for key, value in extra.items() if key not in job}
         else:

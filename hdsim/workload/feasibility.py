@@ -30,14 +30,15 @@ def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[W
 
     largest = f"1 to {platform.n_cpu_cores} (the platform's cores)" if platform else "at least 1"
     fits = cores >= 1
+    cpu = columns.get("cpu", np.ones(len(cores)))
     if platform:
-        fits &= cores <= platform.n_cpu_cores
+        fits &= cores * cpu <= platform.n_cpu_cores
     check(fits, "requested_cores", largest, cores)
     for column in ("submission_time", "runtime"):
         check(columns[column] >= 0, column, "at least 0 s", columns[column])
     if platform:
         gpus = columns.get("requested_gpus", np.zeros_like(cores))
-        capacity = feasible_cores(platform, memory, np.maximum(cores, 1), gpus)
+        capacity = feasible_cores(platform, memory, np.maximum(cores, 1), gpus, cpu)
         for row in np.flatnonzero(fits & (capacity < cores)).tolist():
             if gpus[row]:
                 parts = math.gcd(cores[row], gpus[row])
@@ -62,7 +63,9 @@ def infeasible_jobs(platform: Platform, jobs: Workload) -> Ints:
     return np.flatnonzero(jobs.requested_cores > room)
 
 
-def feasible_cores(platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0) -> Floats:
+def feasible_cores(
+    platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0, cpu: Floats | float = 1.0
+) -> Floats:
     """Computes the maximum size of jobs on an empty platform.
 
     Args:
@@ -70,6 +73,7 @@ def feasible_cores(platform: Platform, memory: Floats, cores: Ints | int = 1, gp
         memory: (J,) requested memory per core, MB.
         cores: (J,) requested cores.
         gpus: (J,) requested GPUs, in the same proportion to the cores on each node of a job.
+        cpu: (J,) CPU of each requested core in cores.
 
     Returns:
         (J,) cores that a job with this memory and this proportion of GPUs can use.
@@ -79,9 +83,11 @@ def feasible_cores(platform: Platform, memory: Floats, cores: Ints | int = 1, gp
     cores_of_part, gpus_of_part = cores // parts, gpus // parts
     capacity = np.zeros(len(memory))
     with np.errstate(divide="ignore", invalid="ignore"):
-        for (idle, devices, memory_of_node), count in platform.node_kinds:
+        for (idle, devices, memory_of_node, pods), count in platform.node_kinds:
             held = np.where(needed > 0, np.floor(memory_of_node / needed), np.inf)
-            fitting = np.minimum(idle, held) // cores_of_part
+            # A quotient of thousandths this close to an integer is one.
+            computing = np.where(cpu > 0, np.floor(idle / cpu + 1e-9), np.inf)
+            fitting = np.minimum(computing, held) // cores_of_part
             served = np.where(gpus_of_part > 0, devices // gpus_of_part, np.inf)
-            capacity += count * np.minimum(fitting, served) * cores_of_part
+            capacity += count * np.minimum(np.minimum(fitting, served), pods) * cores_of_part
     return capacity

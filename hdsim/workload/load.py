@@ -17,6 +17,7 @@ from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
+from hdsim.workload.pods import as_pods
 from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
 from hdsim.workload.swf import read_swf
 
@@ -37,7 +38,7 @@ _TRACE_COLUMNS = (
 _FIXED = ("seed", "classes")
 
 #: Models that generate workloads.
-GENERATORS = ("lublin",)
+GENERATORS = ("lublin", "deployments")
 _INTEGERS = {"jobs": integers_from(1), "processors": integers_from(1) | NULL, "cores": integers_from(1)}
 _GENERATOR_RULES = _INTEGERS | {
     "typed": FLAG,
@@ -66,6 +67,7 @@ def load_workload(
     runtime: str = "trace",
     walltime: str = "trace",
     strict: bool = False,
+    cores_per_pod: int | None = None,
     name: str = "w0",
 ) -> Workload:
     """Reads a workload from a trace file, or generates it.
@@ -91,6 +93,7 @@ def load_workload(
             :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
         walltime: "trace" (SWF has none), "requested" (the requested time) or "none".
         strict: Whether an infeasible job is an error.
+        cores_per_pod: See :func:`hdsim.workload.pods.as_pods`; for platforms of kind ``quantities``.
         name: Name of the workload.
 
     Raises:
@@ -109,6 +112,7 @@ def load_workload(
         path = str(source)
         raw, digest = _read(path, platform.reference_gflops if platform else None)
     raise_faults(raw.errors, path)
+    raw = as_pods(raw, platform, cores_per_pod)
     faults = infeasible_rows(raw, platform)
     if faults and strict:
         raise_faults(tuple(error for errors in faults.values() for error in errors), path)
@@ -144,10 +148,15 @@ def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) ->
     """Jobs of a generator as a trace file of them states them, and what to call them."""
     from hdsim.workload.generators.lublin import generate
 
-    settings = {"jobs": 10_000, **spec}
-    model = settings.pop("model", None)
+    model = spec.get("model")
     if model not in GENERATORS:
         raise ConfigError(f"expected one of {', '.join(GENERATORS)}, got '{model}'", where="workload.generate.model")
+    if model == "deployments":
+        from hdsim.workload.generators.deployed_pods import deployed_pods
+
+        return deployed_pods(spec, platform, seed)
+    settings = {"jobs": 10_000, **spec}
+    del settings["model"]
     allowed = ["model", "processors", *(key for key in inspect.signature(generate).parameters if key not in _FIXED)]
     for key in settings:
         if key not in allowed:
@@ -173,7 +182,7 @@ def validate_workload(path: str | Path, platform: Platform | None = None) -> lis
         raw, _ = _read(path, platform.reference_gflops if platform else 1.0)
     except WorkloadError as error:
         return [fault for fault in error.errors if isinstance(fault, WorkloadError)]
-    infeasible = [error for errors in infeasible_rows(raw, platform).values() for error in errors]
+    infeasible = [error for errors in infeasible_rows(as_pods(raw, platform), platform).values() for error in errors]
     return [*raw.errors, *infeasible]
 
 

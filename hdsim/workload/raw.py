@@ -21,6 +21,10 @@ LIMITS = {
 }
 
 
+#: Column of jobs that are pods already; no column of a workload.
+IS_POD = "is_pod"
+
+
 @dataclass(frozen=True)
 class RawJobs:
     """Jobs as in a file, in file order, with infeasible jobs.

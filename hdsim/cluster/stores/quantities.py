@@ -88,6 +88,7 @@ class NodeQuantities:
         # Amounts of pods of others by node, and placements of running jobs.
         self._others: dict[int, Amounts] = {}
         self._held: dict[int, NodeAmounts] = {}
+        self._feasible: dict[int, bool] = {}  # by kind of job
         self.free_bandwidth = platform.mem_bw
         self.gpus = None if self._free.gpus is None else _NodeGpus(self._free.gpus)
         first, cpu = platform.node_first_processor[:-1], ~platform.is_gpu
@@ -190,6 +191,30 @@ class NodeQuantities:
     def chunks(self, chunk: Chunk) -> int:
         """Returns the number of chunks of a job that fit on all nodes together, at most `number` per node."""
         return int(np.minimum(self._free.capacity(chunk), chunk.number).sum())
+
+    def feasible(self, job: int) -> bool:
+        """Returns whether a job fits on the empty nodes."""
+        kind = self._requests.kind(job)
+        if kind not in self._feasible:
+            chunk = self._requests.chunk(job)
+            self._feasible[kind] = bool(self.total.capacity(chunk).sum() >= chunk.number)
+        return self._feasible[kind]
+
+    def explain(self, job: int, *, empty: bool = False) -> str:
+        """Returns why a job does not fit on the nodes as they are, or empty: each reason with its number of nodes."""
+        chunk, free = self._requests.chunk(job), self.total if empty else self._free
+        room = int(np.minimum(free.capacity(chunk), chunk.number).sum())
+        mask, up = free.masks[chunk.place], free.up
+        left = np.ones(len(free.idle), np.bool_) if up is None else up
+        reasons = [(len(left) - np.count_nonzero(left), "down")]
+        if mask is not None:
+            reasons.append((np.count_nonzero(left & ~mask), "excluded by node selector, affinity or taints"))
+            left = left & mask
+        for name, (taken, amounts) in free.resources(chunk).items():
+            if amounts is not None:
+                reasons.append((np.count_nonzero(left & (amounts < taken)), f"without enough {name}"))
+        listed = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
+        return f"{len(left)} nodes have room for {room} of {chunk.number} pods: {listed or 'all others are full'}"
 
     def free_nodes(self) -> FreeNodes:
         """Returns a copy of the free resources of all nodes."""

@@ -26,7 +26,6 @@ from hdsim.results.run_directory.formats import (
     write_json,
 )
 from hdsim.util.files import csv_fields, replacing, write_csv
-from hdsim.util.intervals import interval_sets
 
 if TYPE_CHECKING:
     from hdsim.results.result import Result
@@ -115,7 +114,7 @@ def _write_schedule(path: Path, result: Result) -> None:
     ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
     success, rejected = (int(counts[state]) for state in (FinalState.COMPLETED_SUCCESSFULLY, FinalState.REJECTED))
     submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
-    computing = float(result.segments.sizes @ (result.segments.end - result.segments.begin))
+    computing = float(result.segments.resources @ (result.segments.end - result.segments.begin))
     unavailable = series.down_resources(result).integral()
     text = schedule_csv(
         submitted,
@@ -176,12 +175,11 @@ def _write_interruptions(path: Path, result: Result) -> None:
     ran = result.segments.attempts
     cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.failed_permanently)))
     ids = csv_fields(result.workload.job_id[cut.job].tolist())
-    cores = interval_sets(cut.cores, cut.sizes)
     with replacing(path) as file:
         file.write(",".join(INTERRUPTION_COLUMNS) + "\n")
         numbers = (column.tolist() for column in (cut.begin, cut.end, cut.lost, cut.requeued))
         file.writelines(
-            "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cores, strict=True)
+            "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cut.texts, strict=True)
         )
 
 
@@ -197,7 +195,7 @@ def _write_allocations(path: Path, result: Result) -> None:
     held = result.segments
     ids = csv_fields(result.workload.job_id[held.job].tolist())
     numbers = (column.tolist() for column in (held.attempt, held.begin, held.end))
-    columns = zip(ids, *numbers, interval_sets(held.cores, held.sizes), held.speed.tolist(), strict=True)
+    columns = zip(ids, *numbers, held.texts, held.speed.tolist(), strict=True)
     with replacing(path) as file:
         file.write(",".join(ALLOCATION_COLUMNS) + "\n")
         file.writelines("{},{},{:.6f},{:.6f},{},{:.6f}\n".format(*row) for row in columns)

@@ -45,7 +45,8 @@ class Easy:
         While no job ends and the head is the same, blocked jobs stay blocked and only submitted jobs are candidates.
         """
         idle, size, requested = cluster.n_idle, cluster.size, cluster.requested_time
-        if not idle:
+        # Without core ids a job may take no CPU at all.
+        if not idle and cluster.has_core_ids:
             return
         if self._head == head and not self._ends.overdue(cluster.now):
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
@@ -75,5 +76,5 @@ class Easy:
             start_queued(cluster, queue, order, job, placement)
             self._ends.add(job, end)
             idle = cluster.n_idle
-            if not idle:
+            if not idle and cluster.has_core_ids:
                 break

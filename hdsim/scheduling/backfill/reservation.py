@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from hdsim.cluster.requests import Chunk, FreeNodes
     from hdsim.cluster.state import Cluster
@@ -60,7 +62,7 @@ class NodeHeadReservation:
         if self._margin < 0:
             self.shadow = math.inf
         # An upper bound: admission also depends on the nodes of the cores.
-        self.extra = int(self._free.idle.sum()) - self._chunk.number * self._chunk.cores
+        self.extra = float(np.maximum(self._free.idle, 0).sum()) - cluster.size[head]
 
     def _change(self, nodes: Ints, counts: Ints, chunk: Chunk) -> float:
         """Releases the resources of a job on nodes and returns the increase of the head's capacity in chunks."""
