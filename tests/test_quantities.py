@@ -292,15 +292,19 @@ class Amounts(Asynchronous):
 
 @pytest.mark.parametrize("agent", ["fcfs-pack", "easy"])
 def test_a_backend_without_core_ids(agent: str, tmp_path: Path) -> None:
-    """A run directory and its report say nothing of cores, and what depends on them is not defined."""
+    """A run directory has the nodes of the jobs; what depends on the power of cores is not defined."""
     jobs = workload(7, 120, PLATFORM)
     result, _ = Amounts().run(PLATFORM, jobs, agent, tmp_path, check=True)
     reference = Reference(PLATFORM, jobs)
     feasible = [reference.pick(job, "spread") is not None for job in range(len(jobs))]
     assert (result.state == DONE).tolist() == feasible
-    assert np.isnan([result.metrics[name] for name in ("utilization", "energy_joules", "edp")]).all()
+    assert np.isnan([result.metrics[name] for name in ("energy_joules", "edp")]).all()
     assert result.metrics["mean_waiting_time"] > 0
-    assert set(result.jobs["allocated_resources"]) == {""}
+    cpu = jobs.requested_cores * np.ceil(np.round(jobs.cpu * 1000, 6)) / 1000
+    seconds = np.nansum(cpu * (result.finish_time - result.starting_time))
+    assert result.metrics["utilization"] == pytest.approx(seconds / (64 * result.metrics["makespan"]))
+    held = [sum(float(part.split(":")[1]) for part in text.split()) for text in result.jobs["allocated_resources"]]
+    assert held == pytest.approx(np.where(feasible, cpu, 0))
     run = RunDirectory(tmp_path)
     run.start({}, PLATFORM, jobs)
     run.finish(result)

@@ -77,6 +77,8 @@ def schedule(run: Run) -> Panel:
         else _nodes(run.platform, np.arange(nodes + 1)),
     )
     occupancy = View("occupancy", "Busy cores by node", heat)
+    if run.segments.amounts is not None:
+        return Panel(title, "Share of the CPU of nodes that jobs hold.", (occupancy,))
     if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
         note = "Share of busy cores"
         note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
@@ -179,8 +181,10 @@ def queue(run: Run) -> Panel:
     return _over_time(run, "queue", "Queue length and running jobs", note, Axis("Jobs", "count"), lines)
 
 
-def power(run: Run) -> Panel:
-    """Power of the whole platform."""
+def power(run: Run) -> Panel | None:
+    """Power of the whole platform; None where cores have no ids."""
+    if run.segments.amounts is not None:
+        return None
     steps = series.power(run)
     unit, size = next(
         (name, watts)

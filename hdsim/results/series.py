@@ -258,7 +258,7 @@ def power(result: Replay) -> StepFunction:
 
 
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Share of busy cores, GPUs included, by groups of neighbouring nodes and stretches of time.
+    """Share of busy cores, GPUs included, by groups of neighbouring nodes and stretches of time; of CPU without ids.
 
     Args:
         result: A replay.
@@ -269,13 +269,20 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
         First node of each group (G,), bounds of the stretches (bins + 1,) in seconds, and the (G, bins) shares, 0..1.
     """
     platform, ran = result.platform, result.segments
-    held = ran.usage
     first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
     group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
-    group = group_of_node[platform.processor_node[held.processor]]
-    begins, ends = ran.begin[held.segment], ran.end[held.segment]
-    used = _binned(group, begins, ends, held.cores, len(first_node), bounds)
-    cores = np.add.reduceat(np.diff(platform.node_first_core), first_node)
+    if ran.amounts is None:
+        held = ran.usage
+        segment, node, taken = held.segment, platform.processor_node[held.processor], held.cores
+        of_node = np.diff(platform.node_first_core)
+    else:
+        segment = np.repeat(np.arange(len(ran)), [len(amounts.nodes) for amounts in ran.amounts])
+        node, taken = (
+            np.concatenate(parts) for parts in zip(*((held.nodes, held.cpu) for held in ran.amounts), strict=True)
+        )
+        of_node = platform.node_cpu_cores
+    used = _binned(group_of_node[node], ran.begin[segment], ran.end[segment], taken, len(first_node), bounds)
+    cores = np.add.reduceat(of_node, first_node)
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
+from hdsim.cluster.stores.quantities import NodeAmounts
 from hdsim.errors import ConfigError
 from hdsim.failures import Outages
 from hdsim.platform.model import Platform
@@ -238,20 +239,22 @@ def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]], platform: 
         return Segments.none(platform)
     job, texts = _rows_of_jobs(path, INTERRUPTION_COLUMNS, jobs)
     begin, end, lost, requeued = (numbers(path, name, texts[name]) for name in INTERRUPTION_COLUMNS[1:5])
-    cores, sizes = _held(path, texts["allocated_resources"], begin, end, platform)
+    cores, sizes, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
     attempts: dict[int, int] = {}
     attempt = np.zeros(len(job), np.int64)
     for row, one in enumerate(job.tolist()):
         attempt[row] = attempts[one] = attempts.get(one, -1) + 1
-    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, requeued == 1)
+    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, requeued == 1, amounts)
 
 
 def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, cut_short: Segments) -> Segments:
     """The segments of jobs that have been neither resized nor changed in speed: one for each attempt."""
     start, finish = jobs["starting_time"], jobs["finish_time"]
     job = np.argsort(start, kind="stable")[: np.count_nonzero(~np.isnan(start))]
-    cores = _cores(path, jobs["allocated_resources"][job].tolist(), platform)
-    sizes = jobs["requested_number_of_resources"][job]
+    texts = jobs["allocated_resources"][job].tolist()
+    amounts = _amounts(path, texts, platform)
+    cores = _cores(path, [] if amounts is not None else texts, platform)
+    sizes = jobs["requested_number_of_resources"][job] * (amounts is None)
     if len(cores) != sizes.sum():
         raise ConfigError("allocated_resources: expected as many cores as each job asked for", where=str(path))
     cut = cut_short.rows(np.flatnonzero(cut_short.requeued))
@@ -259,7 +262,9 @@ def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, 
     lost = np.where(np.isin(job, cut_short.job[~cut_short.requeued]), end - begin, 0.0)
     attempt = np.bincount(cut.job, minlength=len(start))[job]
     none = np.zeros(len(job), bool)
-    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, none).joined(cut)
+    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, none, amounts).joined(
+        cut
+    )
 
 
 def _read_allocations(
@@ -268,7 +273,7 @@ def _read_allocations(
     job, texts = _rows_of_jobs(path, ALLOCATION_COLUMNS, jobs)
     attempt = integers(path, "attempt", texts["attempt"], len(job))
     begin, end, speed = (numbers(path, name, texts[name]) for name in ("begin", "end", "speed"))
-    cores, sizes = _held(path, texts["allocated_resources"], begin, end, platform)
+    cores, sizes, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
     lost, requeued = np.zeros(len(job)), np.zeros(len(job), bool)
     last = {key: row for row, key in enumerate(zip(job.tolist(), attempt.tolist(), strict=True))}
     for key, seconds, again in zip(
@@ -279,7 +284,7 @@ def _read_allocations(
     ):
         if key in last:
             lost[last[key]], requeued[last[key]] = seconds, again
-    held = Segments(platform, job, attempt, begin, end, sizes, cores, speed, lost, requeued)
+    held = Segments(platform, job, attempt, begin, end, sizes, cores, speed, lost, requeued, amounts)
     return held.with_losses_spread()
 
 
@@ -298,13 +303,37 @@ def _rows_of_jobs(
 
 def _held(
     path: Path, texts: Sequence[str], begin: Floats, end: Floats, platform: Platform
-) -> tuple[NDArray[np.int32], Ints]:
-    """Core ids of interval sets, one set after the other, and their numbers in each row, which lasts until `end`."""
+) -> tuple[NDArray[np.int32], Ints, NDArray[np.object_] | None]:
+    """Core ids of interval sets, one set after the other, and their numbers in each row; or the amounts of nodes."""
+    amounts = _amounts(path, texts, platform)
+    if amounts is not None:
+        return np.zeros(0, np.int32), np.zeros(len(texts), np.int64), amounts
     held = [_cores(path, [text], platform) for text in texts]
     sizes = np.array([len(cores) for cores in held], np.int64)
     if not (begin <= end).all() or not sizes.all():
         raise ConfigError("expected an end after each begin, and cores in each row", where=str(path))
-    return np.concatenate([np.zeros(0, np.int32), *held]), sizes
+    return np.concatenate([np.zeros(0, np.int32), *held]), sizes, None
+
+
+def _amounts(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.object_] | None:
+    """CPU and GPUs of nodes from texts ``NODE:CPU[:GPUS] ...``; None if the texts have core ids instead."""
+    if not any(":" in text for text in texts):
+        return None
+    index = {name: node for node, name in enumerate(platform.node_names)}
+    amounts = np.empty(len(texts), object)
+    for row, text in enumerate(texts):
+        try:
+            parts = [part.split(":") for part in text.split()]
+            nodes = np.array([index[part[0]] for part in parts], np.int64)
+            cpu = np.array([part[1] for part in parts], np.float64)
+            gpus = np.array([(*part, 0)[2] for part in parts], np.int64)
+        except (KeyError, IndexError, ValueError):
+            raise ConfigError(
+                f"allocated_resources: expected NODE:CPU of nodes of the platform, got {shown(text)}", where=str(path)
+            ) from None
+        unknown, unmeasured = np.zeros(len(nodes), np.int64), np.zeros(len(nodes))
+        amounts[row] = NodeAmounts(nodes, unknown, cpu, unmeasured, gpus, unknown, unmeasured)
+    return amounts
 
 
 def _cores(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.int32]:
