@@ -62,16 +62,35 @@ def validate(file: str, types: Path | None) -> None:
 @platform.command()
 @_file
 @_types
-@click.option("--to", type=click.Choice(["simgrid", "json"]), default="simgrid", show_default=True, help="Format.")
+@click.option(
+    "--to",
+    type=click.Choice(["simgrid", "json", "kubernetes"]),
+    help="Format.  [default: simgrid; json for manifests of nodes]",
+)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write  [default: stdout]"
 )
-def convert(file: str, types: Path | None, to: str, output: Path | None) -> None:
-    """Write a platform as SimGrid XML for Batsim, or as JSON with all its types in one file."""
+def convert(file: str, types: Path | None, to: str | None, output: Path | None) -> None:
+    """Write a platform as SimGrid XML for Batsim, as JSON with all its types in one file, or as nodes of Kubernetes.
+
+    FILE may also be a file of nodes as `kubectl get nodes -o yaml` prints them (.yaml, .yml).
+    """
     from hdsim.platform.load import load_platform
 
-    loaded = load_platform(resources.resolve("platforms", file), types)
-    if to == "simgrid":
+    path = resources.resolve("platforms", file)
+    if path.suffix in (".yaml", ".yml"):
+        from hdsim.kubernetes.nodes import platform_of, read_manifests
+
+        loaded, to = platform_of(read_manifests(path), path.stem, str(path)), to or "json"
+    else:
+        loaded = load_platform(path, types)
+    if to == "kubernetes":
+        import yaml
+
+        from hdsim.kubernetes.nodes import node_manifests
+
+        data = yaml.safe_dump_all(node_manifests(loaded), sort_keys=False).encode()
+    elif to != "json":
         from hdsim.platform.simgrid import to_xml
 
         data = to_xml(loaded)

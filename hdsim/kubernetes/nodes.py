@@ -1,0 +1,312 @@
+"""Nodes of a platform as objects of Kubernetes, and platforms of such objects."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from hdsim.cluster.requests import Amounts
+from hdsim.errors import BackendError, ConfigError, PlatformError
+from hdsim.kubernetes.clean import MANAGED, SELECTOR
+from hdsim.kubernetes.connection import Connection
+from hdsim.kubernetes.objects import GPU, NodeView
+from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
+from hdsim.platform.schema import NODE_NAME, QUANTITIES
+from hdsim.platform.taints import NO_SCHEDULE, Taint
+from hdsim.util.text import label_safe, unused
+from hdsim.util.units import in_bytes
+
+#: Labels of nodes that hdsim creates: name of the node type, GFLOP/s of a core.
+NODE_TYPE, GFLOPS = "hdsim.io/node-type", "hdsim.io/gflops"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+#: Taints and labels of this prefix are the state of a node, such as not-ready.
+_STATE = "node.kubernetes.io/"
+#: Amount in bytes that stands for an unlimited one: 1Ei.
+_UNLIMITED = 2.0**60
+_NODES = "/api/v1/nodes"
+_IN_FLIGHT = 32
+_LOOK = 0.25  # s, between two looks at the nodes
+
+
+def node_manifests(platform: Platform) -> list[dict[str, Any]]:
+    """Returns a Node of Kwok for each node of a platform.
+
+    Memory and ephemeral storage without limit become 1Ei. A node's speed is that of its slowest CPU.
+
+    Args:
+        platform: The platform, of any kind.
+    """
+    platform = platform.of_kind(QUANTITIES)
+    speeds = np.minimum.reduceat(np.where(platform.is_gpu, np.inf, platform.gflops), platform.node_first_processor[:-1])
+    memory, gpus = in_bytes(platform.memory), platform.node_gpus
+    return [
+        node_manifest(
+            name,
+            Amounts(cpu, min(memory[n], _UNLIMITED), pods, int(gpus[n]), min(platform.node_storage[n], _UNLIMITED)),
+            # A label holds no '+', which a number without it does not need.
+            {NODE_TYPE: labels[INSTANCE_TYPE], GFLOPS: repr(float(speeds[n])).replace("+", ""), **labels},
+            taints,
+        )
+        for n, (name, cpu, pods, labels, taints) in enumerate(
+            zip(
+                platform.node_names, platform.node_cpu.tolist(), platform.node_pods.tolist(), platform.node_labels,
+                platform.node_taints, strict=True,
+            )
+        )
+    ]  # fmt: skip
+
+
+def node_manifest(
+    name: str, amounts: Amounts, labels: Mapping[str, str], taints: Iterable[Taint] = ()
+) -> dict[str, Any]:
+    """Returns a Node of Kwok.
+
+    Args:
+        name: Its name.
+        amounts: What pods can have of it.
+        labels: Labels besides its name and :data:`MANAGED`.
+        taints: Taints.
+    """
+    quantities = {
+        "cpu": f"{round(amounts.cpu * 1000)}m",
+        "memory": str(round(amounts.memory)),
+        "pods": str(round(amounts.pods)),
+        "ephemeral-storage": str(round(amounts.storage)),
+    } | ({GPU: str(amounts.gpus)} if amounts.gpus else {})  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {HOSTNAME: name, **MANAGED, **labels},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "spec": {"taints": [{"key": t.key, "value": t.value, "effect": t.effect} for t in taints]},
+        "status": {"allocatable": quantities, "capacity": quantities},
+    }
+
+
+def type_manifests(
+    name: str, number: int, amounts: Amounts, labels: Mapping[str, str], taints: Sequence[Taint]
+) -> list[dict[str, Any]]:
+    """Returns equal Nodes of Kwok, ``NAME-0`` and so on.
+
+    Args:
+        name: Name of the node type.
+        number: Number of nodes.
+        amounts: What pods can have of each.
+        labels: Labels besides the usual ones.
+        taints: Taints.
+
+    Raises:
+        ConfigError: The name is not a DNS label.
+    """
+    if not NODE_NAME.fullmatch(name) or len(name) > 50:
+        raise ConfigError(f"expected lower case letters, digits and '-', got '{name}'", where="--type")
+    marks = {INSTANCE_TYPE: name, NODE_TYPE: name, **labels}
+    return [node_manifest(f"{name}-{index}", amounts, marks, taints) for index in range(number)]
+
+
+def control_plane_node() -> dict[str, Any]:
+    """Returns a Node that stands for the machine of the control plane and takes no pods that do not tolerate that."""
+    amounts = Amounts(4.0, 8 * 2.0**30, 110, 0, _UNLIMITED)
+    return node_manifest("control-plane", amounts, {CONTROL_PLANE: ""}, [Taint(CONTROL_PLANE, "", NO_SCHEDULE)])
+
+
+def platform_of(nodes: Iterable[NodeView], name: str = "kubernetes", source: str = "<cluster>") -> Platform:
+    """Returns the platform of nodes of a cluster, of kind quantities, in their order.
+
+    Nodes on which no pod can run for want of allocatable CPU, memory or pods are left out. Taints that tell the state
+    of a node, such as ``node.kubernetes.io/not-ready``, are no part of the platform. Nodes without the label
+    ``hdsim.io/gflops`` have the mean speed of those with it, or 1 GFLOP/s.
+
+    Args:
+        nodes: The nodes.
+        name: Name of the platform and of its cluster.
+        source: Origin, for error messages.
+
+    Raises:
+        PlatformError: There are none, or their names are not distinct.
+    """
+    usable = [node for node in nodes if min(node.allocatable[:3]) > 0]
+    if not usable:
+        raise PlatformError("expected a node with allocatable CPU, memory and pods, got none", where=source)
+    speeds = [_speed(node) for node in usable]
+    known = [(speed, node.allocatable.cpu) for speed, node in zip(speeds, usable, strict=True) if speed is not None]
+    mean = 1.0
+    if known:
+        distinct = {speed for speed, _ in known}
+        mean = distinct.pop() if len(distinct) == 1 else sum(s * cpu for s, cpu in known) / sum(cpu for _, cpu in known)
+    types: dict[str, dict[str, Any]] = {}
+    processors: dict[str, dict[str, Any]] = {}
+    names: dict[tuple[str, float, Amounts], str] = {}
+    groups = []
+    described = []
+    for node, speed in zip(usable, speeds, strict=True):
+        amounts = node.allocatable
+        shape = _type_name(node), mean if speed is None else speed, amounts
+        if shape not in names:
+            names[shape] = unused(shape[0], types)
+            types[names[shape]] = _node_type(amounts, shape[1], processors)
+        taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints if _STATE not in t.key]
+        described.append((node.name, names[shape], _own_labels(node, names[shape]), taints))
+    for (node_type, labels, taints), equal in itertools.groupby(described, key=lambda node: node[1:]):
+        members = [node[0] for node in equal]
+        group = {"type": node_type, "number": len(members), "names": members, "labels": labels, "taints": taints}
+        groups.append({key: value for key, value in group.items() if value})
+    document = {
+        "name": name,
+        "kind": QUANTITIES,
+        "clusters": [{"id": name, "nodes": groups}],
+        "types": {"node": types, "processor": processors},
+    }
+    return Platform.from_dict(document, source)
+
+
+def _speed(node: NodeView) -> float | None:
+    try:
+        speed = float(node.labels[GFLOPS])
+    except (KeyError, ValueError):
+        return None
+    return speed if 0 < speed < math.inf else None
+
+
+def _type_name(node: NodeView) -> str:
+    return node.labels.get(NODE_TYPE) or node.labels.get(INSTANCE_TYPE) or "node"
+
+
+def _own_labels(node: NodeView, node_type: str) -> dict[str, str]:
+    """Returns the labels of a node that hdsim does not give it by itself."""
+    given = {HOSTNAME: node.name, INSTANCE_TYPE: label_safe(node_type), **MANAGED}
+    return {
+        key: value for key, value in node.labels.items() if given.get(key) != value and key not in (NODE_TYPE, GFLOPS)
+    }
+
+
+def _node_type(amounts: Amounts, gflops: float, processors: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns a node type of the JSON, and adds the types of its processors."""
+    cores = math.ceil(amounts.cpu)
+    cpu = f"cpu-{cores}x{gflops:.12g}"
+    processors[cpu] = {"cores": cores, "clock_rate": gflops, "dpflops_per_cycle": 1, "power": 0}
+    parts = [{"type": cpu, "number": 1}]
+    if amounts.gpus:
+        processors["gpu"] = {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}
+        parts.append({"type": "gpu", "number": int(amounts.gpus)})
+    found: dict[str, Any] = {"processors": parts, "cpu": amounts.cpu, "pods": int(amounts.pods)}
+    if amounts.memory < _UNLIMITED:
+        found["memory"] = {"capacity": f"{amounts.memory:.0f}B"}
+    if 0 < amounts.storage < _UNLIMITED:
+        found["ephemeral_storage"] = f"{amounts.storage:.0f}B"
+    return found
+
+
+def read_manifests(path: Path) -> list[NodeView]:
+    """Reads nodes from a YAML file of Nodes or lists of them, as ``kubectl get nodes -o yaml`` prints.
+
+    Raises:
+        PlatformError: It cannot be read, or it has something else than nodes.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            documents = list(yaml.load_all(file, yaml.CSafeLoader))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise PlatformError(f"expected manifests of nodes: {' '.join(str(error).split())}", where=str(path)) from None
+    found: list[Any] = []
+    for document in documents:
+        if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
+            found += document.get("items") or []
+        elif document is not None:
+            found.append(document)
+    views = []
+    for number, node in enumerate(found, 1):
+        where = f"{path}: object {number}"
+        if not isinstance(node, dict) or node.get("kind", "Node") != "Node":
+            kind = node.get("kind") if isinstance(node, dict) else type(node).__name__
+            raise PlatformError(f"expected an object of kind Node, got {kind}", where=where)
+        try:
+            views.append(NodeView.of(node))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise PlatformError(
+                f"expected a Node as the API has it: {type(error).__name__} {error}", where=where
+            ) from None
+    return views
+
+
+def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]], timeout: float) -> None:
+    """Creates nodes, and waits until all of them are Ready and take pods.
+
+    Args:
+        connection: The connection.
+        manifests: The nodes.
+        timeout: Seconds until they must be ready.
+
+    Raises:
+        ConfigError: There are nodes of these names.
+        BackendError: They are refused or do not become ready.
+    """
+    wanted = {manifest["metadata"]["name"] for manifest in manifests}
+    taken = sorted(wanted & {node["metadata"]["name"] for node in _nodes(connection)})
+    if taken:
+        more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
+        raise ConfigError(f"expected names of no node that exists, got '{taken[0]}'{more}")
+    deadline = time.monotonic() + timeout
+    connection.call(_send_all(connection, "POST", [(_NODES, manifest) for manifest in manifests]))
+    while True:
+        waiting = wanted - {node["metadata"]["name"] for node in _nodes(connection) if _is_ready(node)}
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise BackendError(
+                f"{connection.server}: {len(waiting)} nodes are not ready after {timeout:g} s, such as "
+                f"'{min(waiting)}'; nodes without a kubelet need Kwok and kube-controller-manager"
+            )
+        # The nodes of a large cluster are long to read, and to wait for.
+        time.sleep(max(_LOOK, len(waiting) / 500))
+
+
+def delete_nodes(connection: Connection) -> int:
+    """Deletes the nodes that hdsim has created; returns their number.
+
+    Raises:
+        BackendError: It is refused.
+    """
+    paths = [f"{_NODES}/{node['metadata']['name']}" for node in _nodes(connection, f"?{SELECTOR}")]
+    connection.call(_send_all(connection, "DELETE", [(path, None) for path in paths]))
+    return len(paths)
+
+
+def _nodes(connection: Connection, query: str = "") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = connection.get(_NODES + query)["items"]
+    return found
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    """Returns whether a node is Ready and has no taint that says otherwise."""
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", ()))
+    return ready and not any(taint["key"].startswith(_STATE) for taint in node["spec"].get("taints", ()))
+
+
+async def _send_all(connection: Connection, method: str, requests: Iterable[tuple[str, Any]]) -> None:
+    """Sends requests, each a path and a body, with many in flight."""
+    left = iter(requests)
+
+    async def send() -> None:
+        for path, body in left:
+            status, answer = await connection.send(method, path, body)
+            if status not in (200, 201):
+                raise connection.refusal(method, path, status, answer)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_IN_FLIGHT):
+                tasks.create_task(send())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
