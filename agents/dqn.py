@@ -42,8 +42,8 @@ class DQNAgent(LearningAgent):
         end_e: Final epsilon.
         decay_e: Factor of epsilon at every step.
         heuristic_exploration: Share of random actions that choose a least loaded node instead, for action `node`.
-        replay_from: Source of the initial replay buffer: a classic policy that decides in the first episodes, or the
-            run directory of a recording, such as one of the default scheduler.
+        replay_from: Source of the initial replay buffer: a classic policy that decides in the first episodes, a run
+            directory, or a file of ``hdsim kwok record``, such as one of the default scheduler.
         replay_steps: Steps taken from it; updates and the decay of epsilon begin after them.
         double: Choose the next action with the network and evaluate it with the target network.
         n_step: Rewards summed up before the next value is estimated.
@@ -116,10 +116,11 @@ class DQNAgent(LearningAgent):
             )
         if self.replay_from is not None:
             path = Path(self.replay_from)
-            recording = self.replay_from if path.is_dir() or len(path.parts) > 1 else None
+            recording = self.replay_from if path.exists() or len(path.parts) > 1 else None
             self.demonstrations = Demonstrations(
-                environments, evaluation, teacher=self.replay_from, recording=recording, where="agent.replay_from"
-            )
+                environments, evaluation, teacher=self.replay_from, recording=recording, steps=self.replay_steps,
+                where="agent.replay_from",
+            )  # fmt: skip
 
     # ---- choosing
 

@@ -29,8 +29,9 @@ class ImitationAgent(SoftmaxAgent):
     Args:
         num_envs: Environments stepped together.
         teacher: Classic policy whose replay of each episode is the recording.
-        recording: Run directory whose schedule is the recording instead: jobs are selected in the order of their
-            recorded starts and placed on their recorded nodes.
+        recording: Run directory whose schedule is the recording instead, jobs being selected in the order of their
+            recorded starts and placed on their recorded nodes; or a file of ``hdsim kwok record``, whose pods are then
+            the jobs of all episodes.
         learning_rate: Of Adam.
         buffer_size: Number of stored decisions.
         batch_size: Decisions of an update.
@@ -78,8 +79,9 @@ class ImitationAgent(SoftmaxAgent):
         Raises:
             ConfigError: The teacher has no decisions of this kind of action.
         """
+        where = "agent.teacher" if self.recording is None else "agent.recording"
         self._demonstrations = Demonstrations(
-            environments, evaluation, teacher=self.teacher, recording=self.recording, where="agent.teacher"
+            environments, evaluation, teacher=self.teacher, recording=self.recording, where=where
         )
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:

@@ -122,12 +122,19 @@ class Episodes:
                 where="env.jobs",
             )
         self._easiest = self._by_load() if curriculum == "easy_first" else None
+        self._first: tuple[Workload, float] | None = None
         self.window = Window(0, 0, 0)
+
+    def begin_with(self, jobs: Workload, episodes: float) -> None:
+        """Makes the first episodes, or all of them (inf), consist of given jobs."""
+        self._first = jobs, episodes
 
     def draw(self, rng: np.random.Generator) -> Workload:
         """Draws the jobs of the next episode; the first is submitted at 0."""
         share = self._start + (1 - self._start) * min(self.drawn / self._episodes, 1.0)
         self.drawn += 1
+        if self._first is not None and self.drawn <= self._first[1]:
+            return self._first[0]
         total = int(self._ends[-1])
         if self._easiest is None:
             number = int(rng.integers(total))

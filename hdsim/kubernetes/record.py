@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import orjson
@@ -59,10 +59,11 @@ class Recorder:
         """Number of lists after the first one: bindings since the lost watch have the order of their pods' versions."""
         return self._cache.relists
 
-    def run(self, *, bindings: int | None = None, idle: float | None = None) -> None:
+    def run(self, stop: Sequence[int], *, bindings: int | None = None, idle: float | None = None) -> None:
         """Records until an end is reached.
 
         Args:
+            stop: Received signals; the first one ends the recording.
             bindings: Number of bindings after which it ends.
             idle: Seconds without a binding after which it ends.
 
@@ -70,7 +71,7 @@ class Recorder:
             BackendError: The watch is lost.
         """
         latest = time.monotonic()
-        while bindings is None or self.bindings < bindings:
+        while not stop and (bindings is None or self.bindings < bindings):
             before = self.bindings
             if idle is not None and time.monotonic() - latest > idle:
                 return

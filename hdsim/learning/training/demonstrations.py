@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.errors import ConfigError, nearest
+from hdsim.kubernetes.recording import Recording
 from hdsim.results.run_directory.reader import read
 from hdsim.scheduling.agent import make_agent
 
@@ -34,21 +36,28 @@ class Demonstration:
     policy's own recording is reproduced exactly; `void` is the action while the recording starts no job.
 
     Args:
-        recorded: A replay, or a run read from its directory.
+        jobs: Ids of the recorded jobs in the order of their starts.
+        starts: Their starts in seconds.
+        nodes: The node of each core of each job.
         exact: The jobs are those of the recording, in a cluster with the same initial state.
     """
 
-    def __init__(self, recorded: Result | Run, *, exact: bool) -> None:
-        ids, attempts = recorded.jobs["job_id"].tolist(), recorded.segments.attempts
+    def __init__(
+        self, jobs: Iterable[object], starts: Iterable[float], nodes: Iterable[NDArray[np.int64]], *, exact: bool
+    ) -> None:
+        names = list(map(str, jobs))
         self._exact = exact
         # Start of each job, and its rank among the jobs of the same instant.
-        self._start = {
-            str(ids[job]): (start, place)
-            for place, (job, start) in enumerate(zip(attempts.job.tolist(), attempts.begin.tolist(), strict=True))
-        }
+        self._start = {name: (start, place) for place, (name, start) in enumerate(zip(names, starts, strict=True))}
+        self._nodes = dict(zip(names, nodes, strict=True))
+
+    @classmethod
+    def of(cls, recorded: Result | Run, *, exact: bool) -> Demonstration:
+        """Makes the demonstration of a replay, or of a run read from its directory."""
+        ids, attempts = recorded.jobs["job_id"], recorded.segments.attempts
         nodes = np.searchsorted(recorded.platform.node_first_core, attempts.cores, side="right") - 1
         parts = np.split(nodes, np.cumsum(attempts.sizes)[:-1])
-        self._nodes = {str(ids[job]): part for job, part in zip(attempts.job.tolist(), parts, strict=True)}
+        return cls(ids[attempts.job].tolist(), attempts.begin.tolist(), parts, exact=exact)
 
     def action(self, problem: DecisionProblem, cluster: Cluster) -> int:
         """The action of the recording for the pending decision.
@@ -95,7 +104,9 @@ class Demonstrations:
         environments: The environments.
         evaluation: Replays episodes under the policy.
         teacher: Classic policy whose replay of each episode is the recording; with `policy_pair` one of the pairs.
-        recording: Run directory whose schedule is the recording instead.
+        recording: Run directory whose schedule is the recording instead, or a file of ``hdsim kwok record``, whose
+            pods are then the jobs of the first episodes.
+        steps: Steps that follow the recording.
         where: Configuration key of the policy.
 
     Raises:
@@ -109,12 +120,17 @@ class Demonstrations:
         *,
         teacher: str,
         recording: str | None,
+        steps: float = math.inf,
         where: str,
     ) -> None:
         self._environments, self._evaluation, self._teacher = environments, evaluation, teacher
         self._clusters: list[Any] = [None] * len(environments)
         self._demonstrations: list[Any] = [None] * len(environments)
-        self._run = None if recording is None else Demonstration(read(recording), exact=False)
+        self._run: Demonstration | None = None
+        if recording is not None and Path(recording).is_file():
+            self._run = self._of_cluster(Recording.read(Path(recording)), steps, where)
+        elif recording is not None:
+            self._run = Demonstration.of(read(recording), exact=False)
         self._pair = None
         action = environments[0].problem.action
         if isinstance(action, PolicyPair):
@@ -141,12 +157,21 @@ class Demonstrations:
             return np.full(len(self._environments), self._pair)
         return np.array([self._demonstrated(index) for index in range(len(self._environments))])
 
+    def _of_cluster(self, recording: Recording, steps: float, where: str) -> Demonstration:
+        """Makes the recorded pods the jobs of the first episodes, as many as the steps that follow the recording."""
+        environments = self._environments
+        jobs, nodes = recording.jobs(environments[0].platform, where)
+        for environment in environments:
+            environment.episodes.begin_with(jobs, np.ceil(steps / len(environments) / len(jobs)))
+        places = np.array(nodes)[:, None]
+        return Demonstration(jobs.job_id.tolist(), jobs.submission_time.tolist(), places, exact=False)
+
     def _demonstrated(self, index: int) -> int:
         environment = self._environments[index]
         if self._run is None and self._clusters[index] is not environment.cluster:
             # A new episode: the teacher replays it.
             self._clusters[index] = environment.cluster
             (replay,) = self._evaluation.replays(self._teacher, [environment.cluster.workload])
-            self._demonstrations[index] = Demonstration(replay, exact=True)
+            self._demonstrations[index] = Demonstration.of(replay, exact=True)
         demonstration = self._run or self._demonstrations[index]
         return int(demonstration.action(environment.problem, environment.cluster))
