@@ -71,7 +71,7 @@ def test_a_recording_is_followed(
 
     recorded = hdsim.simulate(platform, workload, teacher)
     followed = hdsim.simulate(
-        platform, workload, Follower(DecisionProblem(**settings), Demonstration(recorded, exact=True))
+        platform, workload, Follower(DecisionProblem(**settings), Demonstration.of(recorded, exact=True))
     )
     np.testing.assert_allclose(followed.starting_time, recorded.starting_time)
     if teacher == {"core_policy": "pack"}:  # `node` gives a node all it can take
