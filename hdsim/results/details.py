@@ -41,23 +41,23 @@ def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:
     jobs = len(result.workload)
     execution = result.finish_time - result.starting_time
 
-    def spent(seconds: list[float]) -> Floats:
-        return np.where(np.isnan(execution), np.nan, np.array(seconds))
-
-    def communication() -> Floats:
-        return spent([0.0] * jobs if time_breakdown is None else time_breakdown.communication)
+    def spent(activity: str) -> Floats:
+        seconds = 0.0 if time_breakdown is None else np.array(getattr(time_breakdown, activity))
+        return np.where(np.isnan(execution), np.nan, seconds)
 
     def spread() -> Floats:
-        used = nodes(result).astype(np.float64)
+        used = result.jobs["nodes"].astype(np.float64)
         used[(used == 0) | (result.segments.amounts is not None)] = np.nan
         return used / fewest_nodes(result.platform, result.workload.requested_cores)
 
     return {
-        "supersteps": lambda: np.array([0] * jobs if time_breakdown is None else time_breakdown.supersteps, np.int64),
-        "computation_time": lambda: execution.copy() if time_breakdown is None else spent(time_breakdown.computation),
-        "communication_time": communication,
-        "barrier_waiting_time": lambda: spent([0.0] * jobs if time_breakdown is None else time_breakdown.waiting),
-        "communication_share": lambda: communication() / np.where(execution == 0, 1.0, execution),
+        "supersteps": lambda: (
+            np.zeros(jobs, np.int64) if time_breakdown is None else np.array(time_breakdown.supersteps)
+        ),
+        "computation_time": lambda: execution.copy() if time_breakdown is None else spent("computation"),
+        "communication_time": lambda: spent("communication"),
+        "barrier_waiting_time": lambda: spent("waiting"),
+        "communication_share": lambda: result.jobs["communication_time"] / np.where(execution == 0, 1.0, execution),
         "slowdown_factor": lambda: slowdown_factor(result),
         "nodes": lambda: nodes(result),
         "node_spread": spread,

@@ -94,7 +94,8 @@ class Result:
         finish = self.finish_time[~np.isnan(self.finish_time)]
         last = max(float(finish.max(initial=0.0)), float(self.earlier.end.max(initial=0.0)))
         self.end_time: float = cluster.now if interrupted else last
-        self.latest = segments.latest(cluster, np.where(np.isnan(self.finish_time), self.end_time, self.finish_time))
+        busy_until = np.where(np.isnan(self.finish_time), self.end_time, self.finish_time)
+        self.latest = segments.latest(cluster, self.starting_time, busy_until)
         self.failed_permanently = np.array(cluster.failed_permanently, np.int64)
         self.failed_starts = tuple(cluster.failed_starts)
         self.outages = Outages.of(cluster.outages).begun_before(self.end_time) if cluster.nodes_fail else None

@@ -189,11 +189,12 @@ class Segments:
         return np.bincount(self.job, self.lost_core_seconds, jobs).astype(np.float64)
 
 
-def latest(cluster: Cluster, busy_until: Floats) -> Segments:
+def latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segments:
     """The last segment of every job that has started, in order of the starts.
 
     Args:
         cluster: The state at the end of a replay.
+        starting_time: (J,) s, start of each job.
         busy_until: (J,) s, end of each job, or of the period for one that still runs.
     """
     amounts = None
@@ -205,7 +206,7 @@ def latest(cluster: Cluster, busy_until: Floats) -> Segments:
         job, amounts = np.fromiter(held, np.int64, len(held)), _objects(held.values())
         sizes, cores = np.zeros(len(job), np.int64), np.zeros(0, np.int32)
     begin, speed, attempt = (
-        np.array(cluster.starting_time),
+        starting_time.copy(),
         np.ones(len(busy_until)),
         np.zeros(len(busy_until), np.int64),
     )
