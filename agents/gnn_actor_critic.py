@@ -1,6 +1,7 @@
 """Advantage actor-critic on graphs: :mod:`hdsim.agents.actor_critic` with graph convolutions.
 
-Policy and value take a graph of jobs, nodes, processors and links (:class:`hdsim.decisions.observations.graph.Graph`).
+Policy and value take a graph of jobs, nodes, processors and links (:class:`hdsim.decisions.observations.graph.Graph`),
+or on platforms of quantities of jobs, nodes and the control plane.
 The policy scores every node or queued job, or, for other actions, the mean over all vertices. The value is computed
 from that mean, as in the Kubernetes scheduler that hdsim's `node` action comes from. The weights fit every platform and
 queue.

@@ -2,8 +2,9 @@
 
 After the Kubernetes scheduler that hdsim's `node` action comes from, with its defaults: graph convolutions, then a
 value for every node or queued job, or, for other actions, values from the mean over all vertices. The graph of that
-scheduler has its control plane and workers; hdsim's has vertices for jobs, nodes, processors and links
-(:class:`hdsim.decisions.observations.graph.Graph`). The weights fit every platform and queue.
+scheduler has its control plane and workers, as has hdsim's on platforms of quantities
+(:class:`hdsim.decisions.observations.star.StarGraph`); otherwise hdsim's has vertices for jobs, nodes, processors and
+links (:class:`hdsim.decisions.observations.graph.Graph`). The weights fit every platform of one kind, and every queue.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.errors import BackendError
+from hdsim.errors import BackendError, ConfigError
 from hdsim.scheduling.agent import make_agent, parse_name
 from hdsim.workload.constraints import Constraints, Toleration
 
@@ -370,3 +370,18 @@ def test_the_reward_is_that_of_cpu_utilisation() -> None:
         expected.append(balance / np.sqrt(times) if sign > 0 else max(-1, -balance))
         found.append(env.step(node)[1])
     assert found == pytest.approx(expected)
+
+
+def test_choices_are_counted_within_a_deployment() -> None:
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 0, 0, 5, 5], runtime=100, requested_cores=1, cpu=0.0, user=[1, 1, 1, 1, 2]
+    )
+    for per_deployment, expected in ((False, [1, -1, 1, -1, -1]), (True, [1, -1, 1, 1, 1])):
+        env = SchedulingEnv(
+            MIXED, jobs, "node", "nodes", "cluster_balance", skip_blocked=True, per_deployment=per_deployment
+        )
+        env.reset(seed=0)
+        # Pods without CPU: the balance is always 1.
+        assert [env.step(node)[1] for node in (2, 2, 3, 3, 3)] == expected
+    with pytest.raises(ConfigError, match=r"env\.per_deployment: expected true or false, and true only with"):
+        SchedulingEnv(MIXED, jobs, "node", "nodes", "makespan", per_deployment=True)

@@ -35,6 +35,7 @@ def check_episode_settings(
     curriculum_episodes: int = 1000,
     curriculum_start: float = 0.1,
     max_steps: int | None = None,
+    per_deployment: bool = False,
 ) -> None:
     """Checks the settings as far as possible without a trace; see :class:`hdsim.envs.scheduling.SchedulingEnv`.
 
@@ -47,6 +48,11 @@ def check_episode_settings(
     if only_action not in (None, action):
         raise ConfigError(
             f"expected env.action={only_action} with env.objective={objective}, got {action}", where="env.objective"
+        )
+    if not isinstance(per_deployment, bool) or (per_deployment and objective != "cluster_balance"):
+        raise ConfigError(
+            f"expected true or false, and true only with env.objective=cluster_balance, got {per_deployment!r}",
+            where="env.per_deployment",
         )
     one_of("reward", reward, REWARDS)
     one_of("curriculum", curriculum, CURRICULA)

@@ -260,7 +260,12 @@ class ClusterBalance(Objective):
     With v the standard deviation over the nodes of the share of busy cores, which is the utilisation of their CPU,
     including a placement under construction, and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen
     in the episode), but max(-1, -(1 - 2 x)) if the node was also chosen the last time. Void gives 0.
+
+    Attributes:
+        per_deployment: Choices are counted within a deployment, the jobs that one user submits at one instant.
     """
+
+    per_deployment = False
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
@@ -274,6 +279,7 @@ class ClusterBalance(Objective):
         self._cores = np.where(cores > 0, cores, 1)
         self._times = np.zeros(len(self._cores))
         self._last = -1
+        self._deployment: tuple[float, int] | None = None
         self._reward = 0.0
 
     def after_action(self, action: int) -> None:
@@ -285,11 +291,21 @@ class ClusterBalance(Objective):
         partial = self.problem.wait_queue.partial
         if partial is not None:
             busy = busy + partial.chosen * partial.cpu_per_chunk
+        if self.per_deployment:
+            self._enter(self.cluster.started[-1] if partial is None else partial.job)
         deviation = float(np.std(busy / self._cores))
         balance = 1.0 - 2.0 * deviation / (deviation + 1.0)
         self._times[action] += 1
         again, self._last = action == self._last, action
         self._reward = max(-1.0, -balance) if again else balance / math.sqrt(self._times[action])
+
+    def _enter(self, job: int) -> None:
+        """Forgets the choices for another deployment than that of a job."""
+        jobs = self.cluster.workload
+        deployment = float(jobs.submission_time[job]), int(jobs.user[job])
+        if deployment != self._deployment:
+            self._deployment, self._last = deployment, -1
+            self._times[:] = 0
 
     def reward(self, over: bool) -> float:
         """See :meth:`Objective.reward`."""

@@ -16,7 +16,7 @@ from hdsim.decisions.base import Array, Observation
 from hdsim.decisions.episode_settings import check_episode_settings
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
-from hdsim.envs.objectives import OBJECTIVES, Objective
+from hdsim.envs.objectives import OBJECTIVES, ClusterBalance, Objective
 from hdsim.errors import ConfigError
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
@@ -57,6 +57,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         curriculum_episodes: See there.
         curriculum_start: See there.
         max_steps: Steps after which an episode is truncated, None for no limit.
+        per_deployment: See :class:`hdsim.envs.objectives.ClusterBalance`.
         contention: See :func:`hdsim.simulate`, also for the next four.
         network: See there.
         failures: See there.
@@ -87,6 +88,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         curriculum_episodes: int = 1000,
         curriculum_start: float = 0.1,
         max_steps: int | None = None,
+        per_deployment: bool = False,
         contention: str | Mapping[str, Any] = "none",
         network: str | Mapping[str, Any] = "none",
         failures: str | Mapping[str, Any] = "none",
@@ -109,6 +111,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             curriculum_episodes=curriculum_episodes,
             curriculum_start=curriculum_start,
             max_steps=max_steps,
+            per_deployment=per_deployment,
         )
         self.platform = platform
         self.render_mode = render_mode
@@ -119,6 +122,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(action, observation, **settings)
         self.objective: Objective = OBJECTIVES[objective](reward == "integrated")
+        if isinstance(self.objective, ClusterBalance):
+            self.objective.per_deployment = per_deployment
         self.n_actions = self.problem.n_actions(platform)
         self.action_space = spaces.Discrete(self.n_actions)
         self.observation_space = _space(self.problem.arrays(platform))
