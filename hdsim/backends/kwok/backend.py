@@ -80,7 +80,8 @@ class Kwok(Backend):
         self._directory = directory
         self._connect()
         connection = self.connection
-        require(connection, self._permissions(submits=settings.submit and not setup.cluster.open_ended))
+        submits = settings.submit and not setup.cluster.open_ended
+        require(connection, self._permissions(submits, has_priorities=bool(setup.cluster.workload.priority.any())))
         monitoring = None
         if settings.metrics_port is not None:
             monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
@@ -155,7 +156,10 @@ class Kwok(Backend):
 
     def unready(self) -> str:
         """See :class:`hdsim.backends.kwok.monitoring.Source`."""
-        return "waiting for the lease and the first lists" if self._session is None else self._session.sender.stopped
+        if self._session is not None:
+            return self._session.sender.stopped
+        # A replica that waits for the lease is ready to take over; a Deployment replaces the leader only then.
+        return "" if self._lease is not None and not self._lease.held else "waiting for the first lists"
 
     @property
     def _lease_name(self) -> str:
@@ -168,7 +172,7 @@ class Kwok(Backend):
                 Connection(settings.kubeconfig, settings.context, timeout=settings.timeout)
             )
 
-    def _permissions(self, *, submits: bool) -> Iterable[Permission]:
+    def _permissions(self, submits: bool, *, has_priorities: bool) -> Iterable[Permission]:
         """Yields the permissions that a run needs."""
         namespace = self.settings.namespace
         for resource in ("nodes", "pods"):
@@ -184,6 +188,8 @@ class Kwok(Backend):
         if submits:
             for verb in ("create", "delete"):
                 yield Permission(Call(verb, "", "pods"), namespace)
+            if has_priorities:
+                yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
 
     def _told(self) -> dict[str, Any]:
         """Returns the entries of the manifest."""

@@ -30,7 +30,7 @@ class Source(Protocol):
         """Returns why the scheduler does not work, empty if it does."""
 
     def unready(self) -> str:
-        """Returns why no pods are bound, empty if they are."""
+        """Returns why neither pods are bound nor the lease is waited for, empty if one of them is."""
 
 
 class Monitoring:
