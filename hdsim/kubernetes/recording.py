@@ -1,12 +1,13 @@
 """Recordings: the bindings of a scheduler in their order, with the free amounts of the nodes before each of them.
 
-A recording is a file of JSON lines, described in docs/kwok.md. It becomes the jobs of an episode in which each job is
-submitted when its pod was bound and ends with its pod, so that each decision has the state that the scheduler had.
+A recording is a file of JSON lines, described in docs/from_kube_schedulers.md. It becomes the jobs of an episode in
+which each job is submitted when its pod was bound and ends with its pod, so that each decision has the state that the
+scheduler had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: First key of the first line, and its value.
 FORMAT = ("format", "hdsim recording 1")
+#: Amount in bytes that nodes which hdsim creates have where there is no limit: 1Ei.
+_UNLIMITED = 2.0**60
 #: Least seconds between two events of an episode, which keep their order.
 _STEP = 1e-6
 
@@ -174,16 +177,15 @@ class Recording:
         return jobs, [index[each.node] for each in held]
 
     def _check(self, platform: Platform, where: str) -> None:
-        columns = (platform.node_cpu, in_bytes(platform.memory), platform.node_pods, platform.node_gpus,
-                   platform.node_storage)  # fmt: skip
+        columns = (platform.node_cpu, in_bytes(platform.memory), platform.node_pods, platform.node_gpus)
         amounts = dict(zip(platform.node_names, np.array(columns, np.float64).T, strict=True))
         for name, here in amounts.items():
             there = self.nodes.get(name)
-            if there is None or not np.allclose(here, there, rtol=1e-9):
-                text = "none" if there is None else _described(there)
+            if there is None or not np.allclose(np.minimum(here, _UNLIMITED), there[: len(here)], rtol=1e-9):
+                text = "nothing" if there is None else _described(there)
                 raise ConfigError(
-                    f"expected the nodes of {self.path}; {name} of {platform.name} has {_described(Amounts(*here))}, "
-                    f"there {text}",
+                    f"expected the nodes of {self.path}; {name} of {platform.name} has {_described(here)}, "
+                    f"there it has {text}",
                     where=where,
                 )
         for binding in self.bindings:
@@ -198,8 +200,10 @@ def _only(node: str) -> Constraints:
     return Constraints(affinity=((Requirement(NODE_NAME, "In", (node,)),),), tolerations=(Toleration("", "Exists"),))
 
 
-def _described(amounts: Amounts) -> str:
-    return ", ".join(f"{value:g} {name}" for name, value in zip(Amounts._fields, amounts, strict=True))
+def _described(amounts: Iterable[float]) -> str:
+    return ", ".join(
+        f"{value:g} {name}" for name, value in zip(("cpu", "memory", "pods", "gpus"), amounts, strict=False)
+    )
 
 
 def _amounts(document: Mapping[str, float | None]) -> Amounts:

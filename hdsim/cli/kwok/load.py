@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hdsim.kubernetes.objects import NodeView
 
 #: Options that need --trace, and those that exclude it.
-_OF_TRACES = ("platform", "time_scale", "jobs", "start")
+_OF_TRACES = ("platform", "time_scale", "jobs", "start", "cores_per_pod")
 _OF_DEPLOYMENTS = (
     "cpu_load", "memory_load", "pod_load", "epochs", "replicas", "cpu", "memory", "gpus", "rate", "duration", "pods",
     "name", "wait",
@@ -76,11 +76,12 @@ _above_zero = click.FloatRange(0, min_open=True)
 @click.option("--wait", type=click.FloatRange(0), default=30.0, show_default=True,
               help="Seconds without a further pod with a node after which an epoch is over.")  # fmt: skip
 @click.option("--trace", metavar="FILE", help="Create the jobs of a trace instead: a file or a bundled name.")
-@click.option("--platform", metavar="FILE", help="Platform of the trace: a file or a bundled name.")
+@click.option("--platform", metavar="FILE", help="Platform of the trace.  [default: the nodes of the cluster]")
 @click.option("--time-scale", type=_above_zero, default=1.0, show_default=True,
               help="Seconds of the trace in a second of the wall clock.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), help="Number of jobs of the trace.  [default: all]")
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="First job of the trace.")
+@click.option("--cores-per-pod", type=click.IntRange(1), help="Most cores of a pod.  [default: those of the job]")
 @click.option("--in-flight", type=click.IntRange(1), default=48, show_default=True, help="Creations at the same time.")
 @click.pass_context
 def load(ctx: click.Context, kubeconfig: Path | None, namespace: str, trace: str | None, **options: Any) -> None:
@@ -102,8 +103,6 @@ def load(ctx: click.Context, kubeconfig: Path | None, namespace: str, trace: str
 
     with Connection(kubeconfig, where="--kubeconfig") as connection:
         generator = LoadGenerator(connection, namespace, options["scheduler_name"], in_flight=options["in_flight"])
-        if trace is not None and options["platform"] is None:
-            raise click.UsageError("--platform: expected the platform of the trace")
         if trace is None:
             _deployments(connection, generator, namespace, options)
         else:
@@ -140,12 +139,16 @@ def _trace(
     """Creates the jobs of a trace."""
     from hdsim.cluster.requests import Requests
     from hdsim.kubernetes.jobs import JobPods
+    from hdsim.kubernetes.nodes import platform_of
     from hdsim.platform.load import load_platform
     from hdsim.util.resources import resolve
     from hdsim.workload.load import load_workload
 
-    platform = load_platform(resolve("platforms", options["platform"], where="--platform"), kind="quantities")
-    settings = {key: options[key] for key in ("jobs", "start", "seed")}
+    if options["platform"] is None:
+        platform = platform_of(_nodes(connection))
+    else:
+        platform = load_platform(resolve("platforms", options["platform"], where="--platform"), kind="quantities")
+    settings = {key: options[key] for key in ("jobs", "start", "seed", "cores_per_pod")}
     jobs = load_workload(resolve("workloads", trace, where="--trace"), platform, memory_bandwidth="none", **settings)
     requests = Requests.of(jobs, platform, has_core_ids=False)
     pods = JobPods(jobs, requests, namespace=namespace, scheduler=options["scheduler_name"])
