@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+import hdsim
+from hdsim.backends.base import make_backend
 from hdsim.cli.config import Composer, run_name
-from hdsim.cli.inputs import read_workload
+from hdsim.cli.inputs import read_platform, read_workload
 from hdsim.cli.keys import GANG_RULES, RULES
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
@@ -40,21 +42,41 @@ def test_defaults_are_a_heterogeneous_platform_and_a_bundled_trace(composer: Com
     assert config["agent"]["job_policy"] == "first"
 
 
-@pytest.mark.parametrize("name", options("platform"))
+@pytest.mark.parametrize("name", [name for name in options("platform") if name != "cluster"])
 def test_every_platform_option_names_a_platform(composer: Composer, name: str) -> None:
-    import hdsim
-
     config = compose(composer, f"platform={name}")
     assert hdsim.load_platform(resolve("platforms", config["platform"]["path"])).n_cores > 0
 
 
 def test_every_bundled_platform_is_an_option() -> None:
-    assert set(bundled("platforms")) == set(options("platform"))
+    assert {*bundled("platforms"), "cluster"} == set(options("platform"))
 
 
-@pytest.mark.parametrize("name", options("workload"))
+@pytest.mark.parametrize("name", [name for name in options("workload") if name != "cluster"])
 def test_every_workload_option_names_a_workload(composer: Composer, name: str) -> None:
-    assert len(read_workload(compose(composer, f"workload={name}"))) > 0
+    config = compose(composer, f"workload={name}")
+    assert len(read_workload(config, read_platform(config))) > 0
+
+
+def test_what_only_a_cluster_has_is_refused_elsewhere(composer: Composer) -> None:
+    sim = make_backend("sim")
+    config = compose(composer, "workload=cluster")
+    with pytest.raises(ConfigError, match=r"workload\.path: expected a workload, backend sim has no cluster to read"):
+        read_workload(config, read_platform(config), backend=sim)
+    with pytest.raises(ConfigError, match=r"platform\.path: expected a platform file, backend sim has no cluster"):
+        read_platform(compose(composer, "platform=cluster"), sim)
+    config = compose(composer, "workload=cluster", "workload.jobs=10")
+    with pytest.raises(ConfigError, match=r"workload\.jobs: expected none with workload=cluster"):
+        read_workload(config, read_platform(config), backend=sim)
+    with pytest.raises(ConfigError, match="expected backend=kwok, whose cluster has schedulers"):
+        config = compose(composer, "agent=kube_scheduler", "workload.jobs=10")
+        platform = read_platform(config)
+        hdsim.simulate(platform, read_workload(config, platform), config["agent"])
+
+
+def test_the_backend_kwok_means_the_nodes_of_its_cluster(composer: Composer) -> None:
+    assert compose(composer, "backend=kwok")["platform"]["path"] is None
+    assert compose(composer, "backend=kwok", "platform=teaching")["platform"]["path"] == "teaching"
 
 
 @pytest.mark.parametrize("name", [name for name in options("failures") if name != "custom"])

@@ -93,6 +93,7 @@ class Composer:
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
         an agent that is not hdsim's own need no ``+``, nor do those of a decision problem and of the other open groups.
+        ``backend=kwok`` alone means the nodes of its cluster, ``platform=cluster``.
         """
         given = [quoted_path(text) for text in given]
         # The settings depend on the kinds of action and observation and are checked by the decision problem.
@@ -105,6 +106,8 @@ class Composer:
                 given = [f"{group}=custom", *given]
             if choices and choices <= foreign:
                 given = [f"++{text}" if text.startswith(f"{group}.") else text for text in given]
+        if "backend=kwok" in given and not any(text.startswith(("platform", "experiment=")) for text in given):
+            given = ["platform=cluster", *given]
         return given
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:

@@ -12,33 +12,60 @@ from hdsim.errors import ConfigError
 from hdsim.util.resources import resolve
 
 if TYPE_CHECKING:
+    from hdsim.backends.base import Backend
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
 
-def read_platform(config: Mapping[str, Any]) -> Platform:
+def read_platform(config: Mapping[str, Any], backend: Backend | None = None) -> Platform:
     """Reads the platform of a configuration.
+
+    Args:
+        config: The configuration.
+        backend: Its backend, which may have a platform of its own (``platform=cluster``) and may not know cores.
 
     Raises:
         HdsimError: There is none, or it cannot be used.
     """
-    return _platform(*_platform_key(config))
+    settings = config["platform"]
+    if settings["path"] is None:
+        if backend is None:
+            raise ConfigError("expected a platform, got null; `hdsim run` can read a cluster", where="platform.path")
+        return backend.read_platform()
+    from hdsim.platform.schema import QUANTITIES
+
+    kind = settings["kind"] or (None if backend is None or backend.capabilities.core_ids else QUANTITIES)
+    return _platform(resolve("platforms", settings["path"], where="platform.path"), settings["types"], kind)
 
 
-def read_workload(config: Mapping[str, Any], trace: str | None = None, where: str = "workload.path") -> Workload:
+def read_workload(
+    config: Mapping[str, Any],
+    platform: Platform,
+    trace: str | None = None,
+    where: str = "workload.path",
+    *,
+    backend: Backend | None = None,
+) -> Workload:
     """Reads or generates the workload of a configuration.
 
     Args:
         config: The configuration.
+        platform: Its platform.
         trace: Another trace than the configuration's, or the name of a generator.
         where: Key that names the trace, for error messages.
+        backend: Its backend, which may have jobs of its own (``workload=cluster``).
 
     Raises:
         HdsimError: There is none, or it cannot be used.
     """
+    if config["workload"]["cluster"] and trace is None:
+        _source(config)
+        if backend is None:
+            raise ConfigError("expected false; `hdsim run` can read a cluster", where="workload.cluster")
+        return backend.read_workload(platform)
     source = _source(config) if trace is None else _trace(trace, where)
     settings = {"source": source, "seed": config["seed"]} | config["workload"]
-    return _workload(_platform_key(config), json.dumps(settings))
+    return _workload(platform, json.dumps(settings))
 
 
 def find_inputs(config: Mapping[str, Any]) -> None:
@@ -47,13 +74,20 @@ def find_inputs(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: A file is missing.
     """
-    _platform_key(config)
+    if config["platform"]["path"] is not None:
+        resolve("platforms", config["platform"]["path"], where="platform.path")
     _source(config)
 
 
-def _source(config: Mapping[str, Any]) -> str | dict[str, Any]:
-    """The trace, or the settings of the generator."""
-    path, generate = config["workload"]["path"], config["workload"]["generate"]
+def _source(config: Mapping[str, Any]) -> str | dict[str, Any] | None:
+    """The trace, or the settings of the generator; None for the jobs of a cluster."""
+    settings = config["workload"]
+    path, generate = settings["path"], settings["generate"]
+    if settings["cluster"]:
+        given = [key for key in ("path", "generate", "jobs", "start") if settings[key]]
+        if given:
+            raise ConfigError("expected none with workload=cluster", where=f"workload.{given[0]}")
+        return None
     if (path is None) == (generate is None):
         raise ConfigError(
             f"expected a trace or the settings of a generator (workload.generate), got "
@@ -69,11 +103,6 @@ def _trace(name: str, where: str) -> str | dict[str, Any]:
     return {"model": name} if name in GENERATORS else str(resolve("workloads", name, where=where))
 
 
-def _platform_key(config: Mapping[str, Any]) -> tuple[Path, str | None, str | None]:
-    settings = config["platform"]
-    return resolve("platforms", settings["path"], where="platform.path"), settings["types"], settings.get("kind")
-
-
 # The runs of a sweep share platforms and workloads, which are immutable.
 @lru_cache(maxsize=4)
 def _platform(path: Path, types: str | None, kind: str | None) -> Platform:
@@ -83,12 +112,12 @@ def _platform(path: Path, types: str | None, kind: str | None) -> Platform:
 
 
 @lru_cache(maxsize=4)
-def _workload(platform_key: tuple[Path, str | None, str | None], settings: str) -> Workload:
+def _workload(platform: Platform, settings: str) -> Workload:
     from hdsim.workload.load import load_workload
 
-    platform, options = _platform(*platform_key), json.loads(settings)
+    options = json.loads(settings)
     source, bsp = options.pop("source"), options.pop("bsp")
-    del options["path"], options["generate"]
+    del options["path"], options["generate"], options["cluster"]
     workload = load_workload(source, platform, **options)
     if bsp["supersteps"] is None:
         return workload

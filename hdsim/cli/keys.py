@@ -18,7 +18,7 @@ _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
-    "platform": {"path": TEXT, "types": TEXT | NULL, "kind": TEXT | NULL},
+    "platform": {"path": TEXT | NULL, "types": TEXT | NULL, "kind": TEXT | NULL},
     "workload": {
         "path": TEXT | NULL,
         "jobs": integers_from(1) | NULL,
@@ -31,6 +31,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "walltime": TEXT,
         "strict": FLAG,
         "cores_per_pod": integers_from(1) | NULL,
+        "cluster": FLAG,
         # Values of "anything" are checked where the jobs are made.
         "bsp": {
             "supersteps": ANYTHING,

@@ -66,10 +66,10 @@ def build(config: Mapping[str, Any]) -> Inputs:
     env = config["env"] or {}
     problem = DecisionProblem(**{key: value for key, value in env.items() if key not in KEYS})
     check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
-    platform = read_platform(config)
     agent = make_agent(config["agent"])
     backend = make_backend(config["backend"])
-    workload = read_workload(config)
+    platform = read_platform(config, backend)
+    workload = read_workload(config, platform, backend=backend)
     backend.check(platform, workload, **{key: config[key] for key in _MODELS})
     return Inputs(platform, workload, agent, backend)
 
@@ -84,8 +84,9 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
 
 def _report(inputs: Inputs, outcome: Outcome) -> None:
     workload, platform = inputs.workload, inputs.platform
+    jobs = f"{len(workload):,} jobs of {Path(workload.source).name}" if len(workload) else "the jobs of the cluster"
     click.echo(
-        f"{len(workload):,} jobs of {Path(workload.source).name} on {platform.name}, {platform.n_cpu_cores:,} cores"
+        f"{jobs} on {platform.name}, {platform.n_cpu_cores:,} cores"
         f"{f' and {platform.n_gpus:,} GPUs' if platform.n_gpus else ''}\n"
     )
     click.echo(_metrics_table(outcome.metrics))

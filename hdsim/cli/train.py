@@ -169,8 +169,8 @@ def build(config: Mapping[str, Any]) -> TrainingSetup:
     from hdsim.learning.training.setup import TrainingSetup
 
     platform = read_platform(config)
-    workload = read_workload(config)
-    traces = [read_workload(config, path, "train.traces") for path in config["train"]["traces"] or ()]
+    workload = read_workload(config, platform)
+    traces = [read_workload(config, platform, path, "train.traces") for path in config["train"]["traces"] or ()]
     return TrainingSetup.of(config, platform, workload, traces)
 
 

@@ -19,6 +19,7 @@ from hdsim.backends.kwok.pods_csv import latencies, write_pods
 from hdsim.backends.kwok.settings import Settings
 from hdsim.backends.kwok.wall import Wall
 from hdsim.kubernetes.connection import Call, Connection
+from hdsim.kubernetes.objects import NodeView
 from hdsim.kubernetes.permissions import Permission, require
 from hdsim.workload.model import Workload
 
@@ -64,6 +65,13 @@ class Kwok(Backend):
         """See :meth:`Backend.run`; all jobs of a trace are known, pods of the API server are not."""
         self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
         return super().run(platform.of_kind("quantities"), workload, *arguments, **options)
+
+    def read_platform(self) -> Platform:
+        """Reads the nodes of the API server."""
+        from hdsim.kubernetes.nodes import platform_of
+
+        self._connect()
+        return platform_of([NodeView.of(item) for item in self.connection.get("/api/v1/nodes")["items"]])
 
     def read_workload(self, platform: Platform) -> Workload:
         """Returns a workload without jobs: those of the API server become known during the run."""

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hdsim.backends.kwok.members import Member, Phase
 from hdsim.backends.kwok.sender import Request, Sender
 from hdsim.kubernetes.objects import GPU, PodView
 
 if TYPE_CHECKING:
-    from hdsim.cluster.requests import Chunk, FreeNodes
     from hdsim.cluster.state import Cluster
 
 _CONTROLLER = "hdsim"
@@ -60,59 +57,20 @@ class Notices:
                 reasons[kind] = self.reason(job, pods[job])
             self.tell(pods[job], reasons[kind])
 
-    def reason(self, job: int, members: Sequence[Member]) -> str:
-        """Returns why a job does not start now."""
+    def reason(self, job: int, members: Sequence[Member], *, ever: bool = False) -> str:
+        """Returns why a job does not start now, or with `ever` on no empty nodes either."""
         cluster = self._cluster
-        chunk, nodes = cluster.requests.chunk(job), cluster.platform.n_nodes
         if lacks_gpus(members, cluster):
-            lacks = [(nodes, f"Insufficient {GPU}")]
-        else:
-            lacks = shortages(chunk, cluster.cores.free_nodes())
-        if sum(number for number, _ in lacks) == nodes:
-            return f"0/{nodes} nodes are available: " + ", ".join(f"{number} {what}" for number, what in lacks)
-        return "the scheduler lets it wait" if cluster.fits(job) else f"its gang of {chunk.number} pods does not fit"
+            return f"no node has {GPU}"
+        if not ever and cluster.fits(job):
+            return "the scheduler lets it wait"
+        text: str = cluster.cores.explain(job, empty=ever)
+        return text
 
 
 def lacks_gpus(members: Sequence[Member], cluster: Cluster) -> bool:
     """Whether pods request GPUs of a platform without any, whose store does not count them."""
     return members[0].pod.requests.gpus > 0 and not cluster.platform.n_gpus
-
-
-def shortages(chunk: Chunk, nodes: FreeNodes) -> list[tuple[int, str]]:
-    """Returns why a pod does not fit: numbers of nodes, each with what they lack; a node counts once.
-
-    Args:
-        chunk: What the pod requests.
-        nodes: Free resources of the nodes.
-    """
-    count = len(nodes.idle)
-    left = np.ones(count, np.bool_)
-    found: list[tuple[int, str]] = []
-    for lacking, what in _lacks(chunk, nodes):
-        number = int(np.count_nonzero(left & lacking))
-        if number:
-            found.append((number, what))
-        left &= ~lacking
-    return found
-
-
-def _lacks(chunk: Chunk, nodes: FreeNodes) -> Iterable[tuple[Any, str]]:
-    """Yields (N,) whether nodes lack something, and its name."""
-    if nodes.up is not None:
-        yield ~nodes.up, "not ready or cordoned"
-    mask = nodes.masks[chunk.place] if nodes.masks else None
-    if mask is not None:
-        yield ~mask, "excluded by node selector, node affinity or taints"
-    needs = (
-        ("cpu", nodes.idle, chunk.cores * (chunk.cpu or 0.0)),
-        ("memory", nodes.memory, chunk.cores * chunk.memory),
-        (GPU, nodes.gpus, chunk.gpus),
-        ("ephemeral-storage", nodes.storage, chunk.cores * chunk.storage),
-        ("pods", nodes.pods, 1),
-    )
-    for name, free, needed in needs:
-        if free is not None and needed:
-            yield free < needed, f"Insufficient {name}"
 
 
 def _event(pod: PodView, reason: str, note: str, identity: str) -> Request:

@@ -78,6 +78,8 @@ class Jobs:
         self.bindings = 0
         self._arrived: list[list[Member]] = []
         self._found: list[Member] = []
+        # Pods that fit on no empty nodes.
+        self._refused: list[list[Member]] = []
 
     def on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         """Takes note of changes of pods that were seen at a time."""
@@ -144,7 +146,10 @@ class Jobs:
         if math.isnan(member.running) and pod.phase == "Running":
             member.running = at
         if pod.node and member.phase in (Phase.WAITING, Phase.BINDING):
+            self.gangs.remove(member)
             self._bound(member, pod.node, at)
+            if member.job < 0 or self.cluster.state[member.job] == FinalState.REJECTED:
+                self._found.append(member)
         if pod.phase in ENDED and member.phase is not Phase.ENDED:
             self._leave(member, Phase.ENDED, at)
             member.succeeded = pod.phase == "Succeeded"
@@ -190,6 +195,10 @@ class Jobs:
 
     def add(self) -> None:
         """Makes jobs of the pods that have arrived, or were found bound."""
+        if self._nodes.relabelled:
+            self._nodes.relabelled = False
+            self._arrived += [pods for pods in self._refused if all(each.phase is Phase.WAITING for each in pods)]
+            self._refused = []
         arrived, found = self._arrived, self._grouped_found()
         if not arrived and not found:
             return
@@ -221,11 +230,12 @@ class Jobs:
     def _submit(self, job: int) -> None:
         """Queues a job, or turns it away if it fits on no empty nodes."""
         cluster = self.cluster
-        chunk = cluster.requests.chunk(job)
-        fitting = cluster.cores.total.capacity(chunk)
-        if lacks_gpus(self.of_job[job], cluster) or fitting.clip(max=chunk.number).sum() < chunk.number:
+        members = self.of_job[job]
+        if lacks_gpus(members, cluster) or not cluster.cores.feasible(job):
             cluster.refuse(job)
-            self._notices.tell(self.of_job[job], self._notices.reason(job, self.of_job[job]))
+            if self._trace is None:
+                self._refused.append(members)
+            self._notices.tell(members, self._notices.reason(job, members, ever=True))
         else:
             cluster.submit(job)
 

@@ -28,6 +28,10 @@ class Nodes:
     A node that is deleted, cordoned or not ready takes no pods until it is back. Nodes that are new, or whose amounts
     have changed, are used after a restart only.
 
+    Attributes:
+        number: Number of each node by its name.
+        relabelled: Labels or taints have changed, so that jobs may fit that did not; to be cleared by the reader.
+
     Args:
         cluster: The state.
         views: The nodes of the API server by name.
@@ -40,6 +44,7 @@ class Nodes:
         self._cluster = cluster
         self.number = {name: node for node, name in enumerate(cluster.platform.node_names)}
         self._amounts = amounts_of(cluster.platform)
+        self.relabelled = False
         self._others: dict[str, tuple[int, Amounts]] = {}
         self._labels = list(zip(cluster.platform.node_labels, cluster.platform.node_taints, strict=True))
         faults = [
@@ -107,8 +112,8 @@ class Nodes:
         seen = (view.labels, view.taints)
         if seen != self._labels[node]:
             self._labels[node] = seen
-            assert self._cluster.requests.places is not None
-            self._cluster.requests.places.change(node, *seen)
+            self._cluster.cores.relabel(node, *seen)
+            self.relabelled = True
             self._cluster.node_changes.append(node)
         if not view.ready or view.unschedulable:
             if node not in self._cluster.down:

@@ -68,6 +68,8 @@ class Wall:
         self._observe, self.cluster = observe, setup.cluster
         agent: Any = setup.agent
         self._observing = hasattr(agent, "observes")
+        if self._observing:
+            agent.attached = True
         self._scheduler = agent.observes if self._observing else settings.scheduler_name
         self._trace = None if self.cluster.open_ended else Trace(self.cluster, settings, self._scheduler)
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()

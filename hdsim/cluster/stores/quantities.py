@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hdsim.cluster.requests import Chunk, Requests
     from hdsim.platform.model import Platform
+    from hdsim.platform.taints import Taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,12 @@ class NodeQuantities:
             chunk = self._requests.chunk(job)
             self._feasible[kind] = bool(self.total.capacity(chunk).sum() >= chunk.number)
         return self._feasible[kind]
+
+    def relabel(self, node: int, labels: Mapping[str, str], taints: Iterable[Taint]) -> None:
+        """Changes the labels and taints of a node."""
+        assert self._requests.places is not None
+        self._requests.places.change(node, labels, taints)
+        self._feasible.clear()
 
     def explain(self, job: int, *, empty: bool = False) -> str:
         """Returns why a job does not fit on the nodes as they are, or empty: each reason with its number of nodes."""
