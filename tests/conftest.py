@@ -61,6 +61,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "compose-spec": (lambda: importlib.util.find_spec("compose_spec") is not None, "pip install compose-spec"),
     "evalys": (lambda: importlib.util.find_spec("evalys") is not None, "pip install evalys"),
+    "go": (lambda: shutil.which("go") is not None, "https://go.dev/dl"),
     "kube": (
         _has_kube,
         "pip install 'hdsim[kwok]' && hdsim kwok build, or the folder of the programs in HDSIM_KUBE_BIN",

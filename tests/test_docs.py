@@ -12,10 +12,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import Warm
+
+from hdsim.kubernetes.control_plane import control_planes
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,14 +39,27 @@ PathFinder.find_spec = lambda name, *rest: None if name == "torch" else find(nam
 
 
 @pytest.fixture
-def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> dict[str, str]:
-    """An environment in which ``hdsim`` and ``python`` are this checkout and this interpreter."""
+def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterator[dict[str, str]]:
+    """An environment in which ``hdsim`` and ``python`` are this checkout and this interpreter.
+
+    Control planes have a work folder of their own, and nothing runs there afterwards.
+    """
+    work = tmp_path_factory.mktemp("kwok")
     programs = tmp_path_factory.mktemp("bin")
     for name, command in (("hdsim", warm.command("hdsim")), ("python", [sys.executable])):
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         program.chmod(0o755)
-    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    yield {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "KUBECONFIG": str(work / "config"),
+        "KWOK_WORKDIR": str(work),
+    }
+    for plane in control_planes(work):
+        plane.remove()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from kube import Cluster, wait_for
+import yaml
+from kube import Api, Cluster, wait_for
 
-pytestmark = pytest.mark.requires("kube")
+from hdsim.errors import ConfigError
+from hdsim.kubernetes.binaries import PROGRAMS, find_programs
+from hdsim.kubernetes.control_plane import ControlPlane, control_planes
+from hdsim.kubernetes.kubeconfig import add_cluster, remove_cluster
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+kube = pytest.mark.requires("kube")
 
 
 def node(name: str, cpu: str = "8") -> dict[str, Any]:
@@ -22,6 +36,7 @@ def pod(name: str, node: str, **annotations: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}}
 
 
+@kube
 def test_pods_run_as_their_annotations_say(cluster: Cluster) -> None:
     cluster.api("POST", "/api/v1/nodes", node("a"))
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
@@ -38,6 +53,7 @@ def test_pods_run_as_their_annotations_say(cluster: Cluster) -> None:
     assert phases()["simulated"] == "Succeeded"
 
 
+@kube
 def test_all_sockets_are_on_the_loopback_interface(cluster: Cluster) -> None:
     components = cluster.plane.components()
     assert {component.name for component in components} == {
@@ -48,3 +64,214 @@ def test_all_sockets_are_on_the_loopback_interface(cluster: Cluster) -> None:
         listening = {(c.laddr.ip, c.laddr.port) for c in connections if c.status == psutil.CONN_LISTEN}
         assert listening == {("127.0.0.1", port) for port in component.ports}
         assert not [c for c in connections if not c.raddr and c.status != psutil.CONN_LISTEN], "a UDP socket"
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Iterator[Path]:
+    """A work folder of kwokctl, in which nothing runs after the test."""
+    folder = tmp_path / "work"
+    yield folder
+    for plane in control_planes(folder):
+        plane.remove()
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Processes with a path in a folder on their command line."""
+    found = psutil.process_iter(["cmdline"])
+    return [each for each in found if any(str(folder) in word for word in each.info["cmdline"] or ())]
+
+
+@kube
+def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
+    def kwok(*arguments: object, status: int = 0) -> str:
+        done = hdsim("kwok", *arguments, "--workdir", workdir)
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    file, other = tmp_path / "kubeconfig", tmp_path / "other"
+    # A start that is killed as soon as its first process runs leaves the others half started.
+    command = [sys.executable, "-m", "hdsim", "kwok", "up", "--name", "a", "--kubeconfig", file, "--workdir", workdir]
+    killed = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path)
+    wait_for(lambda: [each for each in processes(workdir) if each.name() == "etcd"], "etcd")
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert kwok("up", "--name", "a", "--kubeconfig", file).startswith("a is ready: https://127.0.0.1:")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    folder = workdir / "clusters/a"
+    assert not [path for path in (folder / "pki").iterdir() if path.stat().st_mode & 0o077]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    Api(file)("POST", "/api/v1/namespaces", {"metadata": {"name": "kept"}})
+
+    # It runs; a further file gets its address.
+    assert kwok("up", "--name", "a", "--kubeconfig", other).startswith("a was running")
+    assert other.read_text() == file.read_text()
+    assert "runs without it" in kwok("up", "--name", "a", "--kubeconfig", file, "--default-scheduler", status=2)
+
+    # A component that has ended is started again on its data.
+    plane = ControlPlane("a", workdir)
+    pids = {component.name: component.pid for component in plane.components()}
+    assert set(pids) == {"etcd", "kube-apiserver", "kube-controller-manager", "kwok-controller"}
+    psutil.Process(pids["kube-apiserver"]).kill()
+    wait_for(lambda: plane.components()[1].pid is None, "the end of kube-apiserver")
+    assert "kube-apiserver of a does not run" in kwok("status", status=1)
+    assert kwok("up", "--name", "a", "--kubeconfig", file).startswith("a is ready")
+    assert Api(file).request("GET", "/api/v1/namespaces/kept")[0] == 200
+    assert "kube-apiserver" in kwok("status", "--name", "a")
+
+    # Clusters are apart from each other.
+    kwok("up", "--name", "b", "--kubeconfig", file)
+    assert [context["name"] for context in yaml.safe_load(file.read_text())["contexts"]] == ["kwok-a", "kwok-b"]
+    assert Api(plane.kubeconfig).request("GET", "/api/v1/namespaces/kept")[0] == 200
+    ports = [port for name in "ab" for part in ControlPlane(name, workdir).components() for port in part.ports]
+    assert len(set(ports)) == len(ports) == 10
+    assert "there: a, b" in kwok("down", "--name", "c", status=2)
+    kwok("down", "--name", "a")
+    assert not other.exists()
+    assert [context["name"] for context in yaml.safe_load(file.read_text())["contexts"]] == ["kwok-b"]
+    assert kwok("down", "--all") == "b is deleted\n"
+    assert not file.exists()
+    assert not processes(workdir)
+    assert not list((workdir / "clusters").iterdir())
+    assert kwok("status") == f"no cluster in {workdir}\n"
+
+
+@kube
+def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "bin"
+    broken.mkdir()
+    for name, path in find_programs(tuple(program.name for program in PROGRAMS)).items():
+        (broken / name).symlink_to(path)
+    version = f'case "$*" in *version*) exec {(broken / "etcd").resolve()} "$@";; esac'
+    (broken / "etcd").unlink()
+    (broken / "etcd").write_text(f"#!/bin/sh\n{version}\necho no data can be written >&2\nexit 1\n")
+    (broken / "etcd").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "hdsim", "kwok", "up", "--workdir", workdir, "--kubeconfig", "k", "--timeout", "3"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HDSIM_KUBE_BIN": str(broken)},
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the control plane 'hdsim' cannot be started" in done.stderr
+    assert "etcd: no data can be written" in done.stderr
+    assert not processes(workdir)
+    assert not (workdir / "clusters/hdsim").exists()
+
+
+def without_programs(tmp_path: Path, **variables: str) -> dict[str, str]:
+    """An environment in which no program of a control plane is found, nor Go."""
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    own = {"HDSIM_KUBE_BIN": str(tmp_path / "none"), "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **own, **variables}
+
+
+def run(*arguments: object, cwd: Path, env: dict[str, str]) -> tuple[int, str]:
+    command = [sys.executable, "-m", "hdsim", "kwok", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_missing_programs_are_told_with_their_remedy(tmp_path: Path) -> None:
+    status, said = run("up", "--workdir", "w", "--kubeconfig", "k", cwd=tmp_path, env=without_programs(tmp_path))
+    assert status == 2
+    for word in (
+        "kwokctl, etcd, kube-apiserver",
+        str(tmp_path / "none"),
+        "hdsim kwok build",
+        "HDSIM_KUBE_BIN",
+        "--download",
+    ):
+        assert word in said
+    assert not (tmp_path / "w").exists() or not list(tmp_path.glob("w/clusters/*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--name", "My_cluster"], "--name: expected lower-case letters"),
+        (["--kubeconfig", "/proc/none/file"], "expected a folder that can be made"),
+        (["--kubeconfig", "text"], "expected a kubeconfig file"),
+        (["--name", "theirs"], "expected a name no other program's control plane has"),
+    ],
+)
+def test_mistakes_of_a_start_are_told(arguments: list[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("- 1\n")
+    (tmp_path / "w/clusters/theirs").mkdir(parents=True)
+    command = ["up", "--workdir", "w", "--kubeconfig", "k", *arguments]
+    status, said = run(*command, cwd=tmp_path, env=without_programs(tmp_path))
+    assert (status, told in said) == (2, True), said
+
+
+def test_kubeconfig_files_keep_what_is_of_others(tmp_path: Path) -> None:
+    def config(name: str, server: str) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "clusters": [{"name": name, "cluster": {"server": server}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "users": [{"name": name, "user": {}}],
+        }  # fmt: skip
+
+    theirs, file = config("prod", "https://prod"), tmp_path / "config"
+    file.write_text(yaml.safe_dump(theirs | {"preferences": {"colors": True}}))
+    file.chmod(0o640)
+    for server in ("https://127.0.0.1:1", "https://127.0.0.1:2"):
+        (tmp_path / "own").write_text(yaml.safe_dump(config("kwok-a", server)))
+        add_cluster(file, tmp_path / "own")
+    found = yaml.safe_load(file.read_text())
+    assert found["clusters"] == theirs["clusters"] + config("kwok-a", "https://127.0.0.1:2")["clusters"]
+    assert (found["current-context"], found["preferences"]) == ("kwok-a", {"colors": True})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    remove_cluster(file, "kwok-a")
+    assert yaml.safe_load(file.read_text()) == theirs | {"preferences": {"colors": True}, "current-context": ""}
+    remove_cluster(file, "prod")
+    assert not file.exists()
+    remove_cluster(file, "prod")
+    file.write_text("clusters: [nameless]")
+    with pytest.raises(ConfigError, match="a list of named clusters"):
+        add_cluster(file, tmp_path / "own")
+
+
+def test_building_needs_go(tmp_path: Path) -> None:
+    status, said = run("build", cwd=tmp_path, env=without_programs(tmp_path))
+    assert (status, "expected Go on PATH" in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("write /x: no space left on device", "expected about 6 GB of disk space"),
+        ("main.go:1: syntax error", "go mod failed with"),
+    ],
+)
+def test_failures_of_go_are_told(message: str, told: str, tmp_path: Path) -> None:
+    env = without_programs(tmp_path)
+    go = tmp_path / "tools/go"
+    go.write_text(f"#!/bin/sh\n[ $1 = env ] && {{ echo {tmp_path}; exit; }}\necho '{message}' >&2\nexit 1\n")
+    go.chmod(0o755)
+    status, said = run("build", cwd=tmp_path, env=env | {"PATH": f"{tmp_path}/tools:/bin"})
+    assert status == 1
+    assert told in said
+    assert message in said
+
+
+@kube
+@pytest.mark.requires("go")
+def test_a_build_makes_what_is_missing_and_tells_a_missing_network(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    (folder / ".build-killed").mkdir(parents=True)
+    for name, path in find_programs(tuple(program.name for program in PROGRAMS)).items():
+        (folder / name).symlink_to(path)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HDSIM_KUBE_BIN": str(folder)}
+    status, said = run("build", cwd=tmp_path, env=env)
+    assert (status, said) == (0, f"all 6 programs are in {folder}\n{folder}\n")
+    assert not (folder / ".build-killed").exists()
+    # A program that is no longer whole is built again, here without a network and without Go's cache.
+    (folder / "etcd").unlink()
+    (folder / "etcd").write_text("")
+    env |= {"GOPROXY": "http://127.0.0.1:9", "GOMODCACHE": str(tmp_path / "modules"), "GOFLAGS": "-modcacherw"}
+    status, said = run("build", cwd=tmp_path, env=env)
+    assert status == 1
+    assert "building 1 of 6 programs" in said
+    assert "expected Go modules from http://127.0.0.1:9" in said
+    assert sorted(path.name for path in folder.glob(".build-*")) == []

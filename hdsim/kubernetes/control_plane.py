@@ -209,14 +209,17 @@ class ControlPlane:
         return next((document.get("components") or [] for document in documents if document), [])
 
     def _processes(self) -> list[psutil.Process]:
-        """The control plane's processes: those that run a program of its folder, whatever its files of pids say."""
+        """The control plane's processes, whatever its files of pids say.
+
+        They run a program of its folder; a kwokctl whose hdsim has been killed goes on starting them.
+        """
         import psutil
 
-        programs = str(self.folder / "bin") + os.sep
+        programs, config = str(self.folder / "bin") + os.sep, str(self._config)
         return [
             process
             for process in psutil.process_iter(["cmdline"])
-            if process.info["cmdline"] and process.info["cmdline"][0].startswith(programs)
+            if (words := process.info["cmdline"]) and (words[0].startswith(programs) or config in words)
         ]
 
     def _is_running(self) -> bool:
@@ -244,7 +247,7 @@ class ControlPlane:
                 (self.folder / "pids" / f"{component.name}.pid").unlink(missing_ok=True)
         self._kwokctl(
             "create", "cluster", "--config", str(self._config), "--kubeconfig=", f"--wait={timeout:g}s",
-            timeout=timeout + 30,
+            timeout=timeout + 5,
         )  # fmt: skip
         # Pods are refused until the controller manager has made the account that they run as.
         while True:
@@ -276,11 +279,11 @@ class ControlPlane:
             raise BackendError(self._failure(f"kwokctl has not ended within {timeout:g} s")) from None
         errors = [line for line in map(_message, done.stderr.splitlines()) if line]
         if done.returncode or errors:
-            raise BackendError(self._failure("; ".join(errors) or done.stderr.strip()))
+            raise BackendError(self._failure("; ".join(errors) or done.stderr))
 
     def _failure(self, reason: str) -> str:
         """Returns a message with the last line of the log of each component that has ended."""
-        lines = [f"the control plane '{self.name}' cannot be started: {reason}"]
+        lines = [f"the control plane '{self.name}' cannot be started: {reason.strip()}"]
         for component in self.components():
             if component.pid is None and component.log.exists():
                 lines += [
