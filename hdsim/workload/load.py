@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.platform.schema import QUANTITIES
 from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_from, require
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
@@ -112,6 +113,10 @@ def load_workload(
         path = str(source)
         raw, digest = _read(path, platform.reference_gflops if platform else None)
     raise_faults(raw.errors, path)
+    if memory != "trace" and platform is not None and platform.kind == QUANTITIES:
+        # The memory of a core decides how many cores a pod has.
+        amount = np.full(len(raw.columns["memory"]), _amount("memory", memory, "trace"))
+        raw, memory = replace(raw, columns=raw.columns | {"memory": amount}), "trace"
     raw = as_pods(raw, platform, cores_per_pod)
     faults = infeasible_rows(raw, platform)
     if faults and strict:
