@@ -12,6 +12,8 @@ from training_setups import make_setup, run
 import hdsim
 from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read
 from hdsim.scheduling.agent import Agent
 from hdsim.util.resources import folder
 
@@ -78,6 +80,25 @@ def test_a_recording_is_followed(
         nodes = [np.searchsorted(platform.node_first_core, result.segments.cores, side="right")
                  for result in (recorded, followed)]  # fmt: skip
         np.testing.assert_array_equal(np.sort(nodes[0]), np.sort(nodes[1]))
+
+
+@pytest.mark.parametrize("observation", ["nodes", "graph"])
+def test_a_recording_of_quantities_is_followed(
+    platform: hdsim.Platform, workload: hdsim.Workload, tmp_path: Path, observation: str
+) -> None:
+    from hdsim.learning.training.demonstrations import Demonstration
+
+    platform = platform.of_kind("quantities")
+    jobs = workload.replaced(requested_cores=np.ones(150, np.int64), memory=np.full(150, 500.0))
+    recorded = hdsim.simulate(platform, jobs, "least_allocated")
+    run_directory = RunDirectory(tmp_path)
+    run_directory.start({}, platform, jobs)
+    run_directory.finish(recorded)
+    for source, exact in ((recorded, True), (read(tmp_path), False)):
+        problem = DecisionProblem("node", observation, skip_blocked=True, job_policy="priority")
+        followed = hdsim.simulate(platform, jobs, Follower(problem, Demonstration.of(source, exact=exact)))
+        assert followed.starting_time.tolist() == recorded.starting_time.tolist()
+        assert followed.jobs["allocated_resources"].tolist() == recorded.jobs["allocated_resources"].tolist()
 
 
 @pytest.fixture(scope="module")

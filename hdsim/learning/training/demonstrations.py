@@ -55,8 +55,12 @@ class Demonstration:
     def of(cls, recorded: Result | Run, *, exact: bool) -> Demonstration:
         """Makes the demonstration of a replay, or of a run read from its directory."""
         ids, attempts = recorded.jobs["job_id"], recorded.segments.attempts
-        nodes = np.searchsorted(recorded.platform.node_first_core, attempts.cores, side="right") - 1
-        parts = np.split(nodes, np.cumsum(attempts.sizes)[:-1])
+        if attempts.amounts is not None:
+            # A run directory has no counts of cores on nodes.
+            parts = [held.nodes.repeat(np.maximum(held.node_counts, 1)) for held in attempts.amounts]
+        else:
+            nodes = np.searchsorted(recorded.platform.node_first_core, attempts.cores, side="right") - 1
+            parts = np.split(nodes, np.cumsum(attempts.sizes)[:-1])
         return cls(ids[attempts.job].tolist(), attempts.begin.tolist(), parts, exact=exact)
 
     def action(self, problem: DecisionProblem, cluster: Cluster) -> int:
