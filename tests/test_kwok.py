@@ -264,7 +264,7 @@ def test_a_build_makes_what_is_missing_and_tells_a_missing_network(tmp_path: Pat
         (folder / name).symlink_to(path)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HDSIM_KUBE_BIN": str(folder)}
     status, said = run("build", cwd=tmp_path, env=env)
-    assert (status, said) == (0, f"all 6 programs are in {folder}\n{folder}\n")
+    assert (status, said) == (0, f"all 7 programs are there\n{folder}\n")
     assert not (folder / ".build-killed").exists()
     # A program that is no longer whole is built again, here without a network and without Go's cache.
     (folder / "etcd").unlink()
@@ -272,6 +272,6 @@ def test_a_build_makes_what_is_missing_and_tells_a_missing_network(tmp_path: Pat
     env |= {"GOPROXY": "http://127.0.0.1:9", "GOMODCACHE": str(tmp_path / "modules"), "GOFLAGS": "-modcacherw"}
     status, said = run("build", cwd=tmp_path, env=env)
     assert status == 1
-    assert "building 1 of 6 programs" in said
+    assert "building 1 of 7 programs" in said
     assert "expected Go modules from http://127.0.0.1:9" in said
     assert sorted(path.name for path in folder.glob(".build-*")) == []

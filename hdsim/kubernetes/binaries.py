@@ -31,6 +31,7 @@ class Program:
         version: Version of the module.
         package: Package of the program in the module.
         variables: Variables of the Go linker that hold the version.
+        any_version: One on PATH does as well, of whatever version.
     """
 
     name: str
@@ -38,26 +39,30 @@ class Program:
     version: str
     package: str
     variables: tuple[str, ...] = ()
+    any_version: bool = False
 
     def is_built(self, folder: Path) -> bool:
         """Returns whether the program is in a folder and reports its version."""
         path = folder / self.name
+        if self.any_version:
+            return os.access(path, os.X_OK) or shutil.which(self.name) is not None
         return path.is_file() and self.version.removeprefix("v") in _version_of(path)
 
 
-def _kubernetes(name: str) -> Program:
+def _kubernetes(name: str, *, any_version: bool = False) -> Program:
     major, minor, _ = _KUBERNETES[1:].split(".")
     values = {"gitVersion": _KUBERNETES, "gitMajor": major, "gitMinor": minor}
     variables = tuple(f"k8s.io/component-base/version.{key}={value}" for key, value in values.items())
-    return Program(name, "k8s.io/kubernetes", _KUBERNETES, f"cmd/{name}", variables)
+    return Program(name, "k8s.io/kubernetes", _KUBERNETES, f"cmd/{name}", variables, any_version)
 
 
-#: In the order of the build, the longest last.
+#: In the order of the build. kwokctl looks at the API server with kubectl, and would download it.
 PROGRAMS = (
     Program("etcd", "go.etcd.io/etcd/server/v3", "v3.6.8", "."),
     Program("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok"),
     Program("kwokctl", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwokctl"),
     *map(_kubernetes, ("kube-apiserver", "kube-scheduler", "kube-controller-manager")),
+    _kubernetes("kubectl", any_version=True),
 )
 
 _REMEDY = (
@@ -131,7 +136,7 @@ def build(report: Callable[[str], None]) -> Path:
     with _exclusive(folder, report):
         missing = [program for program in PROGRAMS if not program.is_built(folder)]
         if not missing:
-            report(f"all {len(PROGRAMS)} programs are in {folder}")
+            report(f"all {len(PROGRAMS)} programs are there")
             return folder
         if shutil.which("go") is None:
             raise ConfigError("expected Go on PATH to build a control plane, found none; https://go.dev/dl has it")

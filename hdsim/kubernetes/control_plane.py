@@ -35,6 +35,7 @@ _OPTIONS = {
     "kube-controller-manager": "kubeControllerManagerBinary",
     _SCHEDULER: "kubeSchedulerBinary",
     "kwok": "kwokControllerBinary",
+    "kubectl": "kubectlBinary",
 }
 
 

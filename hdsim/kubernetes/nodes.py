@@ -17,7 +17,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError, PlatformError
 from hdsim.kubernetes.clean import MANAGED, SELECTOR
 from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import GPU, NodeView
+from hdsim.kubernetes.objects import GPU, UNLIMITED, NodeView
 from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
 from hdsim.platform.schema import NODE_NAME, QUANTITIES
 from hdsim.platform.taints import NO_SCHEDULE, Taint
@@ -29,8 +29,6 @@ NODE_TYPE, GFLOPS = "hdsim.io/node-type", "hdsim.io/gflops"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 #: Taints and labels of this prefix are the state of a node, such as not-ready.
 _STATE = "node.kubernetes.io/"
-#: Amount in bytes that stands for an unlimited one: 1Ei.
-_UNLIMITED = 2.0**60
 _NODES = "/api/v1/nodes"
 _IN_FLIGHT = 32
 _LOOK = 0.25  # s, between two looks at the nodes
@@ -50,7 +48,7 @@ def node_manifests(platform: Platform) -> list[dict[str, Any]]:
     return [
         node_manifest(
             name,
-            Amounts(cpu, min(memory[n], _UNLIMITED), pods, int(gpus[n]), min(platform.node_storage[n], _UNLIMITED)),
+            Amounts(cpu, min(memory[n], UNLIMITED), pods, int(gpus[n]), min(platform.node_storage[n], UNLIMITED)),
             # A label holds no '+', which a number without it does not need.
             {NODE_TYPE: labels[INSTANCE_TYPE], GFLOPS: repr(float(speeds[n])).replace("+", ""), **labels},
             taints,
@@ -117,7 +115,7 @@ def type_manifests(
 
 def control_plane_node() -> dict[str, Any]:
     """Returns a Node that stands for the machine of the control plane and takes no pods that do not tolerate that."""
-    amounts = Amounts(4.0, 8 * 2.0**30, 110, 0, _UNLIMITED)
+    amounts = Amounts(4.0, 8 * 2.0**30, 110, 0, UNLIMITED)
     return node_manifest("control-plane", amounts, {CONTROL_PLANE: ""}, [Taint(CONTROL_PLANE, "", NO_SCHEDULE)])
 
 
@@ -201,9 +199,9 @@ def _node_type(amounts: Amounts, gflops: float, processors: dict[str, dict[str, 
         processors["gpu"] = {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}
         parts.append({"type": "gpu", "number": int(amounts.gpus)})
     found: dict[str, Any] = {"processors": parts, "cpu": amounts.cpu, "pods": int(amounts.pods)}
-    if amounts.memory < _UNLIMITED:
+    if amounts.memory < math.inf:
         found["memory"] = {"capacity": f"{amounts.memory:.0f}B"}
-    if 0 < amounts.storage < _UNLIMITED:
+    if 0 < amounts.storage < math.inf:
         found["ephemeral_storage"] = f"{amounts.storage:.0f}B"
     return found
 

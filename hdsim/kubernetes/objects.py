@@ -29,6 +29,8 @@ ENDED = ("Succeeded", "Failed")
 
 #: Resources of a pod, in the order of `Amounts` without the number of pods.
 _RESOURCES = ("cpu", "memory", GPU, "ephemeral-storage")
+#: Bytes that stand for an unlimited amount: 1Ei.
+UNLIMITED = 2.0**60
 _IMAGE = "registry.k8s.io/pause:3.10"
 _constraints: dict[bytes, tuple[Constraints | None, str]] = {}
 
@@ -130,7 +132,8 @@ class NodeView:
         uid: Unique id.
         version: Resource version.
         name: Name.
-        allocatable: Amounts that pods can have; without ephemeral storage an unlimited amount of it.
+        allocatable: Amounts that pods can have; without ephemeral storage an unlimited amount of it. 1Ei and more is
+            unlimited.
         labels: Labels.
         taints: Taints.
         unschedulable: The node takes no new pods (``kubectl cordon``).
@@ -153,6 +156,7 @@ class NodeView:
         metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
         amounts = status.get("allocatable") or status.get("capacity") or {}
         cpu, memory, gpus, storage = (quantity(amounts.get(key, 0)) for key in _RESOURCES)
+        memory, storage = (math.inf if size >= UNLIMITED else size for size in (memory, storage))
         pods = quantity(amounts.get("pods", 0))
         conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
         return cls(
