@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 import hdsim
+from hdsim.backends.base import make_backend
 from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
@@ -324,6 +325,8 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
         "names[1]: expected lower case",
     ):
         assert said in str(error.value)
+    with pytest.raises(ConfigError, match="backend=batsim: expected a platform of kind cores, got quantities"):
+        make_backend("batsim").check(platform, jobs)
     constrained = jobs.replaced(storage=5.0)
     with pytest.raises(WorkloadError, match=r"platform\.kind=quantities"):
         hdsim.simulate(platform.of_kind("cores"), constrained)

@@ -26,6 +26,7 @@ from hdsim.backends.batsim.protocol import SEPARATOR
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.session import SENDER, BatsimSession
 from hdsim.errors import ConfigError
+from hdsim.platform.schema import QUANTITIES
 from hdsim.util.rules import FLAG, NULL, POSITIVE, TEXT, TEXTS, require
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Batsim(Backend):
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
         """See :meth:`hdsim.backends.base.Backend.faults`."""
         faults: list[str] = []
+        if platform.kind == QUANTITIES:
+            faults.append("expected a platform of kind cores, got quantities (platform.kind)")
         try:
             import hdsim.backends.batsim.zeromq  # noqa: F401 - says what to install
         except ConfigError as error:
