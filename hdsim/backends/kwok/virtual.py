@@ -1,0 +1,261 @@
+"""Clock ``virtual``: simulated time, in which every event takes place on the API server before the next one.
+
+The engine says when jobs arrive and end. Their pods are created, bound and finished in this order, and each answer of
+the API server is awaited; nothing waits for a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import orjson
+
+from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.sender import Binding, Outcome, Result, bind
+from hdsim.cluster.state import FinalState
+from hdsim.errors import BackendError
+from hdsim.kubernetes.connection import NoAnswer
+from hdsim.kubernetes.jobs import JobPods
+from hdsim.kubernetes.objects import CLOCK, JOB_ID, JOB_LABEL, PodView
+
+if TYPE_CHECKING:
+    from hdsim.backends.kwok.settings import Settings
+    from hdsim.kubernetes.connection import Connection
+    from hdsim.simulation.setup import Setup
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+VIRTUAL = {CLOCK: "virtual"}
+_MERGE_PATCH = "application/merge-patch+json"
+#: Starts of a job at one instant after which the run ends.
+_ATTEMPTS = 5
+_PAGE = 1000
+#: Seconds between two attempts to reach the API server.
+_PAUSE = 0.5
+
+
+class Virtual:
+    """Jobs of a trace in simulated time.
+
+    A start is confirmed once the API server has bound all pods of the job. If it refuses one of them, all are created
+    anew and the start has failed.
+
+    Attributes:
+        cluster: The state.
+        members: The pods of the jobs that have arrived.
+        decisions: Number of pods that were decided on.
+        bindings: Number of pods that were bound.
+
+    Args:
+        connection: The connection.
+        settings: The settings.
+        setup: The cluster and its models.
+    """
+
+    def __init__(self, connection: Connection, settings: Settings, setup: Setup) -> None:
+        self.cluster = cluster = setup.cluster
+        self.decisions = self.bindings = 0
+        self._connection, self._width = connection, settings.bindings_in_flight
+        self._engine = setup.engine(kill_at_walltime=False, batch_events=True)
+        self._pods = JobPods(
+            cluster.workload, cluster.requests, namespace=settings.namespace, scheduler=settings.scheduler_name
+        )
+        self._collection = f"/api/v1/namespaces/{settings.namespace}/pods"
+        self._names = cluster.platform.node_names
+        self._of_job: dict[int, list[Member]] = {}
+        self._bound: set[int] = set()
+        self._failed: dict[int, tuple[int, float]] = {}
+
+    @property
+    def members(self) -> Iterable[Member]:
+        """The pods, in order of the arrival of their jobs."""
+        return (member for members in self._of_job.values() for member in members)
+
+    def advance(self) -> bool:
+        """Advances to the next instant with events; False after the last one.
+
+        Raises:
+            BackendError: The API server does not answer, or another client has changed the pods.
+        """
+        cluster = self._cluster
+        if not self._engine.advance():
+            self._compare()
+            return False
+        work: list[Coroutine[Any, Any, None]] = []
+        for job in cluster.ended:
+            if job in self._bound:
+                self._bound.remove(job)
+                done = cluster.state[job] == FinalState.COMPLETED_SUCCESSFULLY
+                work += [self._finish(member, done) for member in self._of_job[job]]
+        work += [self._create(job) for job in (*cluster.submitted, *cluster.rejected) if job not in self._of_job]
+        self._await(work)
+        return True
+
+    def apply(self) -> None:
+        """Binds the pods of started jobs, then carries the decisions out in the engine."""
+        cluster, now = self._cluster, self._cluster.now
+        started = list(cluster.started)
+        bindings = [
+            (member, Binding(member.pod, self._names[node], VIRTUAL))
+            for job in started
+            for member, node in zip(self._of_job[job], self._nodes(job), strict=True)
+        ]
+        outcomes = self._await([bind(self._connection, binding) for _, binding in bindings])
+        refused: dict[int, str] = {}
+        for (member, binding), outcome in zip(bindings, outcomes, strict=True):
+            member.attempts += 1
+            member.decided = now
+            self.decisions += 1
+            if outcome.result is Result.BOUND and outcome.node == binding.node:
+                member.phase, member.node = Phase.BOUND, outcome.node
+                member.bound = member.running = now
+                self.bindings += 1
+            else:
+                refused[member.job] = _reason(outcome)
+        for job in started:
+            if job in refused:
+                self._take_back(job, refused[job])
+            else:
+                self._bound.add(job)
+                cluster.confirm_start(job, now)
+        self._engine.apply()
+
+    def _take_back(self, job: int, reason: str) -> None:
+        """Creates the pods of a job anew, whose start fails at this instant."""
+        cluster, now = self._cluster, self._cluster.now
+        number, date = self._failed.get(job, (0, now))
+        number = number + 1 if date == now else 1
+        self._failed[job] = number, now
+        name = self._of_job[job][0].pod.key
+        log.warning("%s was not bound: %s", name, reason)
+        if number == _ATTEMPTS:
+            raise BackendError(f"{name} was not bound in {_ATTEMPTS} attempts: {reason}")
+        self._await([self._renew(member) for member in self._of_job[job]])
+        cluster.started.remove(job)
+        self._engine.schedule_at(now, lambda _: cluster.start_failed(job, reason), None)
+
+    def _nodes(self, job: int) -> Iterable[int]:
+        """Yields the node of each pod of a job."""
+        held = self._cluster.running[job]
+        for node, number in zip(held.nodes.tolist(), held.pods.tolist(), strict=True):
+            yield from [node] * number
+
+    async def _create(self, job: int) -> None:
+        """Creates the pods of a job."""
+        manifests = self._pods.manifests(job, VIRTUAL)
+        members = [Member(await self._post(manifest), self._cluster.now, job) for manifest in manifests]
+        self._of_job[job] = members
+
+    async def _renew(self, member: Member) -> None:
+        """Replaces a pod by a new one."""
+        await self._answer("DELETE", f"{self._collection}/{member.pod.name}", 404)
+        index = self._of_job[member.job].index(member)
+        member.pod = await self._post(self._pods.manifests(member.job, VIRTUAL)[index])
+        member.phase, member.node = Phase.WAITING, ""
+
+    async def _finish(self, member: Member, succeeded: bool) -> None:
+        """Ends a pod."""
+        phase = "Succeeded" if succeeded else "Failed"
+        path, body = f"{self._collection}/{member.pod.name}/status", {"status": {"phase": phase}}
+        await self._answer("PATCH", path, body=body, content_type=_MERGE_PATCH)
+        member.phase, member.finished, member.succeeded = Phase.ENDED, self._cluster.now, succeeded
+
+    async def _post(self, manifest: dict[str, Any]) -> PodView:
+        """Creates a pod, whatever becomes of the connection."""
+        name, job = manifest["metadata"]["name"], manifest["metadata"]["annotations"][JOB_ID]
+        answer = await self._answer("POST", self._collection, 409, body=manifest)
+        if answer.status == 409:
+            repeated = answer.repeated
+            answer = await self._answer("GET", f"{self._collection}/{name}")
+            found = answer.pod
+            # An attempt without an answer may have created it.
+            if not repeated or found.node or found.annotations.get(JOB_ID) != job:
+                raise BackendError(
+                    f"pod {found.key} is there already; expected a namespace without pods of other runs "
+                    "(`hdsim kwok clean` deletes them, backend.namespace=NAME takes another one)"
+                )
+        return answer.pod
+
+    async def _answer(self, method: str, path: str, *allowed: int, **options: Any) -> _Answer:
+        """Sends a request that may be repeated, until it is answered.
+
+        Raises:
+            BackendError: The API server refuses it, or does not answer for too long.
+        """
+        loop = asyncio.get_running_loop()
+        end, repeated = loop.time() + self._connection.timeout, False
+        while True:
+            try:
+                status, answer = await self._connection.send(method, path, **options)
+            except NoAnswer as error:
+                if loop.time() > end:
+                    raise
+                log.warning("%s; trying again", error)
+                repeated = True
+                await asyncio.sleep(_PAUSE)
+                continue
+            if status >= 300 and status not in allowed:
+                raise self._connection.refusal(method, path, status, answer)
+            return _Answer(status, answer, repeated)
+
+    def _await(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+        """Runs coroutines, some at a time, and returns their results."""
+        if not work:
+            return []
+        width = asyncio.Semaphore(self._width)
+
+        async def limited(each: Coroutine[Any, Any, T]) -> T:
+            async with width:
+                return await each
+
+        async def together() -> list[T]:
+            return await asyncio.gather(*map(limited, work))
+
+        return self._connection.call(together())
+
+    def _compare(self) -> None:
+        """Compares all pods on the API server with what has happened to them here.
+
+        Raises:
+            BackendError: Another client has changed one.
+        """
+        found: dict[str, tuple[str, str]] = {}
+        path = position = f"{self._collection}?labelSelector={JOB_LABEL}&limit={_PAGE}"
+        while True:
+            page = self._connection.get(position)
+            for pod in page["items"]:
+                node, phase = pod["spec"].get("nodeName", ""), pod["status"]["phase"]
+                found[pod["metadata"]["name"]] = node, phase
+            if not page["metadata"].get("continue"):
+                break
+            position = f"{path}&continue={page['metadata']['continue']}"
+        for member in self.members:
+            phase = "Pending" if member.phase is not Phase.ENDED else "Succeeded" if member.succeeded else "Failed"
+            node, seen = found.get(member.pod.name, ("", "not there"))
+            if (node, seen) != (member.node, phase):
+                raise BackendError(
+                    f"another client has changed pod {member.pod.key}: expected {phase} on "
+                    f"{member.node or 'no node'}, it is {seen} on {node or 'no node'}"
+                )
+
+
+class _Answer(NamedTuple):
+    """An answer of the API server; `repeated`: to a request that was sent before without an answer."""
+
+    status: int
+    content: bytes
+    repeated: bool
+
+    @property
+    def pod(self) -> PodView:
+        return PodView.of(orjson.loads(self.content))
+
+
+def _reason(outcome: Outcome) -> str:
+    if outcome.result is Result.GONE:
+        return "it was deleted by another client"
+    return f"another client has bound it to {outcome.node}" if outcome.node else outcome.reason
