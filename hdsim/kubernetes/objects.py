@@ -23,6 +23,8 @@ CLOCK = "hdsim.io/clock"
 POD_GROUP = "hdsim.io/pod-group"
 POD_GROUP_SIZE = "hdsim.io/pod-group-size"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+#: Annotation of nodes whose pods Kwok runs.
+FAKE = "kwok.x-k8s.io/node"
 GPU = "nvidia.com/gpu"
 #: Phases of a pod that has ended, and takes nothing of its node any more.
 ENDED = ("Succeeded", "Failed")

@@ -16,7 +16,9 @@ from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.kwok.lease import Lease
 from hdsim.backends.kwok.monitoring import Monitoring
 from hdsim.backends.kwok.pods_csv import latencies, write_pods
+from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.settings import Settings
+from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
 from hdsim.kubernetes.connection import Call, Connection
 from hdsim.kubernetes.objects import NodeView
@@ -34,7 +36,7 @@ log = logging.getLogger(__name__)
 _WAIT = 0.1
 #: Seconds for the events that are not sent yet at the end.
 _DRAIN = 30.0
-_CLOCKS = {"wall": Wall}
+_CLOCKS: dict[str, type[Wall | Virtual]] = {"wall": Wall, "virtual": Virtual}
 
 
 class Kwok(Backend):
@@ -56,7 +58,7 @@ class Kwok(Backend):
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings.of(settings)
         self._resources = ExitStack()
-        self._session: Wall | None = None
+        self._session: Session | None = None
         self._lease: Lease | None = None
         self._facts: dict[str, Any] = {}
         self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
@@ -72,6 +74,12 @@ class Kwok(Backend):
 
         self._connect()
         return platform_of([NodeView.of(item) for item in self.connection.get("/api/v1/nodes")["items"]])
+
+    def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
+        """See :meth:`Backend.faults`."""
+        if self.settings.clock == "virtual" and not len(workload):
+            return ["clock=virtual: expected a trace, whose jobs end in simulated time, got workload=cluster"]
+        return []
 
     def read_workload(self, platform: Platform) -> Workload:
         """Returns a workload without jobs: those of the API server become known during the run."""
@@ -127,7 +135,7 @@ class Kwok(Backend):
         try:
             if session is not None:
                 self.connection.call(session.sender.drain(_DRAIN))
-                write_pods(self._directory / "pods.csv", session.jobs.members.values())
+                write_pods(self._directory / "pods.csv", session.members)
                 self._facts = self._told()
         finally:
             self._resources.close()
@@ -152,7 +160,7 @@ class Kwok(Backend):
         """See :class:`hdsim.backends.kwok.monitoring.Source`."""
         if (session := self._session) is not None:
             yield "decisions", "Pods that were decided on", session.decisions
-            yield "bindings", "Pods that were bound", session.jobs.bindings
+            yield "bindings", "Pods that were bound", session.bindings
             yield "failed_starts", "Starts of jobs that failed", len(session.cluster.failed_starts)
             yield "relists", "Lists after the first", sum(cache.relists for cache in session.caches)
             yield "lost_watches", "Watches that were lost", sum(cache.reconnects for cache in session.caches)
@@ -198,6 +206,8 @@ class Kwok(Backend):
                 yield Permission(Call(verb, "", "pods"), namespace)
             if has_priorities:
                 yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
+        if self.settings.clock == "virtual":
+            yield Permission(Call("patch", "", "pods/status"), namespace)
 
     def _told(self) -> dict[str, Any]:
         """Returns the entries of the manifest."""
@@ -208,12 +218,12 @@ class Kwok(Backend):
             "name": self.name,
             "server": self.connection.server,
             "clock": self.settings.clock,
-            "pods": len(session.jobs.members),
-            "pods_bound": session.jobs.bindings,
+            "pods": len(session.members),
+            "pods_bound": session.bindings,
             "api_calls": {str(call): number for call, number in sorted(calls.items())},
-            "api_calls_per_pod": round(for_pods / session.jobs.bindings, 3) if session.jobs.bindings else None,
+            "api_calls_per_pod": round(for_pods / session.bindings, 3) if session.bindings else None,
             "failed_starts": len(session.cluster.failed_starts),
             "relists": sum(cache.relists for cache in session.caches),
             "lost_watches": sum(cache.reconnects for cache in session.caches),
-            **latencies(session.jobs.members.values(), self.settings.time_scale),
+            **latencies(session.members, self.settings.time_scale),
         }

@@ -125,7 +125,7 @@ class Sender:
             self.in_flight += 1
             try:
                 if self._bindings:
-                    outcome = await self._bind(self._bindings.popleft())
+                    outcome = await self.carry_out(self._bindings.popleft())
                     self._deliver(outcome)
                 elif self._others:
                     await self._post(self._others.popleft())
@@ -134,7 +134,12 @@ class Sender:
             finally:
                 self.in_flight -= 1
 
-    async def _bind(self, binding: Binding) -> Outcome:
+    async def carry_out(self, binding: Binding) -> Outcome:
+        """Sends a binding now and returns what has become of it.
+
+        Raises:
+            BackendError: Bindings are not permitted, or the API server does not answer.
+        """
         if self.stopped:
             return _refused(binding, self.stopped)
         pod, node, annotations = binding

@@ -31,6 +31,8 @@ class Trace:
         self._cluster, self._settings = cluster, settings
         jobs = cluster.workload
         self._pods = JobPods(jobs, cluster.requests, namespace=settings.namespace, scheduler=scheduler)
+        #: See :meth:`hdsim.kubernetes.jobs.JobPods.manifests`.
+        self.manifests = self._pods.manifests
         self._job = {str(own): job for job, own in enumerate(jobs.job_id.tolist())}
         self._dates = jobs.submission_time.tolist()
         self._runtimes = jobs.runtime.tolist()

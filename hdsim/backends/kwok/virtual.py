@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import orjson
 
+from hdsim.backends.kwok.events import event
 from hdsim.backends.kwok.members import Member, Phase
-from hdsim.backends.kwok.sender import Binding, Outcome, Result, bind
+from hdsim.backends.kwok.nodes import Nodes
+from hdsim.backends.kwok.sender import Binding, Outcome, Result, Sender
+from hdsim.backends.kwok.session import Session
+from hdsim.backends.kwok.trace import Trace
 from hdsim.cluster.state import FinalState
-from hdsim.errors import BackendError
+from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.connection import NoAnswer
-from hdsim.kubernetes.jobs import JobPods
-from hdsim.kubernetes.objects import CLOCK, JOB_ID, JOB_LABEL, PodView
+from hdsim.kubernetes.objects import CLOCK, FAKE, JOB_ID, JOB_LABEL, NodeView, PodView
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import Settings
@@ -34,46 +38,73 @@ _MERGE_PATCH = "application/merge-patch+json"
 #: Starts of a job at one instant after which the run ends.
 _ATTEMPTS = 5
 _PAGE = 1000
+_INFEASIBLE = "the pods of the job fit on no nodes, not even on empty ones"
 #: Seconds between two attempts to reach the API server.
 _PAUSE = 0.5
 
 
-class Virtual:
+class Virtual(Session):
     """Jobs of a trace in simulated time.
 
     A start is confirmed once the API server has bound all pods of the job. If it refuses one of them, all are created
     anew and the start has failed.
 
-    Attributes:
-        cluster: The state.
-        members: The pods of the jobs that have arrived.
-        decisions: Number of pods that were decided on.
-        bindings: Number of pods that were bound.
-
     Args:
         connection: The connection.
         settings: The settings.
         setup: The cluster and its models.
+        identity: Name of this instance.
     """
 
-    def __init__(self, connection: Connection, settings: Settings, setup: Setup) -> None:
+    bindings = 0
+
+    def __init__(
+        self, connection: Connection, settings: Settings, setup: Setup, stop: Any, identity: str, observe: Any
+    ) -> None:
+        if hasattr(setup.agent, "observes"):
+            raise ConfigError("expected wall, got virtual: kube-scheduler has no simulated time", where="backend.clock")
         self.cluster = cluster = setup.cluster
-        self.decisions = self.bindings = 0
-        self._connection, self._width = connection, settings.bindings_in_flight
+        self._connection, self._settings, self._identity = connection, settings, identity
         self._engine = setup.engine(kill_at_walltime=False, batch_events=True)
-        self._pods = JobPods(
-            cluster.workload, cluster.requests, namespace=settings.namespace, scheduler=settings.scheduler_name
-        )
+        self._trace = Trace(cluster, settings, settings.scheduler_name)
+        self.sender = Sender(connection, self._hear, settings.bindings_in_flight)
         self._collection = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._names = cluster.platform.node_names
         self._of_job: dict[int, list[Member]] = {}
         self._bound: set[int] = set()
         self._failed: dict[int, tuple[int, float]] = {}
+        self._fault: BackendError | None = None
+        self.heard = time.monotonic()
 
     @property
-    def members(self) -> Iterable[Member]:
-        """The pods, in order of the arrival of their jobs."""
-        return (member for members in self._of_job.values() for member in members)
+    def members(self) -> list[Member]:
+        """See :meth:`Session.members`."""
+        return [member for members in self._of_job.values() for member in members]
+
+    def start(self) -> None:
+        """Reads nodes, which must be those of Kwok, and pods: those of others take resources.
+
+        Raises:
+            ConfigError: A node has a real kubelet, or the platform has other nodes.
+        """
+        found = self._connection.get("/api/v1/nodes")["items"]
+        real = [each["metadata"]["name"] for each in found if FAKE not in each["metadata"].get("annotations", {})]
+        real = [name for name in real if name in self._names]
+        if real:
+            raise ConfigError(
+                f"expected wall: node {real[0]} is none of Kwok's, and runs its pods by the clock on the wall",
+                where="backend.clock",
+            )
+        nodes = Nodes(self.cluster, {view.name: view for view in map(NodeView.of, found)})
+        self._trace.prepare(self._connection)
+        for pod in map(PodView.of, self._connection.get("/api/v1/pods")["items"]):
+            nodes.occupy(pod)
+        self._connection.call(self.sender.start())
+
+    def lose(self, reason: BackendError) -> None:
+        """See :meth:`Session.lose`."""
+        self.sender.stop(str(reason))
+        self._hear(reason)
 
     def advance(self) -> bool:
         """Advances to the next instant with events; False after the last one.
@@ -81,7 +112,10 @@ class Virtual:
         Raises:
             BackendError: The API server does not answer, or another client has changed the pods.
         """
-        cluster = self._cluster
+        if self._fault is not None:
+            raise self._fault
+        self.heard = time.monotonic()
+        cluster = self.cluster
         if not self._engine.advance():
             self._compare()
             return False
@@ -93,18 +127,21 @@ class Virtual:
                 work += [self._finish(member, done) for member in self._of_job[job]]
         work += [self._create(job) for job in (*cluster.submitted, *cluster.rejected) if job not in self._of_job]
         self._await(work)
+        for job in cluster.rejected:
+            for member in self._of_job[job]:
+                self.sender.send([event(member.pod, "FailedScheduling", _INFEASIBLE, self._identity, warning=True)])
         return True
 
     def apply(self) -> None:
         """Binds the pods of started jobs, then carries the decisions out in the engine."""
-        cluster, now = self._cluster, self._cluster.now
+        cluster, now = self.cluster, self.cluster.now
         started = list(cluster.started)
         bindings = [
             (member, Binding(member.pod, self._names[node], VIRTUAL))
             for job in started
             for member, node in zip(self._of_job[job], self._nodes(job), strict=True)
         ]
-        outcomes = self._await([bind(self._connection, binding) for _, binding in bindings])
+        outcomes = self._await([self.sender.carry_out(binding) for _, binding in bindings])
         refused: dict[int, str] = {}
         for (member, binding), outcome in zip(bindings, outcomes, strict=True):
             member.attempts += 1
@@ -126,7 +163,7 @@ class Virtual:
 
     def _take_back(self, job: int, reason: str) -> None:
         """Creates the pods of a job anew, whose start fails at this instant."""
-        cluster, now = self._cluster, self._cluster.now
+        cluster, now = self.cluster, self.cluster.now
         number, date = self._failed.get(job, (0, now))
         number = number + 1 if date == now else 1
         self._failed[job] = number, now
@@ -138,23 +175,28 @@ class Virtual:
         cluster.started.remove(job)
         self._engine.schedule_at(now, lambda _: cluster.start_failed(job, reason), None)
 
+    def _hear(self, news: Any) -> None:
+        """Takes the error of a request that can never succeed."""
+        if isinstance(news, BackendError):
+            self._fault = news
+
     def _nodes(self, job: int) -> Iterable[int]:
         """Yields the node of each pod of a job."""
-        held = self._cluster.running[job]
+        held = self.cluster.running[job]
         for node, number in zip(held.nodes.tolist(), held.pods.tolist(), strict=True):
             yield from [node] * number
 
     async def _create(self, job: int) -> None:
         """Creates the pods of a job."""
-        manifests = self._pods.manifests(job, VIRTUAL)
-        members = [Member(await self._post(manifest), self._cluster.now, job) for manifest in manifests]
+        manifests = self._trace.manifests(job, VIRTUAL)
+        members = [Member(await self._post(manifest), self.cluster.now, job) for manifest in manifests]
         self._of_job[job] = members
 
     async def _renew(self, member: Member) -> None:
         """Replaces a pod by a new one."""
         await self._answer("DELETE", f"{self._collection}/{member.pod.name}", 404)
         index = self._of_job[member.job].index(member)
-        member.pod = await self._post(self._pods.manifests(member.job, VIRTUAL)[index])
+        member.pod = await self._post(self._trace.manifests(member.job, VIRTUAL)[index])
         member.phase, member.node = Phase.WAITING, ""
 
     async def _finish(self, member: Member, succeeded: bool) -> None:
@@ -162,7 +204,7 @@ class Virtual:
         phase = "Succeeded" if succeeded else "Failed"
         path, body = f"{self._collection}/{member.pod.name}/status", {"status": {"phase": phase}}
         await self._answer("PATCH", path, body=body, content_type=_MERGE_PATCH)
-        member.phase, member.finished, member.succeeded = Phase.ENDED, self._cluster.now, succeeded
+        member.phase, member.finished, member.succeeded = Phase.ENDED, self.cluster.now, succeeded
 
     async def _post(self, manifest: dict[str, Any]) -> PodView:
         """Creates a pod, whatever becomes of the connection."""
@@ -206,7 +248,7 @@ class Virtual:
         """Runs coroutines, some at a time, and returns their results."""
         if not work:
             return []
-        width = asyncio.Semaphore(self._width)
+        width = asyncio.Semaphore(self._settings.bindings_in_flight)
 
         async def limited(each: Coroutine[Any, Any, T]) -> T:
             async with width:

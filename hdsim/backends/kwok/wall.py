@@ -8,14 +8,15 @@ import math
 import queue
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.jobs import Jobs
-from hdsim.backends.kwok.members import Phase
+from hdsim.backends.kwok.members import Member, Phase
 from hdsim.backends.kwok.nodes import Nodes
 from hdsim.backends.kwok.sender import Binding, Outcome, Request, Sender, pause_before
+from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import Trace
 from hdsim.errors import BackendError
 from hdsim.kubernetes.cache import Cache, Change
@@ -36,7 +37,7 @@ _WAIT = 0.2
 _QUIET = 1.0
 
 
-class Wall:
+class Wall(Session):
     """Jobs of a cluster, by the clock on the wall.
 
     Attributes:
@@ -105,6 +106,16 @@ class Wall:
         )
         self._begin = self._active = time.monotonic()
         self._connection.call(pods.start())
+
+    @property
+    def members(self) -> Collection[Member]:
+        """See :meth:`Session.members`."""
+        return self.jobs.members.values()
+
+    @property
+    def bindings(self) -> int:
+        """See :meth:`Session.bindings`."""
+        return self.jobs.bindings
 
     def lose(self, reason: BackendError) -> None:
         """Ends the run, and stops binding at once; called in the thread of the connection."""

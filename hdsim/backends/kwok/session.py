@@ -1,0 +1,58 @@
+"""What the clocks of the backend have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hdsim.backends.kwok.members import Member
+    from hdsim.backends.kwok.sender import Sender
+    from hdsim.cluster.state import Cluster
+    from hdsim.errors import BackendError
+    from hdsim.kubernetes.cache import Cache
+
+
+class Session(ABC):
+    """The pods of a run and the API server that they are on.
+
+    Attributes:
+        cluster: The state.
+        sender: Sends bindings and events.
+        caches: Copies of objects of the API server.
+        heard: Monotonic time of the last sign of progress in seconds.
+        decisions: Number of pods that were decided on.
+    """
+
+    cluster: Cluster
+    sender: Sender
+    caches: Sequence[Cache[Any]] = ()
+    heard: float
+    decisions: int = 0
+
+    @property
+    @abstractmethod
+    def members(self) -> Collection[Member]:
+        """The pods of all jobs that have arrived."""
+
+    @property
+    @abstractmethod
+    def bindings(self) -> int:
+        """Number of pods that were bound."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Reads the API server's state; called once before the first event."""
+
+    @abstractmethod
+    def advance(self) -> bool:
+        """See :meth:`hdsim.backends.base.Backend.advance`."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """See :meth:`hdsim.backends.base.Backend.apply`."""
+
+    @abstractmethod
+    def lose(self, reason: BackendError) -> None:
+        """Ends the run, and stops binding at once; called in the thread of the connection."""
