@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import ConfigError
-from hdsim.kubernetes.objects import NodeView, PodView
+from hdsim.kubernetes.objects import UNLIMITED, NodeView, PodView
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -154,6 +154,6 @@ def _fault(view: NodeView | None, expected: Amounts) -> str:
     differing = [
         f"{_shown(found)} {name} instead of {_shown(amount)}"
         for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
-        if found != amount and not abs(found - amount) <= _ROUNDING * (name in ("memory", "storage"))
+        if abs(min(found, UNLIMITED) - min(amount, UNLIMITED)) > _ROUNDING * (name in ("memory", "storage"))
     ]
     return f"has {', '.join(differing)}" if differing else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import orjson
 
-from hdsim.backends.kwok.events import event
+from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.members import Member, Phase
 from hdsim.backends.kwok.nodes import Nodes
 from hdsim.backends.kwok.sender import Binding, Outcome, Result, Sender
@@ -64,10 +64,11 @@ class Virtual(Session):
         if hasattr(setup.agent, "observes"):
             raise ConfigError("expected wall, got virtual: kube-scheduler has no simulated time", where="backend.clock")
         self.cluster = cluster = setup.cluster
-        self._connection, self._settings, self._identity = connection, settings, identity
+        self._connection, self._settings = connection, settings
         self._engine = setup.engine(kill_at_walltime=False, batch_events=True)
         self._trace = Trace(cluster, settings, settings.scheduler_name)
         self.sender = Sender(connection, self._hear, settings.bindings_in_flight)
+        self._notices = Notices(cluster, self.sender, identity, silent=False)
         self._collection = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._names = cluster.platform.node_names
         self._of_job: dict[int, list[Member]] = {}
@@ -128,8 +129,7 @@ class Virtual(Session):
         work += [self._create(job) for job in (*cluster.submitted, *cluster.rejected) if job not in self._of_job]
         self._await(work)
         for job in cluster.rejected:
-            for member in self._of_job[job]:
-                self.sender.send([event(member.pod, "FailedScheduling", _INFEASIBLE, self._identity, warning=True)])
+            self._notices.tell(self._of_job[job], _INFEASIBLE)
         return True
 
     def apply(self) -> None:
