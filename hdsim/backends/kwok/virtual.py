@@ -96,7 +96,16 @@ class Virtual(Session):
                 f"expected wall: node {real[0]} is none of Kwok's, and runs its pods by the clock on the wall",
                 where="backend.clock",
             )
-        nodes = Nodes(self.cluster, {view.name: view for view in map(NodeView.of, found)})
+        views = {view.name: view for view in map(NodeView.of, found)}
+        nodes = Nodes(self.cluster, views)
+        for name, taints in zip(self._names, self.cluster.platform.node_taints, strict=True):
+            view = views[name]
+            if not view.ready or view.unschedulable or set(view.taints) != set(taints):
+                raise ConfigError(
+                    f"expected nodes that are ready, with the taints of the platform, got node {name} "
+                    f"({'ready' if view.ready else 'not ready'}, {len(view.taints)} taints)",
+                    where="platform",
+                )
         self._trace.prepare(self._connection)
         for pod in map(PodView.of, self._connection.get("/api/v1/pods")["items"]):
             nodes.occupy(pod)
