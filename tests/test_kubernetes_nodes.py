@@ -186,3 +186,28 @@ def test_nodes_are_made_and_deleted(
     assert [node["metadata"]["name"] for node in cluster.nodes()] == ["of-others"]
     assert "expected one of PLATFORM" in nodes("gaia", "--count", 1, status=2)
     assert "--memory: expected a quantity" in nodes("--count", 1, "--memory", "much", status=2)
+
+
+@pytest.mark.requires("kube")
+def test_clean_deletes_what_hdsim_has_made(
+    cluster: Cluster, hdsim: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    def pod(name: str, **labels: str) -> None:
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "none"}]},
+        }
+        cluster.api("POST", f"/api/v1/namespaces/{cluster.namespace}/pods", body)
+
+    def clean(*options: str) -> tuple[str, list[str]]:
+        done = hdsim("kwok", "clean", "--kubeconfig", cluster.kubeconfig, "--namespace", cluster.namespace, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, [pod["metadata"]["name"] for pod in cluster.pods()]
+
+    pod("ours", **{"app.kubernetes.io/managed-by": "hdsim"})
+    pod("theirs")
+    hdsim("kwok", "nodes", "--kubeconfig", cluster.kubeconfig, "--count", 1)
+    assert clean() == ("1 pods are deleted\n", ["theirs"])
+    assert len(cluster.nodes()) == 1
+    assert clean("--all", "--nodes") == ("1 pods are deleted\n1 nodes are deleted\n", [])
+    assert not cluster.nodes()
