@@ -94,6 +94,7 @@ class Kwok(Backend):
         """
         settings = self.settings
         self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
         self._connect()
         connection = self.connection
         submits = settings.submit and not setup.cluster.open_ended

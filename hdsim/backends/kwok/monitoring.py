@@ -77,8 +77,8 @@ class Monitoring:
         pages.add_routes(
             [
                 web.get("/metrics", self._metrics),
-                web.get("/healthz", lambda _: _health(self._source.fault())),
-                web.get("/readyz", lambda _: _health(self._source.unready())),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
             ]
         )
         self._runner = web.AppRunner(pages, access_log=None)
@@ -115,8 +115,14 @@ class Monitoring:
 
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def _healthz(self, _: Any) -> Any:
+        return _health(self._source.fault())
 
-async def _health(problem: str) -> Any:
+    async def _readyz(self, _: Any) -> Any:
+        return _health(self._source.unready())
+
+
+def _health(problem: str) -> Any:
     from aiohttp import web
 
     return web.Response(text=problem or "ok", status=503 if problem else 200)

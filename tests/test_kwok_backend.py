@@ -1,0 +1,398 @@
+"""Backend ``kwok`` on a real API server, by the wall clock; checked by a client that is none of hdsim's."""
+
+from __future__ import annotations
+
+import csv
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube import Cluster, wait_for
+
+import hdsim
+from hdsim.agents.kube_scheduler import KubeScheduler
+from hdsim.backends.kwok.backend import Kwok
+from hdsim.cluster.state import FinalState
+from hdsim.errors import BackendError, ConfigError
+from hdsim.results.result import Result
+from hdsim.workload.constraints import Constraints
+
+pytestmark = pytest.mark.requires("kube")
+
+ELECTION = {"lease": 3, "renew": 2, "retry": 0.3}
+GREEDY = {"job_policy": "priority", "backfill": "greedy", "core_policy": "least_allocated"}
+SUFFIX = {"": 1, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
+
+
+def node(
+    name: str, *, labels: Mapping[str, str] | None = None, taints: Any = (), more: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10", **(more or {})}
+    return {
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": dict(labels or {})},
+        "spec": {"taints": list(taints)},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def pod(
+    name: str, cpu: str = "1", *, scheduler: str = "hdsim", duration: float | None = None, more: Any = None,
+    notes: Mapping[str, str] | None = None, **spec: Any,
+) -> dict[str, Any]:  # fmt: skip
+    annotations = dict(notes or {}) | ({} if duration is None else {"hdsim.io/duration": f"{duration}s"})
+    resources = {"requests": {"cpu": cpu, "memory": "512Mi"}} | (more or {})
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": resources}],
+            **spec,
+        },
+    }
+
+
+def create(cluster: Cluster, *bodies: dict[str, Any]) -> None:
+    for body in bodies:
+        pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+        cluster.api("POST", pods if "containers" in body["spec"] else "/api/v1/nodes", body)
+
+
+def number(quantity: str) -> float:
+    digits = quantity.rstrip("KMGimk")
+    return float(digits) * SUFFIX[quantity[len(digits) :]]
+
+
+def check(cluster: Cluster) -> dict[str, str]:
+    """Checks that no node is overcommitted, and selectors and taints hold; returns the node of every bound pod."""
+    nodes = {found["metadata"]["name"]: found for found in cluster.nodes()}
+    used: dict[str, Counter[str]] = {name: Counter() for name in nodes}
+    bound = {}
+    for found in cluster.api.items("/api/v1/pods"):
+        spec, name = found["spec"], found["metadata"]["name"]
+        where = spec.get("nodeName")
+        if where is None:
+            continue
+        bound[name] = where
+        if where not in nodes:
+            continue
+        labels = nodes[where]["metadata"].get("labels", {})
+        assert all(labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items()), name
+        tolerated = {each.get("key") for each in spec.get("tolerations", [])}
+        if spec["schedulerName"] == "hdsim":
+            hard = {each["key"] for each in nodes[where]["spec"].get("taints", []) if each["effect"] == "NoSchedule"}
+            assert hard - {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready"} <= tolerated, name
+        if found["status"]["phase"] in ("Pending", "Running"):
+            used[where]["pods"] += 1
+            for container in spec["containers"]:
+                for key, value in container["resources"].get("requests", {}).items():
+                    used[where][key] += number(value)
+    for where, amounts in used.items():
+        for key, value in amounts.items():
+            assert value <= number(nodes[where]["status"]["allocatable"][key]) + 1e-9, f"{where}: {key}"
+    return bound
+
+
+def make(cluster: Cluster, **settings: Any) -> Kwok:
+    defaults = {
+        "kubeconfig": str(cluster.kubeconfig), "namespace": cluster.namespace, "stop_when_idle": 2.0,
+        "leader_election": ELECTION, "timeout": 20.0,
+    }  # fmt: skip
+    return Kwok(**{**defaults, **settings})
+
+
+def run(cluster: Cluster, folder: Path, agent: Any = GREEDY, **settings: Any) -> tuple[Result, dict[str, Any]]:
+    backend = make(cluster, **settings)
+    platform = backend.read_platform()
+    return backend.run(platform, backend.read_workload(platform), agent, folder, check=True)
+
+
+@contextmanager
+def running(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[list[Any]]:
+    """A run in a thread; the list gets its result, or its error, at the end."""
+    backend = make(cluster, **settings)
+    outcome: list[Any] = []
+
+    def play() -> None:
+        try:
+            platform = backend.read_platform()
+            outcome.append(backend.run(platform, backend.read_workload(platform), GREEDY, folder))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    try:
+        yield outcome
+    finally:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
+def events(cluster: Cluster, reason: str) -> dict[str, list[str]]:
+    """Notes of the events of hdsim by pod."""
+    found: dict[str, list[str]] = {}
+    for event in cluster.api.items(f"/apis/events.k8s.io/v1/namespaces/{cluster.namespace}/events"):
+        if event["reason"] == reason and event["reportingController"] == "hdsim":
+            found.setdefault(event["regarding"]["name"], []).append(event["note"])
+    return found
+
+
+def rows(path: Path) -> dict[str, dict[str, str]]:
+    with path.open(newline="") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster, tmp_path: Path) -> None:
+    taint = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+    create(
+        cluster,
+        node("plain"),
+        node("labelled", labels={"disk": "ssd"}),
+        node("tainted", taints=[taint], more={"cpu": "16"}),
+        node("accelerated", more={"nvidia.com/gpu": "2"}),
+    )
+    gpu = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"cpu": "1", "memory": "1Gi"}}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "DoesNotExist"}]}]
+            }
+        }
+    }
+    create(
+        cluster,
+        pod("ssd", nodeSelector={"disk": "ssd"}),
+        pod("tolerant", "8", tolerations=[{"key": "dedicated", "operator": "Exists"}]),
+        pod("elsewhere", affinity=affinity),
+        *(pod(f"small-{i}", "500m") for i in range(6)),
+        pod("gpu", more=gpu),
+        pod("huge", "64"),
+        pod("nowhere", nodeSelector={"disk": "tape"}),
+        pod("spread", affinity={"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
+        }}),
+        pod("other", scheduler="nobody"),
+    )  # fmt: skip
+    result, facts = run(cluster, tmp_path)
+    bound = check(cluster)
+    assert bound["ssd"] == "labelled" and bound["tolerant"] == "tainted" and bound["elsewhere"] != "labelled"
+    assert bound["gpu"] == "accelerated"
+    assert set(bound) == {"ssd", "tolerant", "elsewhere", "gpu", *(f"small-{i}" for i in range(6))}
+    assert set(events(cluster, "Scheduled")) == set(bound)
+    told = events(cluster, "FailedScheduling")
+    assert {name: len(notes) for name, notes in told.items()} == {"huge": 1, "nowhere": 1, "spread": 1}
+    assert "without enough cpu" in told["huge"][0] and "excluded by node selector" in told["nowhere"][0]
+    assert "podAntiAffinity" in told["spread"][0]
+    assert facts["pods_bound"] == 10 and facts["api_calls_per_pod"] <= 2.4
+    assert set(facts["decision_latency_seconds"]) == {"p50", "p99"}
+    table = rows(tmp_path / "pods.csv")
+    assert table["ssd"]["node"] == "labelled" and table["ssd"]["attempts"] == "1" and table["huge"]["bound"] == ""
+    assert float(table["ssd"]["created"]) <= float(table["ssd"]["decided"]) <= float(table["ssd"]["bound"])
+    states = Counter(FinalState(state).name for state in result.state.tolist())
+    assert states == {"RUNNING": 10, "REJECTED": 2}
+
+
+def test_gangs_are_bound_as_a_whole_or_not_at_all(cluster: Cluster, tmp_path: Path) -> None:
+    def gang(name: str, size: int, pods: int, cpu: str = "1") -> list[dict[str, Any]]:
+        made = []
+        for index in range(pods):
+            body = pod(f"{name}-{index}", cpu, notes={"hdsim.io/pod-group-size": str(size)})
+            body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": name}
+            made.append(body)
+        return made
+
+    create(cluster, node("a"), node("b"))
+    create(cluster, *gang("whole", 3, 3), *gang("large", 3, 3, "3"), *gang("missing", 4, 3))
+    result, _ = run(cluster, tmp_path, gang_timeout=1.0, stop_when_idle=4.0)
+    assert set(check(cluster)) == {"whole-0", "whole-1", "whole-2"}
+    told = events(cluster, "FailedScheduling")
+    assert set(told) == {f"{name}-{index}" for name in ("large", "missing") for index in range(3)}
+    assert "3 of 4 pods have arrived after 1 s" in told["missing-0"][0]
+    assert "room for 2 of 3 pods" in told["large-0"][0]
+    assert result.workload.requested_cores.tolist() == [3, 3]
+
+
+def test_higher_priorities_come_first_and_pods_of_others_take_their_share(cluster: Cluster, tmp_path: Path) -> None:
+    for name, value in (("high", 100), ("low", 1)):
+        body = {"metadata": {"name": f"{cluster.namespace}-{name}"}, "value": value}
+        cluster.api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    create(cluster, node("a"), pod("other", "2500m", scheduler="nobody", nodeName="a"))
+    create(cluster, *(pod(name, priorityClassName=f"{cluster.namespace}-{name}") for name in ("low", "high")))
+    run(cluster, tmp_path)
+    assert set(check(cluster)) == {"other", "high"}
+    assert "without enough cpu" in events(cluster, "FailedScheduling")["low"][0]
+
+
+def test_a_restart_finds_what_is_bound_and_binds_the_rest(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, node("a"), node("b"), *(pod(f"first-{i}") for i in range(5)))
+    run(cluster, tmp_path / "1")
+    before = check(cluster)
+    create(cluster, *(pod(f"second-{i}") for i in range(5)))
+    result, facts = run(cluster, tmp_path / "2")
+    after = check(cluster)
+    # Eight CPUs of two nodes: five pods hold theirs.
+    assert len(before) == 5 and len(after) == 8 and before.items() <= after.items()
+    assert facts["pods_bound"] == 3 and Counter(result.state.tolist())[FinalState.RUNNING] == 8
+
+
+def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    create(cluster, node("a"), node("b"), node("c"))
+    a, b, c = (f"/api/v1/nodes/{name}" for name in "abc")
+    with running(cluster, tmp_path, stop_when_idle=6.0):
+        create(cluster, *(pod(f"first-{i}") for i in range(3)))
+        wait_for(lambda: len(check(cluster)) == 3, "the first pods")
+        cluster.api("PATCH", a, {"spec": {"unschedulable": True}}, "merge-patch+json")
+        cluster.api("DELETE", b)
+        wait_for(lambda: "node b is deleted" in caplog.text and "node a is cordoned" in caplog.text, "the log")
+        create(cluster, *(pod(f"second-{i}") for i in range(3)))
+        wait_for(lambda: sum(name.startswith("second") for name in check(cluster)) == 3, "the second pods")
+        assert {where for name, where in check(cluster).items() if name.startswith("second")} == {"c"}
+        create(cluster, pod("large", "3"))
+        cluster.api("PATCH", a, {"spec": {"unschedulable": False}}, "merge-patch+json")
+        create(cluster, node("b"), node("new"))
+        wait_for(lambda: "large" in check(cluster), "a pod on a node that is back")
+        wait_for(lambda: "node new is new" in caplog.text, "the log")
+        # A taint that comes later keeps pods away as well.
+        taint = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
+        for name in (a, b, c):
+            cluster.api("PATCH", name, taint, "strategic-merge-patch+json")
+        time.sleep(0.5)
+        create(cluster, pod("late", "100m"))
+        wait_for(lambda: "late" in events(cluster, "FailedScheduling"), "an event")
+        for name in (a, b, c):
+            cluster.api("PATCH", name, {"spec": {"taints": None}}, "merge-patch+json")
+        wait_for(lambda: "late" in check(cluster), "a pod after its taint")
+
+
+def test_deleted_pods_leave_the_queue_and_free_their_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    create(cluster, node("a"), pod("runs", "4"), pod("waits", "3"), pod("ends", "4"))
+    with running(cluster, tmp_path, stop_when_idle=3.0) as outcome:
+        wait_for(lambda: check(cluster), "a bound pod")
+        (first,) = check(cluster)
+        waiting = [name for name in ("runs", "waits", "ends") if name != first]
+        cluster.api("DELETE", f"{pods}/{waiting[0]}")
+        time.sleep(0.5)
+        cluster.api("DELETE", f"{pods}/{first}")
+        wait_for(lambda: set(check(cluster)) == {waiting[1]}, "the pod that is left")
+    result, _ = outcome[0]
+    states = dict(zip(result.workload.job_id.tolist(), result.state.tolist(), strict=True))
+    assert states[f"{cluster.namespace}/{first}"] == FinalState.COMPLETED_KILLED
+    assert states[f"{cluster.namespace}/{waiting[0]}"] == FinalState.REJECTED
+    assert states[f"{cluster.namespace}/{waiting[1]}"] == FinalState.RUNNING
+
+
+def test_one_of_two_schedulers_binds_and_the_other_takes_over(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(cluster, node("a"), pod("first"))
+    with running(cluster, tmp_path / "1", stop_when_idle=4.0) as one:
+        wait_for(lambda: check(cluster), "the first pod")
+        with running(cluster, tmp_path / "2", stop_when_idle=2.0) as two:
+            wait_for(lambda: "is held by" in caplog.text and "waiting for it" in caplog.text, "the loser's word")
+            wait_for(lambda: one, "the end of the first")
+            create(cluster, pod("second"))
+            wait_for(lambda: len(check(cluster)) == 2, "the second pod")
+    assert one[0][1]["pods_bound"] == two[0][1]["pods_bound"] == 1
+    table = rows(tmp_path / "2" / "pods.csv")
+    assert float(table["first"]["created"]) < 0 and table["first"]["attempts"] == "0"
+
+
+def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, node("a"), pod("first"))
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases/hdsim-hdsim"
+    with running(cluster, tmp_path, stop_when_idle=None) as outcome:
+        wait_for(lambda: check(cluster), "the first pod")
+        spec = {"holderIdentity": "thief", "leaseTransitions": 9}
+        cluster.api("PATCH", lease, {"spec": spec}, "merge-patch+json")
+    assert isinstance(outcome[0], BackendError)
+    assert "thief holds it" in str(outcome[0])
+
+
+def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 10, 20, 30, 40, 50],
+        runtime=[100, 50, 100, 30, 60, 10],
+        requested_cores=[1, 2, 4, 1, 1, 9],
+        memory=100,
+        priority=[0, 0, 0, 5, 0, 0],
+        constraints=[None, None, None, Constraints(selector=(("disk", "ssd"),)), None, None],
+    )
+    create(cluster, node("a"), node("b", labels={"disk": "ssd"}))
+    for name, agent in (("hdsim", GREEDY), ("kube", KubeScheduler())):
+        backend = make(cluster, time_scale=20.0)
+        platform = backend.read_platform()
+        result, facts = backend.run(platform, jobs, agent, tmp_path / name)
+        expected = hdsim.simulate(platform, jobs, agent=GREEDY)
+        check(cluster)
+        assert result.state.tolist() == expected.state.tolist()
+        done = expected.state == FinalState.COMPLETED_SUCCESSFULLY
+        # Kwok acts within a second of the wall clock.
+        late = (result.finish_time - expected.finish_time)[done]
+        assert (late > -5).all() and (late < 45).all()
+        assert facts["pods_bound"] == (9 if name == "hdsim" else 0)
+        again = make(cluster)
+        with pytest.raises(ConfigError, match="expected no pods of an earlier run in the namespace"):
+            again.run(platform, jobs, agent, tmp_path / "again")
+        cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods?gracePeriodSeconds=0")
+        wait_for(lambda: not cluster.pods(), "an empty namespace")
+
+
+def test_metrics_and_health(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from urllib.request import urlopen
+
+    create(cluster, node("a"), *(pod(f"pod-{i}") for i in range(3)))
+    with running(cluster, tmp_path, stop_when_idle=4.0, metrics_port=0):
+        wait_for(lambda: len(check(cluster)) == 3, "the pods")
+        address = next(word for word in caplog.text.split() if word.startswith("http://127.0.0.1:"))
+        time.sleep(0.5)
+        text = urlopen(address).read().decode()
+        for page in ("healthz", "readyz"):
+            assert urlopen(address.replace("metrics", page)).read() == b"ok"
+    metrics = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(metrics["hdsim_bindings_total"]) == float(metrics["hdsim_decision_latency_seconds_count"]) == 3
+    assert float(metrics['hdsim_api_calls_total{resource="pods/binding",verb="create"}']) == 3
+    assert float(metrics["hdsim_leader"]) == 1
+
+
+def test_a_platform_has_to_be_that_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, node("a"))
+    backend = make(cluster)
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4, gflops_per_core=1.0)
+    with pytest.raises(ConfigError, match="homogeneous-0 is missing on the API server"):
+        backend.run(platform, backend.read_workload(platform), GREEDY, tmp_path)
+
+
+def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
+    for settings, message in (
+        ({"clok": "wall"}, r"backend\.clok: unknown key \(did you mean 'clock'\?\)"),
+        ({"clock": "sun"}, "backend.clock: expected wall or virtual, got 'sun'"),
+        ({"leader_election": {"lease": 5}}, "expected retry < renew < lease, got 2, 10, 5 s"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Kwok(**settings)
+    missing = tmp_path / "missing"
+    with pytest.raises(ConfigError, match=f"expected a kubeconfig, there is no file {missing}"):
+        Kwok(kubeconfig=str(missing)).read_platform()
+    bad = tmp_path / "bad"
+    bad.write_text("users: [{name: a, user: {token: secret-token}}]\ncontexts: 3\n")
+    with pytest.raises(ConfigError) as caught:
+        Kwok(kubeconfig=str(bad)).read_platform()
+    assert "expected a kubeconfig with a cluster and a user" in str(caught.value)
+    assert "secret-token" not in str(caught.value)
+    silent = tmp_path / "silent"
+    silent.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n"
+        "users: [{name: u, user: {token: secret-token}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    )
+    backend = Kwok(kubeconfig=str(silent))
+    with pytest.raises(BackendError, match=r"http://127\.0\.0\.1:9: list nodes: no connection: Connect") as lost:
+        backend.read_platform()
+    backend.close()
+    assert "secret-token" not in str(lost.value)
