@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def recorded(cluster: Cluster, tmp_path: Path) -> tuple[Path, list[dict[str, Any
     cluster.api("POST", pods, placed)
     version = cluster.api("GET", "/api/v1/pods")["metadata"]["resourceVersion"]
     path = tmp_path / "recording.jsonl"
-    recording = hdsim("record", "-o", path, "--stop-when-idle", 5)
+    recording = hdsim("record", "-o", path)
     wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= 2, "the begin of the recording")
     placed["metadata"]["name"] = "placed-later"
     cluster.api("POST", pods, placed)
@@ -55,11 +56,19 @@ def recorded(cluster: Cluster, tmp_path: Path) -> tuple[Path, list[dict[str, Any
         )
         for seed, name in enumerate(("left", "right"))
     ]  # fmt: skip
-    for process in (*loads, recording):
-        told, failed = process.communicate(timeout=120)
+    for process in loads:
+        _, failed = process.communicate(timeout=120)
         assert process.returncode == 0, failed
+    wait_for(lambda: all(ended(pod) for pod in cluster.pods() if "placed" not in pod["metadata"]["name"]), "the pods")
+    recording.send_signal(signal.SIGINT)
+    told, failed = recording.communicate(timeout=120)
+    assert recording.returncode == 0, failed
     assert "bindings" in told
     return path, list(cluster.api.watch("/api/v1/pods?timeoutSeconds=2", version))
+
+
+def ended(pod: dict[str, Any]) -> bool:
+    return bool(pod["status"]["phase"] == "Succeeded")
 
 
 def amounts(pod: dict[str, Any]) -> np.ndarray:
@@ -78,11 +87,11 @@ def replayed(events: list[dict[str, Any]]) -> list[tuple[str, str, np.ndarray]]:
     for event in events:
         pod = event["object"]
         uid, name, node = pod["metadata"]["uid"], pod["metadata"]["name"], pod["spec"].get("nodeName")
-        ended = event["type"] == "DELETED" or pod["status"]["phase"] == "Succeeded"
-        if uid in held and ended:
+        over = event["type"] == "DELETED" or ended(pod)
+        if uid in held and over:
             index, taken = held.pop(uid)
             free[index] += taken
-        elif node and uid not in held and not ended and name != "placed":
+        elif node and uid not in held and not over and name != "placed":
             if not name.startswith("placed"):
                 bindings.append((name, node, free.copy()))
             held[uid] = int(node.removeprefix("node-")), amounts(pod)
