@@ -62,7 +62,7 @@ def test_a_sweep_skips_what_is_finished_unless_a_series_has_changed(warm: Warm, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["planner=greedi"], "planner: expected greedy"),
+        (["planner=greedi"], "planner: expected greedy or exact, got 'greedi' (did you mean 'greedy'?)"),
         (
             ["supersteps=1001"],
             "supersteps: expected start + supersteps of at most 1000, the rows of the series, got 1001",

@@ -42,6 +42,7 @@ class GangState:
         shares: (J,) present CPU shares in millicores.
         penalty: Cost of a change of the shares in seconds; the first shares are free.
         executed: (row, J) workload sizes of the rows before this one.
+        certain: Whether the predictions are what is executed.
     """
 
     planner: Planner
@@ -51,6 +52,7 @@ class GangState:
     shares: Ints
     penalty: float
     executed: Floats
+    certain: bool = False
 
     @property
     def predicted(self) -> Floats:
@@ -131,7 +133,7 @@ class _Horizon(Controller):
         """Costs of the supersteps from each one on, the penalties between windows included, and first windows there."""
         horizon, left = self.horizon, state.remaining
         widest = min(left, max(state.predicted.shape[0] - _UNUSED, 1))
-        durations, place = plans.durations.tolist(), _places(horizon)
+        durations, place = plans.durations.tolist(), places(horizon)
         costs, windows = [0.0] * (horizon + 1), [0] * horizon
         for begin in reversed(range(min(horizon, left))):
             costs[begin], windows[begin] = min(
@@ -166,10 +168,10 @@ class DynamicWindow(_Horizon):
         """Plans when the first window of the latest plan is over."""
         if state.superstep < self._next:
             return None
-        plans = state.planner.plans(state.row, _spans(self.horizon))
+        plans = state.planner.plans(state.row, spans(self.horizon))
         window = self._cheapest(state, plans)[1][0]
         self._next = state.superstep + window
-        return plans.shares[_places(self.horizon)[0, window]]
+        return plans.shares[places(self.horizon)[0, window]]
 
 
 class DynamicMpc(_Horizon):
@@ -189,18 +191,25 @@ class DynamicMpc(_Horizon):
     def decide(self, state: GangState) -> Ints | None:
         """Plans, and keeps the present shares where that is cheaper."""
         horizon = self.horizon
-        plans = state.planner.plans(state.row, _spans(horizon))
+        plans = self.plans(state)
         costs, windows = self._cheapest(state, plans)
         if self.keep:
-            columns = min(horizon, state.remaining)
-            kept = state.planner.profile.at(state.predicted[:columns], state.shares).max(axis=1).cumsum().tolist()
+            kept = self.durations(state, min(horizon, state.remaining)).cumsum().tolist()
             cost = min(
                 duration * self.length_punishment**width + (costs[width] + state.penalty if width < horizon else 0.0)
                 for width, duration in enumerate(kept, 1)
             )
             if cost < costs[0] + (state.penalty if state.superstep else 0.0):
                 return None
-        return plans.shares[_places(horizon)[0, windows[0]]]
+        return plans.shares[places(horizon)[0, windows[0]]]
+
+    def plans(self, state: GangState) -> Plans:
+        """Plans all windows within the horizon, in the order of :func:`spans`."""
+        return state.planner.plans(state.row, spans(self.horizon))
+
+    def durations(self, state: GangState, supersteps: int) -> Floats:
+        """(supersteps,) predicted durations of the next supersteps with the present shares, in seconds."""
+        return state.planner.profile.at(state.predicted[:supersteps], state.shares).max(axis=1)
 
 
 _KIND = PluginType("controller", Controller, "hdsim.gangs.controllers.Controller")
@@ -233,14 +242,15 @@ def make_controller(spec: str | Mapping[str, Any] | Controller) -> Controller:
 
 
 @lru_cache(maxsize=8)
-def _spans(horizon: int) -> tuple[Span, ...]:
-    """All windows within a horizon."""
+def spans(horizon: int) -> tuple[Span, ...]:
+    """Returns all windows within a horizon."""
     return tuple(span for span in itertools.product(range(horizon), range(1, horizon + 1)) if sum(span) <= horizon)
 
 
 @lru_cache(maxsize=8)
-def _places(horizon: int) -> dict[Span, int]:
-    return {span: place for place, span in enumerate(_spans(horizon))}
+def places(horizon: int) -> dict[Span, int]:
+    """Returns the place of each window in :func:`spans`."""
+    return {span: place for place, span in enumerate(spans(horizon))}
 
 
 def _check_columns(state: GangState, key: str, needed: int) -> None:

@@ -46,7 +46,14 @@ class GangRun:
 
 
 def simulate(
-    planner: Planner, actual: Floats, controller: Controller, *, start: int, supersteps: int, penalty: float
+    planner: Planner,
+    actual: Floats,
+    controller: Controller,
+    *,
+    start: int,
+    supersteps: int,
+    penalty: float,
+    certain: bool = False,
 ) -> GangRun:
     """Simulates supersteps of a gang.
 
@@ -57,6 +64,7 @@ def simulate(
         start: Row of the first superstep.
         supersteps: Number N of supersteps, at most R - start.
         penalty: Cost of a change of the shares in seconds.
+        certain: Whether the predictions are what is executed.
 
     Raises:
         DecisionError: The controller returns shares that the gang cannot have.
@@ -65,7 +73,7 @@ def simulate(
     present = np.full(len(tasks), budget.start)
     shares = np.empty((supersteps, len(tasks)), np.int64)
     replanned = np.zeros(supersteps, bool)
-    state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start])
+    state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start], certain)
     controller.begin(state)
     for superstep in range(supersteps):
         state.superstep, state.row, state.executed = superstep, start + superstep, actual[: start + superstep]

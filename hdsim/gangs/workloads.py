@@ -32,10 +32,12 @@ class Workloads:
     Attributes:
         actual: (R, J) sizes that are executed at each row of the series.
         predictions: (R, F, J) sizes predicted at each row for this row and the F - 1 rows after it.
+        certain: Whether the predictions are what is executed.
     """
 
     actual: Floats
     predictions: Floats
+    certain: bool = False
 
 
 def read_workloads(tasks: Mapping[str, str], actual: str, forecasts: str, seed: int = 1) -> Workloads:
@@ -59,7 +61,7 @@ def read_workloads(tasks: Mapping[str, str], actual: str, forecasts: str, seed: 
     predicted = known if forecasts == PERFECT else _tables(tasks, forecasts, "forecasts", seed)
     if len(predicted) != len(known):
         raise ConfigError(f"expected {len(known)} rows as in {actual}, got {len(predicted)}", where=forecasts)
-    return Workloads(known[:, 0], predicted)
+    return Workloads(known[:, 0], predicted, forecasts == PERFECT)
 
 
 def scaled(values: Floats) -> Floats:

@@ -78,7 +78,8 @@ def _run(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRu
     from hdsim.gangs.simulation import simulate
 
     settings = {key: config[key] for key in ("start", "supersteps", "penalty")}
-    return simulate(gang.planner, gang.workloads.actual, gang.controller, **settings), {}
+    workloads = gang.workloads
+    return simulate(gang.planner, workloads.actual, gang.controller, certain=workloads.certain, **settings), {}
 
 
 def _write(directory: Path, result: GangRun) -> dict[str, Any]:
