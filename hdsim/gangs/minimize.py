@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 #: Distance in millicores between the shares of a table.
 SPACING = 50.0
-#: Slopes are taken over so many grid points in both directions, as measured durations are noisy.
+#: Number of grid points in both directions that a slope is taken over, as measured durations are noisy.
 _REACH = 8
 #: Smallest elasticity of a duration, so that a task on a plateau keeps its weight.
 _LEAST_ELASTICITY = 0.2
