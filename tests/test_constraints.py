@@ -17,6 +17,7 @@ import hdsim
 from hdsim.backends.base import make_backend
 from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import Cluster, FinalState
+from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
 from hdsim.platform.taints import Taint
 from hdsim.workload.constraints import Constraints
@@ -301,6 +302,29 @@ def test_deployments_reach_their_load() -> None:
     assert result.metrics["mean_waiting_time"] == 0
     with pytest.raises(ConfigError, match=r"workload\.generate\.cpuload: unknown key"):
         hdsim.load_workload({"model": "deployments", "cpuload": 1}, platform)
+
+
+@pytest.mark.parametrize(("action", "observation"), [("node", "nodes"), ("job", "jobs"), ("policy_pair", "minimal")])
+def test_environments_on_quantities(action: str, observation: str) -> None:
+    """The reward of makespan is the GFLOP/s of the CPU in use, summed here over the placements of running jobs."""
+    platform = hdsim.load_platform("platforms/teaching.json", kind="quantities")
+    jobs = hdsim.Workload.from_columns(
+        submission_time=np.arange(12.0), runtime=30, requested_cores=1, cpu=[0.5, 1.5] * 6
+    )
+    env = SchedulingEnv(platform, jobs, action=action, observation=observation, objective="makespan")
+    first = platform.node_first_processor[:-1]
+    slowest = np.minimum.reduceat(np.where(platform.is_gpu, np.inf, platform.gflops), first)
+    over, rng = False, np.random.default_rng(0)
+    _, info = env.reset(seed=0)
+    while not over:
+        rewarded_at = env.cluster.now
+        _, reward, over, _, info = env.step(int(rng.choice(info["action_mask"].nonzero()[0])))
+        if env.cluster.now == rewarded_at:
+            held = env.cluster.running.values()
+            assert reward == pytest.approx(sum(float(each.cpu @ slowest[each.nodes]) for each in held))
+    assert info["metrics"]["jobs_completed"] == 12
+    with pytest.raises(ConfigError, match=r"env\.objective: expected one of .*makespan.* got energy_consumption"):
+        SchedulingEnv(platform, jobs, action=action, observation=observation, objective="energy_consumption")
 
 
 def test_what_has_no_meaning_is_refused_by_name() -> None:

@@ -26,7 +26,12 @@ class Objective:
 
     Args:
         integrated: Integrals over the time between decisions instead of values right after them.
+
+    Attributes:
+        needs_core_ids: The objective depends on the busy cores of processors.
     """
+
+    needs_core_ids: ClassVar[bool] = False
 
     def __init__(self, integrated: bool) -> None:
         self.integrated = integrated
@@ -160,7 +165,10 @@ class AverageUtilization(Rate):
 
 
 class Makespan(Rate):
-    """GFLOP/s of all busy cores; at P-state 1 where contention is modelled and the bandwidth is oversubscribed."""
+    """GFLOP/s of all busy cores; at P-state 1 where contention is modelled and the bandwidth is oversubscribed.
+
+    On a platform of quantities the CPU in use of each node counts at the speed of its slowest processor.
+    """
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
@@ -183,6 +191,11 @@ class Makespan(Rate):
         if self._alike:
             return self._computing_cores() * cluster.platform.reference_gflops
         cores = cluster.cores
+        if not cluster.has_core_ids:
+            busy = cluster.platform.node_cpu_cores - cores.node_idle
+            for job in cluster.starting:
+                busy[cluster.running[job].nodes] -= cluster.running[job].cpu
+            return float(busy @ cores.node_speed) * cluster.platform.reference_gflops
         speed = self._peak
         if self._contended:
             speed = np.where(cores.free_bandwidth < self._overdrawn, self._slowed, speed)
@@ -191,6 +204,8 @@ class Makespan(Rate):
 
 class EnergyConsumption(Rate):
     """Minus the power of all cores, W, by the P-states of :mod:`hdsim.platform.power`."""
+
+    needs_core_ids = True
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:

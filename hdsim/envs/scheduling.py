@@ -20,6 +20,7 @@ from hdsim.envs.objectives import OBJECTIVES, ClusterBalance, Objective
 from hdsim.errors import ConfigError
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
+from hdsim.platform.schema import QUANTITIES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.setup import model_settings, set_up
@@ -122,6 +123,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(action, observation, **settings)
         self.objective: Objective = OBJECTIVES[objective](reward == "integrated")
+        if self.objective.needs_core_ids and platform.kind == QUANTITIES:
+            usable = ", ".join(name for name, each in OBJECTIVES.items() if not each.needs_core_ids)
+            raise ConfigError(
+                f"expected one of {usable} on a platform of quantities, got {objective}", where="env.objective"
+            )
         if isinstance(self.objective, ClusterBalance):
             self.objective.per_deployment = per_deployment
         self.n_actions = self.problem.n_actions(platform)

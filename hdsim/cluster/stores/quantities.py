@@ -62,6 +62,7 @@ class NodeQuantities:
     others are those of :mod:`hdsim.cluster.scores`. Ties go to the first node. Memory bandwidth is not tracked.
 
     Attributes:
+        node_speed: (N,) speed of the slowest processor of each node relative to the reference speed, without GPUs.
         total: Amounts of the nodes; free amounts are what jobs and pods of others leave of them.
         free_bandwidth: (P,) memory bandwidth of each processor in GB/s.
         gpus: Free GPUs in `node_idle` (N,), None if no job requests any.
@@ -94,7 +95,7 @@ class NodeQuantities:
         self.gpus = None if self._free.gpus is None else _NodeGpus(self._free.gpus)
         first, cpu = platform.node_first_processor[:-1], ~platform.is_gpu
         speed = platform.gflops / platform.reference_gflops
-        self._slowest = np.minimum.reduceat(np.where(cpu, speed, np.inf), first)
+        self.node_speed = np.minimum.reduceat(np.where(cpu, speed, np.inf), first)
         best = {
             policy: np.maximum.reduceat(np.where(cpu, key, -np.inf), first)
             for policy, key in (
@@ -296,7 +297,7 @@ class NodeQuantities:
 
     def slowest(self, placement: NodeAmounts) -> float:
         """Returns the speed of the slowest processor of the nodes relative to the reference speed."""
-        return float(self._slowest[placement.nodes].min())
+        return float(self.node_speed[placement.nodes].min())
 
     def ids_of(self, placement: NodeAmounts) -> list[int]:
         """Returns an empty result: there are no core ids."""

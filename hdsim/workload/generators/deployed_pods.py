@@ -39,15 +39,15 @@ _RULES = {
     "rate": POSITIVE,
     "hold": POSITIVE,
 }
-#: Pods per second, and seconds for which an epoch goes on after its last arrival.
+#: Default arrival rate in pods per second, and default seconds from the last arrival to the end of an epoch.
 _RATE, _HOLD = 1.0, 60.0
 
 
 def deployed_pods(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
     """Draws a workload of random deployments; each replica is a job of one pod.
 
-    Pods arrive one by one at a constant rate and are there until the end of their epoch, when the next one begins on
-    the empty cluster.
+    Pods arrive one by one at a constant rate and run until the end of their epoch. The next epoch begins on the empty
+    cluster.
 
     Args:
         spec: Settings: arguments of :func:`hdsim.workload.generators.deployments.deployments`, with ``cpu`` in cores or
