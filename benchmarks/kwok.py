@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import http.client
 import json
 import random
 import subprocess
@@ -20,7 +22,6 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,18 +100,20 @@ def observe(kubeconfig: Path, namespace: str, number: int, output: Path) -> None
     version = "0"
     print("ready", flush=True)
     while len(bound) < number:
-        for event in api.watch(f"/api/v1/namespaces/{namespace}/pods", version):
-            now, metadata = time.time(), event["object"]["metadata"]
-            if event["type"] == "ERROR":
-                break
-            version, name = metadata["resourceVersion"], metadata["name"]
-            created.setdefault(name, now)
-            chosen = event["object"]["spec"].get("nodeName")
-            if chosen:
-                bound.setdefault(name, now)
-                nodes[name].add(chosen)
-            if len(bound) == number:
-                break
+        # The server ends watches now and then, above all in its first seconds.
+        with contextlib.suppress(http.client.HTTPException, OSError):
+            for event in api.watch(f"/api/v1/namespaces/{namespace}/pods", version):
+                now, metadata = time.time(), event["object"]["metadata"]
+                if event["type"] == "ERROR":
+                    break
+                version, name = metadata["resourceVersion"], metadata["name"]
+                created.setdefault(name, now)
+                chosen = event["object"]["spec"].get("nodeName")
+                if chosen:
+                    bound.setdefault(name, now)
+                    nodes[name].add(chosen)
+                if len(bound) == number:
+                    break
     times = sorted(bound.values())
     first, last = min(created.values()), times[-1]
     tenth = len(times) // 10
@@ -155,7 +158,7 @@ def check(api: Api, namespace: str) -> Counter[str]:
     return +faults
 
 
-@contextmanager
+@contextlib.contextmanager
 def scheduler(case: str, kubeconfig: Path, folder: Path, api: Api) -> Iterator[Path | None]:
     """Runs a scheduler for the pods of name ``hdsim``; kube-scheduler runs all the time."""
     if case == "kube-scheduler":
@@ -218,7 +221,13 @@ def measure(case: str, kubeconfig: Path, folder: Path, options: argparse.Namespa
     told = ""
     if directory is not None:
         facts = json.loads((directory / "manifest.json").read_text())["backend"]
-        told = json.dumps({key: facts[key] for key in ("decision_latency", "api_calls_per_pod") if key in facts})
+        told = json.dumps(
+            {
+                key: facts[key]
+                for key in ("decision_latency_seconds", "binding_latency_seconds", "api_calls_per_pod")
+                if key in facts
+            }
+        )
     api("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
     wait_for(lambda: not api.items(f"/api/v1/namespaces/{namespace}/pods"), "the end of the pods")
     faults["moved"] += seen["moved"]

@@ -222,7 +222,7 @@ class Kwok(Backend):
             "pods": len(session.members),
             "pods_bound": session.bindings,
             "api_calls": {str(call): number for call, number in sorted(calls.items())},
-            "api_calls_per_pod": round(for_pods / session.bindings, 3) if session.bindings else None,
+            "api_calls_per_pod": round(for_pods / len(session.members), 3) if session.members else None,
             "failed_starts": len(session.cluster.failed_starts),
             "relists": sum(cache.relists for cache in session.caches),
             "lost_watches": sum(cache.reconnects for cache in session.caches),
