@@ -309,6 +309,12 @@ class Connection:
                 beside = "" if kubeconfig else ", nor has this machine the service account of a pod"
                 text = f"expected a kubeconfig, there is no file {files}{beside}"
             raise ConfigError(text, where=self._where) from None
+        if user is not None and "exec" in user and not (settings.api_key or settings.cert_file):
+            # The library goes on without credentials, and its log of the reason may quote them.
+            raise ConfigError(
+                f"expected credentials from the plug-in '{user['exec']['command']}' of {files}, got none",
+                where=self._where,
+            )
         self.server = settings.host.rstrip("/")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),

@@ -97,8 +97,9 @@ class Kwok(Backend):
         directory.mkdir(parents=True, exist_ok=True)
         self._connect()
         connection = self.connection
-        submits = settings.submit and not setup.cluster.open_ended
-        require(connection, self._permissions(submits, has_priorities=bool(setup.cluster.workload.priority.any())))
+        if settings.submit and not setup.cluster.open_ended:
+            has_priorities = bool(setup.cluster.workload.priority.any())
+            require(connection, self._permissions_to_submit(has_priorities=has_priorities))
         monitoring = None
         if settings.metrics_port is not None:
             monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
@@ -188,27 +189,30 @@ class Kwok(Backend):
             self.connection = self._resources.enter_context(
                 Connection(settings.kubeconfig, settings.context, timeout=settings.timeout)
             )
+            require(self.connection, self._permissions())
 
-    def _permissions(self, submits: bool, *, has_priorities: bool) -> Iterable[Permission]:
-        """Yields the permissions that a run needs."""
-        namespace = self.settings.namespace
+    def _permissions(self) -> Iterable[Permission]:
+        """Yields the permissions that every run needs."""
         for resource in ("nodes", "pods"):
             for verb in ("list", "watch"):
                 yield Permission(Call(verb, "", resource))
         yield Permission(Call("create", "", "pods/binding"))
         yield Permission(Call("create", "events.k8s.io", "events"))
         if self.settings.leader_election["enabled"]:
-            leases = "coordination.k8s.io", "leases"
+            leases, namespace = ("coordination.k8s.io", "leases"), self.settings.namespace
             yield Permission(Call("create", *leases), namespace)
             for verb in ("get", "update"):
                 yield Permission(Call(verb, *leases), namespace, self._lease_name)
-        if submits:
-            for verb in ("create", "delete"):
-                yield Permission(Call(verb, "", "pods"), namespace)
-            if has_priorities:
-                yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
+
+    def _permissions_to_submit(self, *, has_priorities: bool) -> Iterable[Permission]:
+        """Yields the permissions that jobs need which become pods."""
+        namespace = self.settings.namespace
+        for verb in ("create", "delete"):
+            yield Permission(Call(verb, "", "pods"), namespace)
         if self.settings.clock == "virtual":
             yield Permission(Call("patch", "", "pods/status"), namespace)
+        if has_priorities:
+            yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
 
     def _told(self) -> dict[str, Any]:
         """Returns the entries of the manifest."""

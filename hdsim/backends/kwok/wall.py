@@ -141,12 +141,13 @@ class Wall(Session):
             if cluster.submitted or cluster.ended or cluster.node_changes or cluster.withdrawn or self._called:
                 self._called, self._untold, self._active = False, True, time.monotonic()
                 return True
-            if self._is_over():
-                cluster.open_ended = False
-                return False
-            if self._untold and time.monotonic() - self._active > _QUIET:
+            over = self._is_over()
+            if self._untold and (over or time.monotonic() - self._active > _QUIET):
                 self._untold = False
                 self._notices.tell_waiting(self.jobs.of_job)
+            if over:
+                cluster.open_ended = False
+                return False
 
     def apply(self) -> None:
         """Sends the decisions."""

@@ -91,7 +91,10 @@ class RunDirectory:
             "config": plain(config),
             "inputs": list(inputs(config, platform, workload)),
             "platform": platform and {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes},
-            "workload": workload and {"name": workload.name, "jobs": len(workload), "sha256": digest(workload)},
+            # A workload without jobs is none that is missing.
+            "workload": None
+            if workload is None
+            else {"name": workload.name, "jobs": len(workload), "sha256": digest(workload)},
             "git_commit": git_commit(),
             "command": sys.argv,
         }
