@@ -133,3 +133,12 @@ def test_one_version() -> None:
     assert images == {f"hdsim:{__version__}", f"hdsim-lab:{__version__}"}
     assert container()["image"] == f"hdsim:{__version__}"
     assert f"--tag hdsim:{__version__} " in DOCKERFILE.read_text()
+
+
+def test_the_commands_of_the_containers_are_understood(hdsim) -> None:
+    for arguments in (container()["args"], services()["scheduler"]["command"]):
+        done = hdsim(*arguments, "--cfg", "job")
+        assert done.returncode == 0, done.stderr
+        config = yaml.safe_load(done.stdout)
+        assert config["backend"]["_target_"].startswith("hdsim.backends.kwok.")
+        assert config["backend"]["stop_when_idle"] is None

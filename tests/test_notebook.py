@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from conftest import ROOT, Warm
+from kube import Cluster
 
 NOTEBOOK = ROOT / "examples/kubernetes.ipynb"
 
@@ -52,3 +56,17 @@ def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.Monke
     assert deviation["least_allocated"] < 0.5 * deviation["random"]
     assert deviation["dqn"] < 0.6 * deviation["random"]
     assert any("the rest of this notebook is left out" in text for text in said)
+
+
+@pytest.mark.requires("kube")
+def test_on_a_cluster(
+    cluster: Cluster, tmp_path: Path, warm: Warm, hdsim: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes are made as the compose file makes them."""
+    command = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["nodes"]["command"]
+    done = hdsim(*command, "--kubeconfig", cluster.kubeconfig)
+    assert done.returncode == 0, done.stderr
+    said = run_notebook(tmp_path, warm, monkeypatch, cluster.kubeconfig)
+    assert "10 nodes" in said[-3]
+    assert float(re.findall(r"standard deviation ([\d.]+)", said[-1])[0]) < 0.06
+    assert not cluster.pods("default")
