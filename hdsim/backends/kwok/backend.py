@@ -97,9 +97,8 @@ class Kwok(Backend):
         directory.mkdir(parents=True, exist_ok=True)
         self._connect()
         connection = self.connection
-        if settings.submit and not setup.cluster.open_ended:
-            has_priorities = bool(setup.cluster.workload.priority.any())
-            require(connection, self._permissions_to_submit(has_priorities=has_priorities))
+        if not setup.cluster.open_ended:
+            require(connection, self._permissions_of(setup.cluster.workload))
         monitoring = None
         if settings.metrics_port is not None:
             monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
@@ -204,15 +203,16 @@ class Kwok(Backend):
             for verb in ("get", "update"):
                 yield Permission(Call(verb, *leases), namespace, self._lease_name)
 
-    def _permissions_to_submit(self, *, has_priorities: bool) -> Iterable[Permission]:
+    def _permissions_of(self, jobs: Workload) -> Iterable[Permission]:
         """Yields the permissions that jobs need which become pods."""
         namespace = self.settings.namespace
-        for verb in ("create", "delete"):
-            yield Permission(Call(verb, "", "pods"), namespace)
+        if self.settings.submit:
+            for verb in ("create", "delete"):
+                yield Permission(Call(verb, "", "pods"), namespace)
+            if jobs.priority.any():
+                yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
         if self.settings.clock == "virtual":
             yield Permission(Call("patch", "", "pods/status"), namespace)
-        if has_priorities:
-            yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
 
     def _told(self) -> dict[str, Any]:
         """Returns the entries of the manifest."""
