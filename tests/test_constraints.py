@@ -20,6 +20,10 @@ from hdsim.cluster.state import Cluster, FinalState
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
 from hdsim.platform.taints import Taint
+from hdsim.report.panels import panels
+from hdsim.results import series
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read
 from hdsim.workload.constraints import Constraints
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -354,3 +358,33 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
     constrained = jobs.replaced(storage=5.0)
     with pytest.raises(WorkloadError, match=r"platform\.kind=quantities"):
         hdsim.simulate(platform.of_kind("cores"), constrained)
+
+
+def test_failures_and_kills_on_quantities(tmp_path: Path) -> None:
+    """Two pods run on one node each; the failure of the first one restarts its job elsewhere, the other is killed."""
+    platform = platform_of([{}, {}, {}])
+    jobs = hdsim.Workload.from_columns(submission_time=[0.0, 0.0], runtime=100.0, requested_cores=1, cpu=[1.5, 2.0])
+    simulation = hdsim.Simulation(platform, jobs, "fcfs", failures="external", check=True)
+    simulation.run_until(10.0)
+    assert [simulation.cluster.running[job].nodes.tolist() for job in (0, 1)] == [[0], [1]]
+    simulation.env.fail(0, until=500.0)
+    simulation.run_until(10.0)
+    assert simulation.cluster.running[0].nodes.tolist() == [2]
+    simulation.cluster.kill(1)
+    result = simulation.run()
+    assert result.finish_time.tolist() == [110.0, 10.0]
+    assert (result.metrics["restarts"], result.metrics["jobs_killed"]) == (1.0, 1.0)
+    assert result.metrics["lost_work"] == pytest.approx(15.0)
+    assert result.metrics["utilization"] == pytest.approx((1.5 * 110 + 2 * 10) / (6 * 110))
+    run = RunDirectory(tmp_path)
+    run.start({}, platform, jobs)
+    run.finish(result)
+    back = read(tmp_path)
+    for steps in (series.utilization, series.running_jobs, series.down_cores):
+        assert steps(back).times.tolist() == steps(result).times.tolist()
+        assert steps(back).values.tolist() == pytest.approx(steps(result).values.tolist())
+    assert "Power" not in [panel.title for panel in panels(back)]
+    rows = (tmp_path / "interruptions.csv").read_text().splitlines()
+    assert rows[1:] == ["0,0.000000,10.000000,10.000000,1,n-0:1.5"]
+    with pytest.raises(DecisionError, match="single cores"):
+        simulation.cluster.set_speed([0], 0.5)
