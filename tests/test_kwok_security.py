@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,20 @@ def command(kubeconfig: Path | str, *overrides: str) -> list[str]:
     ]  # fmt: skip
 
 
+@contextmanager
+def started(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs hdsim in a process of its own, which ends with the block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "hdsim", *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
 def test_the_manifests_are_accepted(deployed: Deployment) -> None:
     """The API server checks kinds, fields and values; PodSecurity checks the pod of the Deployment."""
     for document in [*documents("submit.yaml"), *documents("deployment.yaml")]:
@@ -238,6 +253,34 @@ def test_submission_needs_the_optional_role(deployed: Deployment, hdsim: Hdsim, 
     assert done.returncode == 0, done.stderr
 
 
+def test_pods_that_are_refused_end_a_run(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
+    """Their jobs would be missing from the results otherwise."""
+    deployed.nodes(1)
+    namespace = deployed.cluster.namespace
+    labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    deployed.api("PATCH", f"/api/v1/namespaces/{namespace}", labels, "merge-patch+json")
+    options = [f"backend.namespace={namespace}", "workload.path=even_1000", "workload.jobs=2", "platform=cluster"]
+    done = hdsim(*[word for word in command(deployed.cluster.kubeconfig) if word != "workload=cluster"], *options)
+    assert done.returncode == 1, done.stderr
+    assert 'create pods: pods "job-0" is forbidden: violates PodSecurity' in done.stderr
+
+
+def test_a_permission_that_is_lost_ends_a_run(deployed: Deployment, tmp_path: Path) -> None:
+    deployed.nodes(1)
+    deployed.pods(1)
+    with started(command(deployed.kubeconfig, "backend.stop_when_idle=null"), tmp_path) as process:
+        wait_for(lambda: deployed.cluster.pods()[0]["spec"].get("nodeName"), "the first binding")
+        for role, index, verb in rules("rbac.yaml"):
+            if role["rules"][index]["resources"] == ["pods/binding"]:
+                apply(deployed.api, without(role, index, verb))
+        wait_for(lambda: not deployed.may("create", "pods/binding"), "the change of a role")
+        deployed.pods(1, start=1)
+        _, stderr = process.communicate()
+    assert process.returncode == 1
+    assert "create pods/binding" in stderr and 'resources: ["pods/binding"], verbs: ["create"]' in stderr
+    assert "Traceback" not in stderr
+
+
 def secrets_of(deployed: Deployment) -> set[str]:
     """Strings that must appear nowhere: of the token, and of the administrator's key."""
     config = yaml.safe_load(deployed.cluster.kubeconfig.read_text())
@@ -326,16 +369,23 @@ def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path
     assert not leaks(secrets, texts)
 
 
-def test_tracebacks_for_developers_have_no_credentials(deployed: Deployment, hdsim: Hdsim, monkeypatch: Any) -> None:
+def test_tracebacks_for_developers_have_no_credentials(
+    deployed: Deployment, hdsim: Hdsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HDSIM_DEBUG", "1")
     header, payload, signature = deployed.token.split(".")
-    for name, user in {
-        "wrong": {"token": f"{header}.{payload}.{signature[::-1]}"},
-        "plugin": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
-                            "args": ["-c", f"echo {deployed.token} >&2; exit 1"]}},
-    }.items():  # fmt: skip
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", f"echo {deployed.token} >&2; exit 1"],
+    }
+    for name, user, said in (
+        ("wrong", {"token": f"{header}.{payload}.{signature[::-1]}"}, "are not valid, or have expired"),
+        ("plugin", {"exec": plugin}, "expected credentials from the plug-in 'sh'"),
+    ):
         done = hdsim(*command(deployed.write(user, name)))
         assert done.returncode == 1
+        assert "Traceback" in done.stderr and said in done.stderr
         assert not leaks(secrets_of(deployed), {"stdout": done.stdout, "stderr": done.stderr})
 
 
@@ -343,18 +393,10 @@ def test_hdsim_listens_on_the_loopback_interface(deployed: Deployment, tmp_path:
     """By default; the Deployment names another address, because the probes of a kubelet come from outside the pod."""
     deployed.nodes(1)
     arguments = command(deployed.kubeconfig, "backend.metrics_port=0", "backend.stop_when_idle=null")
-    with (tmp_path / "stderr").open("w") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hdsim", *arguments],
-            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=stderr,
-        )  # fmt: skip
-        try:
-            seen = psutil.Process(process.pid)
-            listening = wait_for(
-                lambda: [c for c in seen.net_connections("inet") if c.status == psutil.CONN_LISTEN], "a socket"
-            )
-            assert [connection.laddr.ip for connection in listening] == ["127.0.0.1"]
-            assert not any(deployed.token in argument for argument in seen.cmdline())
-        finally:
-            process.terminate()
-            process.wait()
+    with started(arguments, tmp_path) as process:
+        seen = psutil.Process(process.pid)
+        listening = wait_for(
+            lambda: [c for c in seen.net_connections("inet") if c.status == psutil.CONN_LISTEN], "a socket"
+        )
+        assert [connection.laddr.ip for connection in listening] == ["127.0.0.1"]
+        assert not any(deployed.token in argument for argument in seen.cmdline())

@@ -54,11 +54,16 @@ class Outcome(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request whose answer matters only if it is an error."""
+    """A request whose answer matters only if it is an error.
+
+    Attributes:
+        needed: The run cannot do without it: it is sent again after a fault, and ends the run if it is refused.
+    """
 
     method: str
     path: str
     body: Any
+    needed: bool = False
 
 
 class Sender:
@@ -191,17 +196,31 @@ class Sender:
             await asyncio.sleep(_PAUSE)
 
     async def _post(self, request: Request) -> None:
-        """Sends a request; that it fails for once, is no reason to end a run."""
-        try:
-            status, answer = await self._connection.send(*request)
-        except NoAnswer as error:
-            log.warning("%s", error)
-            return
-        if status >= 300:
-            refusal = self._connection.refusal(request.method, request.path, status, answer)
-            if refusal.permission:
-                raise refusal
-            log.warning("%s", refusal)
+        """Sends a request.
+
+        Raises:
+            BackendError: It is not permitted, or it is needed and refused or without an answer for the time-out.
+        """
+        method, path, body, needed = request
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._connection.timeout
+        while True:
+            try:
+                status, answer = await self._connection.send(method, path, body)
+                # The object is there where an attempt before was carried out without an answer.
+                if status < 300 or (needed and status == 409):
+                    return
+                refusal = self._connection.refusal(method, path, status, answer)
+                fault: BackendError = refusal
+                final = refusal.permission or (needed and status < 500)
+            except NoAnswer as silence:
+                fault, final = silence, False
+            if final or (needed and loop.time() > end):
+                raise fault
+            log.warning("%s", fault)
+            if not needed:
+                return
+            await asyncio.sleep(_PAUSE)
 
 
 def _refused(binding: Binding, reason: str) -> Outcome:

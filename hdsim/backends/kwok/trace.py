@@ -72,7 +72,7 @@ class Trace:
         path = f"/api/v1/namespaces/{self._settings.namespace}/pods"
         while self.due <= now:
             notes = {DURATION: self._duration(self._next, 1.0)}
-            requests += [Request("POST", path, pod) for pod in self._pods.manifests(self._next, notes)]
+            requests += [Request("POST", path, pod, needed=True) for pod in self._pods.manifests(self._next, notes)]
             self._next += 1
         return requests
 
