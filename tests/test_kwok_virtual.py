@@ -19,7 +19,9 @@ from hdsim.cluster.state import Cluster as State
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.nodes import node_manifests
+from hdsim.platform.load import load_platform
 from hdsim.scheduling.agent import Agent
+from hdsim.util.resources import resolve
 from hdsim.workload.constraints import Constraints
 
 pytestmark = pytest.mark.requires("kube")
@@ -246,3 +248,35 @@ def test_what_has_no_simulated_time_is_refused(nodes: Cluster, tmp_path: Path) -
         backend(nodes).check(PLATFORM, hdsim.Workload.empty("<cluster>"))
     with pytest.raises(ConfigError, match="kube-scheduler has no simulated time"):
         backend(nodes).run(PLATFORM, jobs(3), KubeScheduler(), tmp_path)
+
+
+def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tmp_path: Path) -> None:
+    for manifest in node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))):
+        cluster.api("POST", "/api/v1/nodes", manifest)
+    wait_for(lambda: all(map(is_ready, cluster.nodes())), "ready nodes")
+    settings = [
+        "env=kubernetes", "platform=ten_nodes", "workload=deployments", "agent=dqn", "agent.learning_starts=10",
+        "env.jobs=25", "train.steps=60", "train.validation=1", "train.test=1", "train.log_every=20",
+        "train.evaluate_every=30", "train.checkpoint_every=30", "train.tensorboard=false",
+    ]  # fmt: skip
+    real = ["backend=kwok", "backend.clock=virtual", f"backend.namespace={cluster.namespace}"]
+    real.append(f"backend.kubeconfig={cluster.kubeconfig}")
+    for folder, more in (("sim", []), ("kwok", real)):
+        done = hdsim("train", *settings, *more, f"hydra.run.dir={folder}")
+        assert done.returncode == 0, done.stderr
+    # A step binds a pod, and an episode leaves no pod of the one before: 60 steps are 10 in the third one.
+    bound = [pod["spec"]["nodeName"] for pod in cluster.pods() if "nodeName" in pod["spec"]]
+    assert len(bound) == 60 - 2 * 25
+    # Every decision and reward is that of the training in simulation.
+    records = [columns(tmp_path / folder / "progress.csv") for folder in ("sim", "kwok")]
+    assert len(records[0]) > 3 and records[0] == records[1]
+    refused = hdsim("train", *settings, *real, "agent.num_envs=2", "hydra.run.dir=two")
+    assert refused.returncode == 2 and "agent.num_envs: expected 1" in refused.stderr
+    refused = hdsim("train", *settings, *real, "backend.clock=wall", "hydra.run.dir=wall")
+    assert refused.returncode == 2 and "kwok with backend.clock=virtual, for training" in refused.stderr
+
+
+def columns(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file without those columns that depend on wall time."""
+    rows = csv.DictReader(path.open())
+    return [{name: value for name, value in row.items() if "second" not in name} for row in rows]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hdsim.errors import ConfigError
+from hdsim.simulation.replay import Backend as ReplayBackend
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import (
     Model,
@@ -71,7 +72,7 @@ class Backend:
     Attributes:
         name: Name in messages, by default that of the class: ``my_cloud`` for ``MyCloud``.
         capabilities: Capabilities of the backend.
-        episodes: Settings of the environments for training, None for a backend that is not simulated.
+        episodes: Settings of the replays of a training, None for a backend that cannot train.
     """
 
     name: ClassVar[str]
@@ -140,6 +141,10 @@ class Backend:
         faults += quantities_faults(platform, workload, model) + self.faults(platform, workload, model, links)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
+
+    def episode(self, setup: Setup) -> ReplayBackend:
+        """Returns what runs the jobs of an episode of a training; `close` is called after the last one."""
+        return setup.engine(**(self.episodes or {}))
 
     def run(
         self,

@@ -166,12 +166,14 @@ def build(config: Mapping[str, Any]) -> TrainingSetup:
     Raises:
         HdsimError: A file or a setting cannot be used.
     """
+    from hdsim.backends.base import make_backend
     from hdsim.learning.training.setup import TrainingSetup
 
-    platform = read_platform(config)
+    backend = make_backend(config["backend"])
+    platform = read_platform(config, backend)
     workload = read_workload(config, platform)
     traces = [read_workload(config, platform, path, "train.traces") for path in config["train"]["traces"] or ()]
-    return TrainingSetup.of(config, platform, workload, traces)
+    return TrainingSetup.of(config, platform, workload, traces, backend)
 
 
 def _run(

@@ -23,6 +23,7 @@ from hdsim.platform.model import Platform
 from hdsim.platform.schema import QUANTITIES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
+from hdsim.simulation.replay import EpisodeBackend
 from hdsim.simulation.setup import model_settings, set_up
 from hdsim.util.resources import resolve
 from hdsim.workload.model import Workload
@@ -64,6 +65,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         failures: See there.
         kill_at_walltime: See there.
         batch_events: See there.
+        backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before.
         render_mode: None, the only mode; ``hdsim report`` draws replays.
         **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. With
             ``scale=workload`` the scales are the 99th percentiles over all traces.
@@ -95,6 +97,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         failures: str | Mapping[str, Any] = "none",
         kill_at_walltime: bool = False,
         batch_events: bool = True,
+        backend: EpisodeBackend | None = None,
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
@@ -141,6 +144,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
         self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+        self._runner = backend
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
         self._set_up(self.episodes.traces[0], seed=0)
@@ -163,7 +167,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             workload = self.episodes.draw(self.np_random)
         setup = self._set_up(workload, seed=int(self.np_random.integers(2**63)))
         self.cluster = setup.cluster
-        self._backend = setup.engine(**self._backend_options)
+        runner = self._runner
+        self._backend = setup.engine(**self._backend_options) if runner is None else runner.episode(setup)
         self.result = None
         self._steps = 0
         self.problem.begin(self.cluster)
@@ -211,7 +216,9 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
 
     def _set_up(self, workload: Workload, seed: int) -> Any:
-        return set_up(self.platform, workload, self._placeholder, seed=seed, **self._models)
+        confirms = self._runner is not None and self._runner.capabilities.confirms_starts
+        options = {**self._models, "confirms_starts": confirms}
+        return set_up(self.platform, workload, self._placeholder, seed=seed, **options)
 
 
 class _PlaceholderAgent(Agent):

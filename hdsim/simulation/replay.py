@@ -16,6 +16,7 @@ from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, si
 
 if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
+    from hdsim.simulation.setup import Setup
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,19 @@ class Backend(Protocol):
 
     def apply(self) -> None:
         """Carries out the decisions of the scheduler."""
+
+
+class EpisodeBackend(Protocol):
+    """The part of the backend interface that an environment uses.
+
+    Attributes:
+        capabilities: See :class:`hdsim.backends.base.Capabilities`.
+    """
+
+    capabilities: Any
+
+    def episode(self, setup: Setup) -> Backend:
+        """Returns what runs the jobs of an episode."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -6,7 +6,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from hdsim.kubernetes.permissions import Permission, require
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
+    from hdsim.errors import BackendError
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.simulation.setup import Setup
@@ -60,6 +61,10 @@ class Kwok(Backend):
         self._resources = ExitStack()
         self._session: Session | None = None
         self._lease: Lease | None = None
+        self._monitoring: Monitoring | None = None
+        self._directory: Path | None = None
+        if self.settings.clock == "virtual":
+            self.episodes = {"kill_at_walltime": False, "batch_events": True}
         self._facts: dict[str, Any] = {}
         self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
@@ -92,34 +97,58 @@ class Kwok(Backend):
             ConfigError: The API server or the platform cannot be used.
             BackendError: The API server does not answer.
         """
-        settings = self.settings
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
+        if self._lead(setup, stop):
+            self._session = self._begin(setup, stop)
+
+    def episode(self, setup: Setup) -> Session:
+        """Begins an episode of a training; the pods of the one before are deleted."""
+        if isinstance(self._session, Virtual):
+            self._session.discard()
+        else:
+            self._lead(setup, [])
+        self._session = self._begin(setup, [])
+        return self._session
+
+    def _lead(self, setup: Setup, stop: Sequence[int]) -> bool:
+        """Connects and waits for the lease; False if a signal has come before it."""
+        settings = self.settings
         self._connect()
         connection = self.connection
         if not setup.cluster.open_ended:
             require(connection, self._permissions_of(setup.cluster.workload))
-        monitoring = None
         if settings.metrics_port is not None:
-            monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
+            self._monitoring = monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
             connection.call(monitoring.start())
             self._resources.callback(lambda: connection.call(monitoring.stop()))
-        observe = monitoring.observe if monitoring else lambda name, seconds: None
-        session = _CLOCKS[settings.clock](connection, settings, setup, stop, self._identity, observe)
-        if settings.leader_election["enabled"]:
-            self._lease = lease = Lease(
-                connection, settings.namespace, self._lease_name, self._identity, settings.timing, session.lose
-            )
-            self._resources.callback(lambda: connection.call(lease.release()))
-            waiting = connection.submit(lease.acquire())
-            while not waiting.done() and not stop:
-                time.sleep(_WAIT)
-            if not waiting.done():
-                waiting.cancel()
-                return
-            waiting.result()
+        if not settings.leader_election["enabled"]:
+            return True
+        self._lease = lease = Lease(
+            connection, settings.namespace, self._lease_name, self._identity, settings.timing, self._lose
+        )
+        self._resources.callback(lambda: connection.call(lease.release()))
+        waiting = connection.submit(lease.acquire())
+        while not waiting.done() and not stop:
+            time.sleep(_WAIT)
+        if not waiting.done():
+            waiting.cancel()
+            return False
+        waiting.result()
+        return True
+
+    def _begin(self, setup: Setup, stop: Any) -> Session:
+        """Reads nodes and pods."""
+        observe = self._monitoring.observe if self._monitoring else lambda name, seconds: None
+        clock = _CLOCKS[self.settings.clock]
+        session = clock(self.connection, self.settings, setup, stop, self._identity, observe)
         session.start()
-        self._session = session
+        return session
+
+    def _lose(self, reason: BackendError) -> None:
+        """Ends the run when the lease is lost; called in the thread of the connection."""
+        if self._session is not None:
+            self._session.lose(reason)
 
     def advance(self) -> bool:
         """See :meth:`Backend.advance`."""
@@ -136,7 +165,8 @@ class Kwok(Backend):
         try:
             if session is not None:
                 self.connection.call(session.sender.drain(_DRAIN))
-                write_pods(self._directory / "pods.csv", session.members)
+                if self._directory is not None:
+                    write_pods(self._directory / "pods.csv", session.members)
                 self._facts = self._told()
         finally:
             self._resources.close()

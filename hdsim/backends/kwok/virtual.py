@@ -111,6 +111,10 @@ class Virtual(Session):
             nodes.occupy(pod)
         self._connection.call(self.sender.start())
 
+    def discard(self) -> None:
+        """Deletes the pods, which may not have ended."""
+        self._await([self._answer("DELETE", f"{self._collection}/{member.pod.name}", 404) for member in self.members])
+
     def lose(self, reason: BackendError) -> None:
         """See :meth:`Session.lose`."""
         self.sender.stop(str(reason))

@@ -36,12 +36,15 @@ def run_training(
     Raises:
         KeyboardInterrupt: A signal arrived; `resume` continues from there.
     """
-    training = _training(setup, directory, progress=progress)
-    if not (resume and training.resume()):
-        for name in ("checkpoints", "tensorboard"):
-            shutil.rmtree(directory / name, ignore_errors=True)
-        training.checkpoints.mkdir(parents=True)
-    training.run()
+    try:
+        training = _training(setup, directory, progress=progress)
+        if not (resume and training.resume()):
+            for name in ("checkpoints", "tensorboard"):
+                shutil.rmtree(directory / name, ignore_errors=True)
+            training.checkpoints.mkdir(parents=True)
+        training.run()
+    finally:
+        setup.backend.close()
     try:
         return _test(setup, training, directory)
     except Interrupted:

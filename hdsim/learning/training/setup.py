@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hdsim.backends.base import make_backend
+from hdsim.backends.base import Backend, make_backend
+from hdsim.backends.sim import Sim
 from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
@@ -33,6 +34,7 @@ class TrainingSetup:
         test: Windows of the evaluation after the training.
         agent: The agent, untrained.
         environments: Its environments.
+        backend: Runs the episodes.
         evaluation: Source of the scores.
         baselines: Classic policies to compare with, by name.
         actions: Names of the actions.
@@ -46,13 +48,19 @@ class TrainingSetup:
     test: Sequence[Workload]
     agent: LearningAgent
     environments: Sequence[SchedulingEnv]
+    backend: Backend
     evaluation: Evaluation
     baselines: Mapping[str, Any]
     actions: Sequence[str]
 
     @classmethod
     def of(
-        cls, config: Mapping[str, Any], platform: Platform, workload: Workload, traces: Sequence[Workload]
+        cls,
+        config: Mapping[str, Any],
+        platform: Platform,
+        workload: Workload,
+        traces: Sequence[Workload],
+        backend: Backend | None = None,
     ) -> TrainingSetup:
         """Makes the parts.
 
@@ -61,6 +69,7 @@ class TrainingSetup:
             platform: The platform.
             workload: The trace of the held-out windows.
             traces: Traces to learn from; if empty, the workload without the windows.
+            backend: The backend of the configuration, if it is made already.
 
         Raises:
             ConfigError: A setting cannot be used.
@@ -76,9 +85,17 @@ class TrainingSetup:
         jobs = train["window_jobs"]
         if jobs is None:
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
-        backend = make_backend(config["backend"])
+        backend = backend or make_backend(config["backend"])
         if backend.episodes is None:
-            raise ConfigError(f"expected sim for training, got {backend.name}", where="backend")
+            raise ConfigError(
+                f"expected sim, or kwok with backend.clock=virtual, for training, got {backend.name}", where="backend"
+            )
+        real = None if isinstance(backend, Sim) else backend
+        if real is not None and agent.num_envs > 1:
+            raise ConfigError(
+                f"expected 1: all episodes on backend {real.name} take place on the same nodes, got {agent.num_envs}",
+                where="agent.num_envs",
+            )
         validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"])
         # Options that episodes and replays share.
         options = {
@@ -87,7 +104,7 @@ class TrainingSetup:
         }
         windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
         environments = [
-            SchedulingEnv(platform, traces or workload, held_out=windows, **options, **env)
+            SchedulingEnv(platform, traces or workload, held_out=windows, backend=real, **options, **env)
             for _ in range(agent.num_envs)
         ]
         problem = environments[0].problem
@@ -112,6 +129,7 @@ class TrainingSetup:
             [workload[first : first + jobs] for first in test],
             agent,
             environments,
+            backend,
             evaluation,
             baselines,
             actions,
