@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import http.client
 import itertools
 import json
 import os
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import psutil
 import pytest
 import yaml
 from kube import Api, Cluster, wait_for
+
+from hdsim.errors import BackendError, ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "deploy/kubernetes"
@@ -131,11 +134,12 @@ def command(kubeconfig: Path | str, *overrides: str) -> list[str]:
 
 
 @contextmanager
-def started(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+def started(arguments: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Runs hdsim in a process of its own, which ends with the block."""
+    folder.mkdir(exist_ok=True)
     with subprocess.Popen(
         [sys.executable, "-m", "hdsim", *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         try:
@@ -340,6 +344,8 @@ def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path
             deployed.api("DELETE", path_of(document))
     wait_for(lambda: not deployed.may("list", "pods"), "the removal of the binding")
     run("403", command(deployed.kubeconfig), 2)
+    for verb in ("load", "nodes --count 1", "clean", "top --once", f"record --output {tmp_path / 'recording'}"):
+        run(f"403: {verb}", ["kwok", *verb.split(), "--kubeconfig", str(deployed.kubeconfig)], 1)
     with Silent() as server:
         run("time-out", command(deployed.write({"token": token}, "silent", server=server), "backend.timeout=1"), 1)
     with Silent() as server:
@@ -367,6 +373,31 @@ def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path
         texts[collection] = json.dumps(deployed.api("GET", collection))
     assert leaks(secrets, {"itself": token, "key": "".join(secrets)}) == ["itself", "key"]
     assert not leaks(secrets, texts)
+
+
+def test_the_service_account_of_a_pod(deployed: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pod there is no kubeconfig, but files with the token and the certificate of the API server."""
+    from kubernetes.aio.config import incluster_config
+
+    from hdsim.kubernetes.connection import Connection
+
+    cluster = yaml.safe_load(deployed.cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
+    host, port = cluster["server"].removeprefix("https://").split(":")
+    (tmp_path / "token").write_text(deployed.token)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", cluster["certificate-authority"])
+    monkeypatch.setattr("kubernetes.aio.config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    with Connection() as connection:
+        assert connection.user == "credentials of the service account of this pod"
+        assert connection.get("/api/v1/pods")["items"] == []
+        with pytest.raises(BackendError, match="of the service account of this pod do not permit it") as caught:
+            connection.get("/api/v1/secrets")
+    assert not leaks(secrets_of(deployed), {"message": str(caught.value)})
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    with pytest.raises(ConfigError, match="nor has this machine the service account of a pod"):
+        Connection()
 
 
 def test_tracebacks_for_developers_have_no_credentials(
@@ -400,3 +431,53 @@ def test_hdsim_listens_on_the_loopback_interface(deployed: Deployment, tmp_path:
         )
         assert [connection.laddr.ip for connection in listening] == ["127.0.0.1"]
         assert not any(deployed.token in argument for argument in seen.cmdline())
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def page(port: int, name: str) -> tuple[int, str]:
+    """Status and text of a page of a scheduler, status 0 while nothing listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    try:
+        connection.request("GET", f"/{name}")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except ConnectionError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def test_the_replicas_of_the_deployment(deployed: Deployment, tmp_path: Path) -> None:
+    """The command of the container and its probes: one replica leads, the other one is ready and takes over."""
+    deployed.nodes(1)
+    deployed.pods(1)
+    (template,) = (d["spec"]["template"] for d in documents("deployment.yaml") if d["kind"] == "Deployment")
+    (container,) = template["spec"]["containers"]
+    paths = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert paths == {"/healthz", "/readyz"}
+    first, second = free_port(), free_port()
+
+    def replica(port: int) -> AbstractContextManager[subprocess.Popen[str]]:
+        own = ["backend.metrics_host=127.0.0.1", f"backend.metrics_port={port}"]
+        return started([*container["args"], *own], tmp_path / str(port), KUBECONFIG=str(deployed.kubeconfig))
+
+    def is_bound(index: int) -> bool:
+        return bool(deployed.cluster.pods()[index]["spec"].get("nodeName"))
+
+    with replica(first) as leader, ExitStack() as later:
+        wait_for(lambda: is_bound(0), "the first replica")
+        later.enter_context(replica(second))
+        wait_for(lambda: page(second, "readyz")[0] == 200, "the second replica")
+        assert page(first, "healthz")[0] == page(second, "healthz")[0] == 200
+        assert "hdsim_leader 1.0" in page(first, "metrics")[1]
+        assert "hdsim_leader 0.0" in page(second, "metrics")[1]
+        leader.terminate()
+        assert leader.wait() == 0
+        deployed.pods(1, start=1)
+        wait_for(lambda: is_bound(1), "the other leader")
+        assert "hdsim_leader 1.0" in page(second, "metrics")[1]
