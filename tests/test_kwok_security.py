@@ -351,6 +351,8 @@ def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path
     with Silent() as server:
         pass
     run("no server", command(deployed.write({"token": token}, "none", server=server), "backend.timeout=2"), 1)
+    address = f"https://hdsim:{signature}@127.0.0.1:1"
+    run("an address with a password", command(deployed.write({"token": token}, "address", server=address)), 2)
     # Files that cannot be read, and plug-ins that print what they should not.
     broken = tmp_path / "broken"
     broken.write_text(f"users:\n- user: {{token: {token}\n  - x: [")

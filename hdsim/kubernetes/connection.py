@@ -315,6 +315,9 @@ class Connection:
                 f"expected credentials from the plug-in '{user['exec']['command']}' of {files}, got none",
                 where=self._where,
             )
+        if "@" in urlsplit(settings.host).netloc:
+            # Messages name the address.
+            raise ConfigError(f"expected a server without credentials in its address in {files}", where=self._where)
         self.server = settings.host.rstrip("/")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
