@@ -310,7 +310,7 @@ class Connection:
                 text = f"expected a kubeconfig, there is no file {files}{beside}"
             raise ConfigError(text, where=self._where) from None
         if user is not None and "exec" in user and not (settings.api_key or settings.cert_file):
-            # The library goes on without credentials, and its log of the reason may quote them.
+            # The library continues without credentials, and its log of the reason may quote them.
             raise ConfigError(
                 f"expected credentials from the plug-in '{user['exec']['command']}' of {files}, got none",
                 where=self._where,
