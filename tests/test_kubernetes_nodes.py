@@ -105,6 +105,7 @@ def view(name: str, labels: dict[str, str] | None = None, **allocatable: str) ->
 def test_nodes_of_any_cluster_make_a_platform() -> None:
     nodes = [view("b"), view("a", **{"nvidia.com/gpu": "2"}), view("idle", cpu="0"), view("c")]
     platform = platform_of(nodes)
+    assert platform.name == "kubernetes"
     assert platform.node_names == ("b", "a", "c")
     assert platform.node_cpu.tolist() == [3.92] * 3
     assert platform.memory.tolist() == [7 * 2**30 / 1e6] * 3

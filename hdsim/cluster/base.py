@@ -282,7 +282,7 @@ class ClusterState:
 
         Args:
             job: A job that is queued or not submitted yet.
-            placement: What it holds, which may overcommit nodes.
+            placement: Its resources, which may overcommit nodes.
             time: Its start in seconds of the backend's clock.
 
         Raises:

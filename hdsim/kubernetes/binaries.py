@@ -118,8 +118,8 @@ def _version_of(program: Path) -> str:
 def build(report: Callable[[str], None]) -> Path:
     """Builds the programs that are missing in `build_folder` or have another version.
 
-    Each program replaces its file when it is complete, so that an interrupted build goes on with the next one. Go keeps
-    the sources and compiled packages in its own caches.
+    Each program replaces its file when it is complete, so that an interrupted build continues with the next one.
+    Go keeps the sources and compiled packages in its own caches.
 
     Args:
         report: Called with each line of progress.
@@ -195,7 +195,7 @@ class _Go:
     """Runs ``go`` in a folder.
 
     Args:
-        program: What is built, for messages.
+        program: Name of the program, for messages.
         folder: The working directory.
     """
 

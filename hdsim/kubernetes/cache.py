@@ -83,7 +83,7 @@ class Cache(Generic[V]):
         self._version = ""
 
     async def start(self) -> None:
-        """Lists the objects, and goes on to watch them.
+        """Lists the objects, and begins to watch them.
 
         Raises:
             BackendError: The API server does not answer, or refuses the list.

@@ -123,7 +123,7 @@ class ControlPlane:
     ) -> bool:
         """Starts the control plane, unless it runs, and adds it to a kubeconfig file as the current context.
 
-        What a start has left that did not come to its end is removed before; a control plane that was stopped keeps
+        Remains of an interrupted start are removed before; a stopped control plane keeps
         its objects.
 
         Args:
@@ -139,7 +139,7 @@ class ControlPlane:
             ConfigError: Programs are missing, or the name is another one's.
             BackendError: It does not become ready; nothing is left of it.
         """
-        add_cluster(kubeconfig, None)  # A file that cannot be written is told before the start.
+        add_cluster(kubeconfig, None)  # A file that cannot be written is reported before the start.
         with _exclusive():
             if self.folder.exists() and not self._config.exists():
                 raise ConfigError(
@@ -212,7 +212,7 @@ class ControlPlane:
     def _processes(self) -> list[psutil.Process]:
         """The control plane's processes, whatever its files of pids say.
 
-        They run a program of its folder; a kwokctl whose hdsim has been killed goes on starting them.
+        They run a program of its folder; a kwokctl whose hdsim has been killed still starts them.
         """
         import psutil
 

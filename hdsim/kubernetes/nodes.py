@@ -69,7 +69,7 @@ def node_manifest(
 
     Args:
         name: Its name.
-        amounts: What pods can have of it.
+        amounts: Its allocatable amounts.
         labels: Labels besides its name and :data:`MANAGED`.
         taints: Taints.
     """
@@ -100,7 +100,7 @@ def type_manifests(
     Args:
         name: Name of the node type.
         number: Number of nodes.
-        amounts: What pods can have of each.
+        amounts: Allocatable amounts of each.
         labels: Labels besides the usual ones.
         taints: Taints.
 

@@ -53,11 +53,11 @@ class PodView:
         priority: Priority; higher ones first.
         requests: Requested amounts; one of the pods is the pod itself.
         constraints: Nodes it may be on, None for all without taints.
-        unsupported: What hdsim cannot do for it, empty if there is nothing.
+        unsupported: Its requirements that hdsim cannot meet, empty if there are none.
         group: Name of its gang in its namespace, empty for none.
         group_size: Number of pods of the gang, None if it is not told or no positive integer.
         deadline: Seconds after which it is ended (activeDeadlineSeconds), None if never.
-        created: Creation, s since 1970.
+        created: Creation, seconds since 1970.
         deleted: The pod is being deleted.
         gated: The pod may not be scheduled yet.
         annotations: Annotations.

@@ -350,9 +350,9 @@ def check_document(
         if found > most:
             checker.fault("clusters", f"expected at most {most} {noun}, got {found}")
     if not errors and any(group.names for group in groups):
-        for name, times in Counter(name_nodes(cluster_names, groups)).items():
+        for node_name, times in Counter(name_nodes(cluster_names, groups)).items():
             if times > 1:
-                checker.fault("clusters", f"expected a name of its own for each node, got '{name}' {times} times")
+                checker.fault("clusters", f"expected a name of its own for each node, got '{node_name}' {times} times")
     if errors:
         return None, errors
 

@@ -175,7 +175,7 @@ class Kwok(Backend):
         """Server, API calls and latencies."""
         return self._facts
 
-    # What monitoring tells
+    # Source of monitoring
 
     def gauges(self) -> Iterable[tuple[str, str, float]]:
         """See :class:`hdsim.backends.kwok.monitoring.Source`."""

@@ -12,7 +12,7 @@ class Gangs:
     """Pods of gangs that are not complete.
 
     Args:
-        timeout: Seconds after which the pods of an incomplete gang are told.
+        timeout: Seconds after which the pods of an incomplete gang get an event.
     """
 
     def __init__(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""The jobs that pods make up: arrival, start and end of jobs from what the API server tells of their pods."""
+"""The jobs that pods make up: arrival, start and end of jobs from the changes of their pods."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30
 
 
 class Source(Protocol):
-    """What the metrics are about."""
+    """Origin of the metrics."""
 
     connection: Connection
 
@@ -37,7 +37,7 @@ class Monitoring:
     """A server of ``/metrics``, ``/healthz`` and ``/readyz``; its coroutines run in the thread of the connection.
 
     Args:
-        source: What it tells about.
+        source: Origin of the metrics.
         host: Address to listen on.
         port: Port, 0 for a free one.
 

@@ -1,4 +1,4 @@
-"""What became of the pods: pods.csv and the latencies in the manifest."""
+"""Records of the pods: pods.csv and the latencies in the manifest."""
 
 from __future__ import annotations
 

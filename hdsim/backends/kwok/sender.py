@@ -29,7 +29,7 @@ def pause_before(attempt: int) -> float:
 
 
 class Result(Enum):
-    """Outcome of a binding."""
+    """Kinds of outcomes of a binding."""
 
     BOUND = auto()
     REFUSED = auto()
@@ -45,7 +45,7 @@ class Binding(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What has become of a binding."""
+    """Outcome of a binding."""
 
     pod: PodView
     result: Result

@@ -1,4 +1,4 @@
-"""What the clocks of the backend have in common."""
+"""Interface of the clocks of the backend."""
 
 from __future__ import annotations
 

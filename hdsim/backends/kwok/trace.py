@@ -19,7 +19,7 @@ _CREATED, _EXISTS = 201, 409
 
 
 class Trace:
-    """The pods of known jobs: created when the jobs are due, and recognized when the watch tells of them.
+    """The pods of known jobs: created when the jobs are due, and recognized when the watch reports them.
 
     Args:
         cluster: The cluster before its first event.

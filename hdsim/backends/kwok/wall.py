@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 News = tuple[Callable[[Any, float], None], Any, float]
 #: Longest wait in seconds, so that a signal is noticed.
 _WAIT = 0.2
-#: Seconds without news after which pods that fit nowhere are told.
+#: Seconds without news after which pods that fit nowhere get an event.
 _QUIET = 1.0
 
 
