@@ -89,6 +89,17 @@ def test_a_mistake_is_one_message(warm: Warm, tmp_path: Path, arguments: list[st
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_plan_has_a_lower_bound(warm: Warm, tmp_path: Path) -> None:
+    done = bsp(warm, tmp_path, "plan", "supersteps=15", "hydra.run.dir=plan")
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "plan" / "metrics.json").read_text())
+    assert 0.99 * metrics["total"] <= metrics["lower_bound"] <= metrics["total"]
+    assert "lower bound of every plan" in done.stdout
+    best = bsp(warm, tmp_path, "plan", "supersteps=15", "controller=best", "forecasts=generated", "hydra.run.dir=best")
+    assert best.returncode == 0, best.stderr
+    assert json.loads((tmp_path / "best" / "metrics.json").read_text())["total"] >= metrics["lower_bound"]
+
+
 def test_the_group_does_not_import_its_subcommands() -> None:
     script = "import sys; import hdsim.cli.bsp; print('numpy' in sys.modules, 'hydra' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True).stdout

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gang_inputs import measured_profile, measured_workloads, noisy, random_generators, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import csr_array
-from test_gangs import TASKS, grids, noisy
 
 from hdsim.gangs.minimize import SPACING, Table, Windows, equalize
 from hdsim.gangs.planner import Budget, ExactPlanner, GreedyPlanner, in_millicores
-from hdsim.gangs.profile import Profile, read_profile
-from hdsim.gangs.simulation import simulate
+from hdsim.gangs.profile import Profile
 from hdsim.gangs.stochastic import Correction, StochasticMpc
-from hdsim.gangs.workloads import Workloads, read_workloads
+from hdsim.gangs.workloads import Workloads
 
 LOW = 100.0
 
@@ -36,7 +35,7 @@ def together(table: Table, width: int, total: float) -> Windows:
     return Windows(table, rows, np.array([width]), np.ones(width), total)
 
 
-@given(rng=grids, tasks=st.integers(1, 3), levels=st.integers(2, 4), noise=st.sampled_from([0.0, 0.2, 0.6]))
+@given(rng=random_generators, tasks=st.integers(1, 3), levels=st.integers(2, 4), noise=st.sampled_from([0.0, 0.2, 0.6]))
 @settings(max_examples=40)
 def test_one_superstep_is_planned_as_by_brute_force(
     rng: np.random.Generator, tasks: int, levels: int, noise: float
@@ -86,7 +85,7 @@ def program(table: Table, total: float) -> tuple[np.ndarray, csr_array, np.ndarr
     return costs, csr_array(np.array(rows)), np.array([*low, 0.0]), np.array([*high, total])
 
 
-@given(rng=grids, tasks=st.integers(2, 6), width=st.integers(1, 5))
+@given(rng=random_generators, tasks=st.integers(2, 6), width=st.integers(1, 5))
 @settings(max_examples=15)
 def test_windows_are_close_to_the_optimum_of_highs(rng: np.random.Generator, tasks: int, width: int) -> None:
     table = random_table(rng, tasks, width, 20, 0.03)
@@ -117,7 +116,7 @@ def test_windows_of_the_measured_profile_are_close_to_the_optimum_of_highs(
     assert executed <= best.fun * 1.002
 
 
-@given(rng=grids, tasks=st.integers(1, 8), supersteps=st.integers(1, 5), total=st.integers(8000, 40000))
+@given(rng=random_generators, tasks=st.integers(1, 8), supersteps=st.integers(1, 5), total=st.integers(8000, 40000))
 @settings(max_examples=25)
 def test_shares_keep_the_budget_on_profiles_that_are_not_monotone(
     rng: np.random.Generator, tasks: int, supersteps: int, total: int
@@ -141,28 +140,16 @@ def test_rounding_keeps_the_sum() -> None:
 
 @pytest.fixture(scope="module")
 def profile(shared_data: Path) -> Profile:
-    return read_profile(shared_data / "bsp" / "workload_profiling.csv").of(list(TASKS))
+    return measured_profile(shared_data)
 
 
 @pytest.fixture(scope="module")
 def forecast(shared_data: Path) -> Workloads:
-    return read_workloads(TASKS, str(shared_data / "bsp" / "actual"), str(shared_data / "bsp" / "forecasts"))
+    return measured_workloads(shared_data, "forecasts")
 
 
-def total(
-    profile: Profile, workloads: Workloads, controller: StochasticMpc, start: int = 0, supersteps: int = 400
-) -> float:
-    planner = GreedyPlanner(profile, Budget(), workloads.predictions)
-    run = simulate(
-        planner,
-        workloads.actual,
-        controller,
-        start=start,
-        supersteps=supersteps,
-        penalty=15.0,
-        certain=workloads.certain,
-    )
-    return run.metrics["total"]
+def total(profile: Profile, workloads: Workloads, controller: StochasticMpc, supersteps: int = 400) -> float:
+    return run(profile, workloads, controller, supersteps=supersteps).metrics["total"]
 
 
 @pytest.mark.parametrize("seeds", [[1], pytest.param([1, 2, 3, 4, 5], marks=pytest.mark.nightly)])
@@ -172,8 +159,7 @@ def test_published_forecasts_are_beaten(profile: Profile, forecast: Workloads, s
 
 
 def test_perfect_knowledge_online(profile: Profile, shared_data: Path) -> None:
-    perfect = read_workloads(TASKS, str(shared_data / "bsp" / "actual"), "actual")
-    assert total(profile, perfect, StochasticMpc(horizon=10)) <= 44_500
+    assert total(profile, measured_workloads(shared_data, "actual"), StochasticMpc(horizon=10)) <= 44_500
 
 
 def test_one_seed_gives_one_run(profile: Profile, forecast: Workloads) -> None:
@@ -187,9 +173,7 @@ def test_a_plan_does_not_depend_on_what_comes_later(profile: Profile, forecast: 
     changed.predictions[40:] = 30.0
     shares = []
     for workloads in (forecast, changed):
-        planner = GreedyPlanner(profile, Budget(), workloads.predictions)
-        run = simulate(planner, workloads.actual, StochasticMpc(3), start=10, supersteps=60, penalty=15.0)
-        shares.append(run.shares[:30])
+        shares.append(run(profile, workloads, StochasticMpc(3), 10, 60).shares[:30])
     assert (shares[0] == shares[1]).all()
 
 

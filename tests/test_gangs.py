@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gang_inputs import TASKS, measured_profile, measured_workloads, noisy, random_generators, run
 from gang_reference import Reference, read_series, surface
 from gang_reference import read_profile as reference_profile
 from hypothesis import given, settings
@@ -25,15 +26,9 @@ from hdsim.gangs.controllers import (
 )
 from hdsim.gangs.planner import Budget, GreedyPlanner
 from hdsim.gangs.profile import Profile, read_profile, write_profile
-from hdsim.gangs.simulation import GangRun, simulate
+from hdsim.gangs.simulation import GangRun
 from hdsim.gangs.workloads import Workloads, read_workloads, scaled
 from hdsim.util.resources import resolve
-
-TASKS = {
-    "affinity": "nyc_taxi_1", "atomic": "nyc_taxi_2", "bsearch": "nyc_taxi_3", "cap": "nyc_taxi_4",
-    "chmod": "art_daily_small_noise", "memcpy": "ambient_temperature_system_failure_1",
-    "vecmath": "ambient_temperature_system_failure_2", "zero": "ambient_temperature_system_failure_3",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -42,25 +37,18 @@ def data(shared_data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def profile(data: Path) -> Profile:
-    return read_profile(data / "workload_profiling.csv").of(list(TASKS))
+def profile(shared_data: Path) -> Profile:
+    return measured_profile(shared_data)
 
 
 @pytest.fixture(scope="module")
-def forecast(data: Path) -> Workloads:
-    return read_workloads(TASKS, str(data / "actual"), str(data / "forecasts"))
+def forecast(shared_data: Path) -> Workloads:
+    return measured_workloads(shared_data, "forecasts")
 
 
 @pytest.fixture(scope="module")
-def perfect(data: Path) -> Workloads:
-    return read_workloads(TASKS, str(data / "actual"), "actual")
-
-
-def run(
-    profile: Profile, workloads: Workloads, controller: Controller, start: int = 0, supersteps: int = 400
-) -> GangRun:
-    planner = GreedyPlanner(profile, Budget(), workloads.predictions)
-    return simulate(planner, workloads.actual, controller, start=start, supersteps=supersteps, penalty=15.0)
+def perfect(shared_data: Path) -> Workloads:
+    return measured_workloads(shared_data, "actual")
 
 
 def named(strategy: str) -> Controller:
@@ -126,17 +114,7 @@ def test_perfect_knowledge_is_what_is_executed(perfect: Workloads) -> None:
         assert perfect.predictions[:400, ahead] == pytest.approx(perfect.actual[ahead : 400 + ahead], abs=1e-5)
 
 
-grids = st.integers(0, 2**32 - 1).map(np.random.default_rng)
-
-
-def noisy(rng: np.random.Generator, tasks: int) -> Profile:
-    """A profile that is not monotone in the shares."""
-    sizes, shares = np.arange(10.0, 51.0, 8.0), np.arange(1000.0, 9000.0, 1500.0)
-    work = rng.uniform(2.0, 12.0, tasks)[:, None, None] * sizes[None, :, None] / shares[None, None, :] * 1000.0
-    return Profile(tuple(map(str, range(tasks))), sizes, shares, work * rng.uniform(0.85, 1.15, (tasks, 6, 6)))
-
-
-@given(rng=grids, tasks=st.integers(1, 6), supersteps=st.integers(1, 6), horizon=st.integers(1, 4))
+@given(rng=random_generators, tasks=st.integers(1, 6), supersteps=st.integers(1, 6), horizon=st.integers(1, 4))
 @settings(max_examples=20)
 def test_random_gangs_agree_with_the_plain_loops(
     rng: np.random.Generator, tasks: int, supersteps: int, horizon: int
@@ -164,7 +142,7 @@ def test_random_gangs_agree_with_the_plain_loops(
     )
 
 
-@given(rng=grids, tasks=st.integers(1, 9), windows=st.integers(1, 6))
+@given(rng=random_generators, tasks=st.integers(1, 9), windows=st.integers(1, 6))
 @settings(max_examples=40)
 def test_windows_are_planned_together_as_alone(rng: np.random.Generator, tasks: int, windows: int) -> None:
     table = rng.uniform(1.0, 100.0, (tasks, 12, 7))

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: Last predictions of a row that a window does not reach.
-_UNUSED = 5
+UNUSED = 5
 #: Workload size that EXPPO plans for: the middle of the range.
 _MEDIUM = 30.0
 
@@ -132,7 +132,7 @@ class _Horizon(Controller):
     def _cheapest(self, state: GangState, plans: Plans) -> tuple[list[float], list[int]]:
         """Costs of the supersteps from each one on, the penalties between windows included, and first windows there."""
         horizon, left = self.horizon, state.remaining
-        widest = min(left, max(state.predicted.shape[0] - _UNUSED, 1))
+        widest = min(left, max(state.predicted.shape[0] - UNUSED, 1))
         durations, place = plans.durations.tolist(), places(horizon)
         costs, windows = [0.0] * (horizon + 1), [0] * horizon
         for begin in reversed(range(min(horizon, left))):

@@ -114,13 +114,14 @@ class Windows:
         """Improves the shares of all windows.
 
         Args:
-            shares: (B, J) shares to begin with.
+            shares: (B, J) shares to begin with, which are scaled to the total.
             rounds: Number of steps.
             smoothing: First and last tau, relative to the duration of a superstep.
 
         Returns:
             (B,) durations of the windows, (B, J) shares, the best of all rounds.
         """
+        shares = self._allowed(shares)
         costs, best = np.full(len(self.width), np.inf), shares.copy()
         for tau in [*np.geomspace(*smoothing, rounds), 0.0]:
             held = shares.T[:, self.window]
@@ -162,15 +163,19 @@ def equalize(table: Table, rows: Ints, total: float) -> tuple[Floats, Floats]:
     durations = table.values[np.arange(len(rows))[:, None], rows]
     lows = np.minimum.accumulate(durations, axis=2)
     low, high = lows[:, :, -1].max(axis=0), lows[:, :, 0].max(axis=0)
+
+    def whole(limit: Floats) -> Floats:
+        return np.ceil(needed(table.shares, durations, lows, limit) - 1e-9)
+
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        enough = _needed(table.shares, durations, lows, middle).sum(axis=0) <= total
+        enough = whole(middle).sum(axis=0) <= total
         high, low = np.where(enough, middle, high), np.where(enough, low, middle)
-    return high, _needed(table.shares, durations, lows, high).T
+    return high, whole(high).T
 
 
-def _needed(shares: Floats, durations: Floats, lows: Floats, limit: Floats) -> Floats:
-    """(J, n) smallest shares in whole millicores with which the tasks need no longer than limits, infinite without any.
+def needed(shares: Floats, durations: Floats, lows: Floats, limit: Floats) -> Floats:
+    """Returns the (J, n) smallest shares with which the tasks need no longer than limits, infinite without any.
 
     Args:
         shares: (L,) shares of the table.
@@ -182,5 +187,4 @@ def _needed(shares: Floats, durations: Floats, lows: Floats, limit: Floats) -> F
     before, last = np.maximum(level - 1, 0), np.minimum(level, len(shares) - 1)
     left, right = (np.take_along_axis(durations, place[..., None], axis=2)[..., 0] for place in (before, last))
     part = np.where(left > right, (left - limit) / np.where(left > right, left - right, 1.0), 0.0)
-    needed = np.ceil(shares[before] + (shares[last] - shares[before]) * part - 1e-9)
-    return np.where(level == len(shares), np.inf, needed)
+    return np.where(level == len(shares), np.inf, shares[before] + (shares[last] - shares[before]) * part)

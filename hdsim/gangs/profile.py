@@ -66,12 +66,13 @@ class Profile:
         columns = [surface.ev(sizes[:, j], given[:, j]) for j, surface in enumerate(self.surfaces)]
         return np.stack(columns, axis=1)
 
-    def table(self, sizes: Floats, levels: Floats) -> Floats:
+    def table(self, sizes: Floats, levels: Floats, derivative: int = 0) -> Floats:
         """Returns the durations of all tasks in supersteps for each of some CPU shares.
 
         Args:
             sizes: (n, J) workload sizes.
             levels: (L,) CPU shares in millicores, ascending.
+            derivative: Order of a derivative by the shares, in place of the durations.
 
         Returns:
             (J, n, L) durations in seconds.
@@ -80,7 +81,7 @@ class Profile:
         for j, surface in enumerate(self.surfaces):
             # The spline takes ascending arguments and evaluates each only once.
             different, place = np.unique(sizes[:, j], return_inverse=True)
-            table[j] = surface(different, levels)[place]
+            table[j] = surface(different, levels, dy=derivative)[place]
         return table
 
     def of(self, tasks: Sequence[str]) -> Profile:

@@ -28,6 +28,7 @@ class GangRun:
         shares: (N, J) CPU shares in millicores.
         replanned: (N,) whether the shares were planned before the superstep.
         durations: (N, J) durations of the tasks in seconds.
+        lower_bound: Total that no plan for these workloads falls below, in seconds, if known.
     """
 
     tasks: tuple[str, ...]
@@ -37,12 +38,14 @@ class GangRun:
     shares: Ints
     replanned: NDArray[np.bool_]
     durations: Floats
+    lower_bound: float | None = None
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Duration without checkpoints in seconds, number of checkpoints, and the total in seconds."""
+        """Duration without checkpoints in seconds, number of checkpoints, the total in seconds, and its lower bound."""
         duration, checkpoints = float(self.durations.max(axis=1).sum()), int(self.replanned[1:].sum())
-        return {"duration": duration, "checkpoints": checkpoints, "total": duration + self.penalty * checkpoints}
+        metrics = {"duration": duration, "checkpoints": checkpoints, "total": duration + self.penalty * checkpoints}
+        return metrics if self.lower_bound is None else metrics | {"lower_bound": self.lower_bound}
 
 
 def simulate(

@@ -8,6 +8,7 @@ from hdsim.cli import LazyGroup
 
 SUBCOMMANDS = {
     "run": "Run the supersteps of a gang with a controller of its CPU shares.",
+    "plan": "Plan all supersteps with perfect knowledge, and bound every plan from below.",
 }
 
 

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from hdsim.cli.launch import Command, Outcome, configured, launch, shown
-from hdsim.errors import ConfigError, nearest
-from hdsim.util.text import format_number
-
-if TYPE_CHECKING:
-    from hdsim.gangs.controllers import Controller
-    from hdsim.gangs.planner import Planner
-    from hdsim.gangs.simulation import GangRun
-    from hdsim.gangs.workloads import Workloads
+from hdsim.cli.bsp.gang import build, report, simulate, write
+from hdsim.cli.launch import Command, configured, launch
 
 
 @configured
@@ -33,69 +21,5 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
     A controller goes by its name, by controller.path=FILE.py or by controller._target_=package.Class. All keys are in
     docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(_GANG, overrides, config_name=config_name or "bsp", **options)
-
-
-@dataclass(frozen=True)
-class Gang:
-    """The parts of a run, made from its configuration. The cores of a gang belong to no platform."""
-
-    planner: Planner
-    workloads: Workloads
-    controller: Controller
-    platform: None = None
-    workload: None = None
-
-
-def build(config: Mapping[str, Any]) -> Gang:
-    """Reads and constructs everything that a configuration names.
-
-    Raises:
-        ConfigError: A file or a setting cannot be used.
-    """
-    from hdsim.gangs.controllers import make_controller
-    from hdsim.gangs.planner import PLANNERS, Budget
-    from hdsim.gangs.profile import read_profile
-    from hdsim.gangs.workloads import read_workloads
-    from hdsim.util.resources import resolve
-
-    name, tasks, budget = config["planner"], config["tasks"], Budget(**config["shares"])
-    if name not in PLANNERS:
-        message = f"expected {' or '.join(PLANNERS)}, got '{name}'{nearest(name, PLANNERS)}"
-        raise ConfigError(message, where="planner")
-    controller = make_controller(config["controller"])
-    profile = read_profile(resolve("profiles", config["profile"], where="profile")).of(list(tasks))
-    budget.check(len(tasks))
-    workloads = read_workloads(tasks, config["actual"], config["forecasts"], config["seed"])
-    rows, needed = len(workloads.actual), config["start"] + config["supersteps"]
-    if needed > rows:
-        message = f"expected start + supersteps of at most {rows}, the rows of the series, got {needed}"
-        raise ConfigError(message, where="supersteps")
-    return Gang(PLANNERS[name](profile, budget, workloads.predictions), workloads, controller)
-
-
-def _run(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
-    from hdsim.gangs.simulation import simulate
-
-    settings = {key: config[key] for key in ("start", "supersteps", "penalty")}
-    workloads = gang.workloads
-    return simulate(gang.planner, workloads.actual, gang.controller, certain=workloads.certain, **settings), {}
-
-
-def _write(directory: Path, result: GangRun) -> dict[str, Any]:
-    from hdsim.gangs.output import write_run
-
-    return write_run(directory, result)
-
-
-def _report(gang: Gang, outcome: Outcome) -> None:
-    duration, checkpoints, total = (format_number(outcome.metrics[name]) for name in METRICS)
-    width = max(map(len, (duration, checkpoints, total)))
-    click.echo(f"duration without checkpoints  {duration:>{width}} s")
-    click.echo(f"checkpoints                   {checkpoints:>{width}}")
-    click.echo(f"total                         {total:>{width}} s")
-    click.echo(f"\nrun directory  {shown(outcome.directory)}")
-
-
-METRICS = ("duration", "checkpoints", "total")
-_GANG = Command(build, _run, _report, check=build, write=_write, metrics=METRICS)
+    command = Command(build, simulate, report, check=build, write=write, metrics=("duration", "checkpoints", "total"))
+    launch(command, overrides, config_name=config_name or "bsp", **options)

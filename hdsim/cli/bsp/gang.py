@@ -1,0 +1,95 @@
+"""The parts of a gang's run, and what its commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hdsim.cli.launch import Outcome, shown
+from hdsim.errors import ConfigError, nearest
+from hdsim.util.text import format_number
+
+if TYPE_CHECKING:
+    from hdsim.gangs.controllers import Controller
+    from hdsim.gangs.planner import Planner
+    from hdsim.gangs.simulation import GangRun
+    from hdsim.gangs.workloads import Workloads
+
+#: Name, description and unit of each metric; the last one is absent unless it is known.
+METRICS = (
+    ("duration", "duration without checkpoints", "s"),
+    ("checkpoints", "checkpoints", ""),
+    ("total", "total", "s"),
+    ("lower_bound", "lower bound of every plan", "s"),
+)
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The parts of a run, made from its configuration. The cores of a gang belong to no platform."""
+
+    planner: Planner
+    workloads: Workloads
+    controller: Controller
+    platform: None = None
+    workload: None = None
+
+
+def build(config: Mapping[str, Any]) -> Gang:
+    """Reads and constructs everything that a configuration names.
+
+    Raises:
+        ConfigError: A file or a setting cannot be used.
+    """
+    from hdsim.gangs.controllers import make_controller
+    from hdsim.gangs.planner import PLANNERS, Budget
+    from hdsim.gangs.profile import read_profile
+    from hdsim.gangs.workloads import read_workloads
+    from hdsim.util.resources import resolve
+
+    name, tasks, budget = config["planner"], config["tasks"], Budget(**config["shares"])
+    if name not in PLANNERS:
+        message = f"expected {' or '.join(PLANNERS)}, got '{name}'{nearest(name, PLANNERS)}"
+        raise ConfigError(message, where="planner")
+    controller = make_controller(config["controller"])
+    profile = read_profile(resolve("profiles", config["profile"], where="profile")).of(list(tasks))
+    budget.check(len(tasks))
+    workloads = read_workloads(tasks, config["actual"], config["forecasts"], config["seed"])
+    rows, needed = len(workloads.actual), config["start"] + config["supersteps"]
+    if needed > rows:
+        message = f"expected start + supersteps of at most {rows}, the rows of the series, got {needed}"
+        raise ConfigError(message, where="supersteps")
+    return Gang(PLANNERS[name](profile, budget, workloads.predictions), workloads, controller)
+
+
+def simulate(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
+    """Simulates the supersteps."""
+    from hdsim.gangs import simulation
+
+    settings = {key: config[key] for key in ("start", "supersteps", "penalty")}
+    settings["certain"] = gang.workloads.certain
+    return simulation.simulate(gang.planner, gang.workloads.actual, gang.controller, **settings), {}
+
+
+def write(directory: Path, result: GangRun) -> dict[str, Any]:
+    """Writes the results; returns entries of the manifest."""
+    from hdsim.gangs.output import write_run
+
+    return write_run(directory, result)
+
+
+def report(gang: Gang, outcome: Outcome) -> None:
+    """Prints the metrics."""
+    lines = [
+        (f"{text}  ", format_number(outcome.metrics[name]), unit)
+        for name, text, unit in METRICS
+        if name in outcome.metrics
+    ]
+    width = max(len(number) for _, number, _ in lines)
+    for text, number, unit in lines:
+        click.echo(f"{text:31}{number:>{width}} {unit}".rstrip())
+    click.echo(f"\nrun directory  {shown(outcome.directory)}")
