@@ -1,16 +1,16 @@
 """Lower bound of the total of every plan for known workloads.
 
 A segment of supersteps i with durations M_i needs the share n_ij(M_i) of task j, the smallest one at which the task is
-as fast. So its cost is at least
+as fast. Its cost is at least
 
     min sum_i M_i  with  sum_j max_i n_ij(M_i) <= total,
 
-whatever the profile looks like. For weights w_ij >= 0 with sum_i w_ij = 1 for each task, and a price p >= 0, it is at
+for any profile. For weights w_ij >= 0 with sum_i w_ij = 1 for each task, and a price p >= 0, it is at
 least
 
     sum_i min_M [M + p sum_j w_ij n_ij(M)] - p total,
 
-which subgradient steps raise. Where that does not suffice, the range of one M_i is divided (branch and bound). The
+which subgradient steps raise. If they do not suffice, the range of one M_i is divided (branch and bound). The
 bound of a plan follows by dynamic programming. It holds for all real shares from the lowest one on: n_ij is computed
 from splines lowered by the largest possible distance between a spline and its chords.
 """

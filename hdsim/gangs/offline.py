@@ -101,7 +101,7 @@ def shortest(costs: Sequence[Floats], penalty: float) -> tuple[Floats, Ints]:
 class OneTime(Controller):
     """Plans all supersteps before the first one.
 
-    Where predictions are certain, the plan reaches to the end, otherwise as far as the predictions of the first row;
+    With certain predictions the plan reaches to the end, otherwise as far as the predictions of the first row;
     the last shares stay.
 
     Args:
