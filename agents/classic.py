@@ -79,12 +79,13 @@ class ClassicAgent(Agent):
             return
         queue, candidates, backfill = self._queue, self._candidates, self._backfill
         queue.add(cluster.submitted)
-        queue.drop(cluster.withdrawn)
         if candidates is not queue:
             candidates.add(cluster.submitted)
-            candidates.drop(cluster.withdrawn)
-        if self._head in cluster.withdrawn:
-            self._head = None
+        if cluster.withdrawn:
+            for waiting in {queue, candidates}:
+                waiting.drop(cluster.withdrawn)
+            if self._head in cluster.withdrawn:
+                self._head = None
         if backfill is not None:
             backfill.ended(cluster)
         # A full cluster needs no pass, except to commit to the next head; without core ids a job may request no CPU.
