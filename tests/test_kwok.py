@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -133,6 +134,46 @@ def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     assert not processes(workdir)
     assert not list((workdir / "clusters").iterdir())
     assert kwok("status") == f"no cluster in {workdir}\n"
+
+
+@kube
+def test_from_nothing_to_a_schedule(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
+    file, directory = tmp_path / "kubeconfig", tmp_path / "runs/pods"
+
+    def call(*arguments: object, status: int = 0) -> str:
+        done = hdsim(*arguments)
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr and "Unclosed" not in done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    def run(*settings: str, status: int = 0) -> str:
+        common = "backend=kwok", f"backend.kubeconfig={file}", "workload=cluster", "agent=least_allocated"
+        return call("run", *common, f"hydra.run.dir={directory}", "backend.stop_when_idle=2", *settings, status=status)
+
+    call("kwok", "up", "--workdir", workdir, "--kubeconfig", file)
+    call("kwok", "nodes", "--count", 4, "--cpu", 8, "--memory", "16Gi", "--control-plane", "--kubeconfig", file)
+    assert "pods   0\n" in call("kwok", "top", "--once", "--kubeconfig", file)
+    load = "load", "--kubeconfig", file, "--cpu-load", 0.5, "--replicas", "2-4", "--wait", 0
+    pods = int(re.search(r"created (\d+) pods", call("kwok", *load))[1])  # type: ignore[index]
+    assert "hdsim kwok clean" in call("kwok", *load, status=2)
+    assert "contention: expected none, got threshold" in run("contention=threshold", status=2)
+    assert "metrics_port: expected a port" in run("backend.metrics_port=99999", status=2)
+    assert not directory.exists()
+    printed = run()
+    assert printed.startswith("the pods of the cluster on kubernetes, ")
+    assert f"{pods} of {pods} pods bound, decisions after " in printed
+    page = Path(call("report", directory).strip()).read_text()
+    assert f"{pods} of {pods} pods have got a node" in page
+    top = call("kwok", "top", "--once", "--kubeconfig", file)
+    assert f"pods   {pods}: {pods} " in top
+    assert "Pending" not in top.split("NODE", 1)[0]
+    # Least allocated: equal nodes get equal shares, but for one pod.
+    shares = [int(row.split()[2]) for row in top.splitlines() if row.startswith("node-")]
+    assert sum(shares) == pods
+    assert max(shares) - min(shares) <= 1
+    call("kwok", "down", "--workdir", workdir)
+    assert not processes(workdir)
+    assert "there is no file" in run(status=2)
 
 
 @kube

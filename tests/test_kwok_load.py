@@ -137,7 +137,7 @@ def test_mistakes_are_one_message(kwok: Callable[..., str], args: tuple[str, ...
 
 def test_pods_that_are_there_already_are_told(kwok: Callable[..., str]) -> None:
     kwok("load", "--pods", "--wait", 0)
-    assert "already exists" in kwok("load", "--pods", "--wait", 0, status=1)
+    assert "hdsim kwok clean" in kwok("load", "--pods", "--wait", 0, status=2)
 
 
 def test_creations_that_got_no_answer_are_repeated(cluster: Cluster, kwok: Callable[..., str]) -> None:

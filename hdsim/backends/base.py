@@ -215,6 +215,10 @@ class Backend:
         """Returns entries for the manifest of a run; called after `close`."""
         return {}
 
+    def summary(self) -> str:
+        """Returns a line for the terminal at the end of a run, empty for none."""
+        return ""
+
     def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
         """Starts the backend; called before the first event.
 

@@ -84,12 +84,14 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
 
 def _report(inputs: Inputs, outcome: Outcome) -> None:
     workload, platform = inputs.workload, inputs.platform
-    jobs = f"{len(workload):,} jobs of {Path(workload.source).name}" if len(workload) else "the jobs of the cluster"
+    jobs = f"{len(workload):,} jobs of {Path(workload.source).name}" if len(workload) else "the pods of the cluster"
     click.echo(
         f"{jobs} on {platform.name}, {platform.n_cpu_cores:,} cores"
         f"{f' and {platform.n_gpus:,} GPUs' if platform.n_gpus else ''}\n"
     )
     click.echo(_metrics_table(outcome.metrics))
+    if summary := inputs.backend.summary():
+        click.echo(f"\n{summary}")
     click.echo(f"\nrun directory  {shown(outcome.directory)}")
     click.echo(f"report         hdsim report {shown(outcome.directory)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from hdsim.kubernetes.kubeconfig import add_cluster, remove_cluster
 
 if TYPE_CHECKING:
     import psutil
+
+log = logging.getLogger(__name__)
 
 _ADDRESS = "127.0.0.1"
 _SCHEDULER = "kube-scheduler"
@@ -322,5 +325,9 @@ def _message(line: str) -> str | None:
 def _exclusive() -> Iterator[None]:
     """Starts of one user one after another: kwokctl chooses free ports and its components bind them later."""
     with Path(tempfile.gettempdir(), f"hdsim-kwok-{os.getuid()}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("another control plane starts or ends; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

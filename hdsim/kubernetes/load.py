@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import orjson
 
 from hdsim.cluster.requests import Amounts
-from hdsim.errors import BackendError
+from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache
 from hdsim.kubernetes.clean import MANAGED
 from hdsim.kubernetes.connection import Connection, NoAnswer, reason_of
@@ -153,6 +153,7 @@ class LoadGenerator:
             progress: Takes the number of pods of each creation.
 
         Raises:
+            ConfigError: Another load has made objects of these names.
             BackendError: A creation is refused, or has failed until the time-out.
         """
         begin = time.monotonic()
@@ -196,6 +197,8 @@ class LoadGenerator:
                 if status == 201 or (status == 409 and not (answered and creation.pods)):
                     return
                 failure = self._connection.refusal("POST", creation.path, status, answer)
+                if status == 409:
+                    raise ConfigError(f"{failure}; hdsim kwok clean deletes the pods of another load")
                 if status < 500:
                     raise BackendError(f"{creation.body['metadata']['name']}: {failure}")
                 reason, answered = reason_of(answer), False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from pathlib import Path
@@ -144,12 +144,20 @@ class _Arrays:
         return self._numbers[id(array)][0]
 
 
+def _backend(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The backend and its server, of a run on one of its own."""
+    facts = manifest.get("backend") or {}
+    return {"Backend": " at ".join(str(facts[key]) for key in ("name", "server") if key in facts)} if facts else {}
+
+
 def _header(run: Run) -> str:
     manifest, config, platform = run.manifest, run.config, run.platform
     workload = manifest.get("workload") or {}
     about = config.get("workload")
     about = about if isinstance(about, Mapping) else {}
     source = Path(str(about["path"])).name if about.get("path") else str(workload.get("name") or "–")
+    if about.get("cluster"):
+        source = "pods of the cluster"
     jobs = workload.get("jobs")
     jobs = jobs if isinstance(jobs, int) else len(run.jobs["job_id"])
     facts = {
@@ -165,7 +173,8 @@ def _header(run: Run) -> str:
                 ("cluster", platform.n_clusters),
             )
         ),
-        "Workload": f"{source}: {jobs:,} jobs" + _slice(about),
+        "Workload": source if about.get("cluster") else f"{source}: {jobs:,} jobs" + _slice(about),
+        **_backend(manifest),
         "Contention": _component(config.get("contention")),
         "Network": _component(config.get("network")),
         "Failures": _component(config.get("failures")),
@@ -237,7 +246,7 @@ def _metrics(values: Mapping[str, float]) -> str:
     tiles = "".join(
         f"<div class='tile'><b>{escape(_tile(name, values[name]))}</b><span>{escape(label)}</span></div>"
         for name, label in _TILES.items()
-        if name in values
+        if not math.isnan(values.get(name, math.nan))
     )
     return (
         f"<section aria-label='Metrics'><div class='tiles'>{tiles}</div>"
@@ -257,7 +266,7 @@ def _tile(name: str, value: float) -> str:
     return f"{100 * value:.1f} %" if name == "utilization" else format_number(value)
 
 
-def _statistics(quantities: Iterable[str], values: Mapping[str, float]) -> str:
+def _statistics(quantities: Sequence[str], values: Mapping[str, float]) -> str:
     heads = ("", "mean", "median", "95 %", "99 %", "max", "unit")
     rows = (
         [
@@ -267,7 +276,7 @@ def _statistics(quantities: Iterable[str], values: Mapping[str, float]) -> str:
         ]
         for quantity in quantities
     )
-    return _table(heads, rows)
+    return _table(heads, rows) if quantities else ""
 
 
 def _others(names: Iterable[str], values: Mapping[str, float]) -> str:

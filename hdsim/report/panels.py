@@ -29,6 +29,7 @@ from hdsim.report.charts import (
     Lines,
     Panel,
     View,
+    duration,
 )
 from hdsim.results import series
 
@@ -57,11 +58,31 @@ _INTERRUPTED_COLOR = "#b98a3e"
 _SPAN_COLOR = "#d0706a"
 
 
+def pods(run: Run) -> Panel | None:
+    """Pods created, bound, running and finished so far; None for a run that has had none."""
+    if not run.pods:
+        return None
+    known = [column[~np.isnan(column)] for column in run.pods.values()]
+    begin, end = min(column.min(initial=np.inf) for column in known), max(column.max(initial=0.0) for column in known)
+    lines = []
+    for name, color, column in zip(run.pods, (GREY, ORANGE, BLUE, GREEN), known, strict=True):
+        times, counts = np.unique(np.append(column, begin), return_counts=True)
+        counts[0] -= 1
+        lines.append(_line(name, series.StepFunction(times, counts.cumsum().astype(float), end), color))
+    delay = run.pods["bound"] - run.pods["created"]
+    note = f"{len(known[1]):,} of {len(delay):,} pods have got a node"
+    if len(known[1]):
+        low, high = np.nanpercentile(delay, (50, 99))
+        note += f", half of them within {duration(low)} of their creation, 99 % within {duration(high)}"
+    axis = Axis("Time since the begin of the run", "time", begin, max(end, begin + 1.0))
+    return Panel("Pods", f"{note}.", (View("pods", "Pods", Lines(axis, Axis("Pods", "count"), tuple(lines))),))
+
+
 def schedule(run: Run) -> Panel:
     """Location and time of every job, or the share of busy cores of every node."""
     title = "Schedule"
     if not len(run.segments):
-        return Panel(title, "No job started.", ())
+        return Panel(title, "No job that has started has ended.", ())
     first_node, bounds, share = series.occupancy(run, BINS, ROWS)
     nodes = run.platform.n_nodes
     grouped = len(first_node) < nodes
@@ -153,7 +174,7 @@ def _job_blocks(run: Run) -> Blocks | None:
     )
 
 
-def utilization(run: Run) -> Panel:
+def utilization(run: Run) -> Panel | None:
     """Share of busy cores, and of busy GPUs, over time."""
     cores, gpus = _percent(series.utilization(run)), run.platform.n_gpus
     note = f"Share of the {run.platform.n_cpu_cores:,} cores that serve a job; {cores.mean():.1f} % on average."
@@ -170,7 +191,7 @@ def _percent(steps: series.StepFunction) -> series.StepFunction:
     return series.StepFunction(steps.times, 100 * steps.values, steps.end)
 
 
-def queue(run: Run) -> Panel:
+def queue(run: Run) -> Panel | None:
     """Jobs that wait and jobs that run."""
     waiting, running = series.queue_length(run), series.running_jobs(run)
     note = (
@@ -183,7 +204,7 @@ def queue(run: Run) -> Panel:
 
 def power(run: Run) -> Panel | None:
     """Power of the whole platform; None where cores have no ids."""
-    if run.segments.amounts is not None:
+    if run.platform.kind == "quantities":
         return None
     steps = series.power(run)
     unit, size = next(
@@ -246,8 +267,10 @@ def outages(run: Run) -> Panel | None:
     return Panel(title, note, views)
 
 
-def oversubscribed_spans(run: Run) -> Panel:
-    """Spans of oversubscribed memory bandwidth per processor."""
+def oversubscribed_spans(run: Run) -> Panel | None:
+    """Spans of oversubscribed memory bandwidth per processor; None where cores have no ids."""
+    if run.platform.kind == "quantities":
+        return None
     title = "Oversubscribed memory bandwidth"
     processor, begins, ends = run.oversubscribed
     if not len(processor):
@@ -338,7 +361,7 @@ def communication(run: Run) -> Panel | None:
     return _over_time(run, "communication", title, note, Axis("Tasks", "count"), lines)
 
 
-def progress(run: Run) -> Panel:
+def progress(run: Run) -> Panel | None:
     """Jobs submitted and jobs that ended so far."""
     lines = (
         _line("submitted", series.submitted_jobs(run), GREY),
@@ -349,6 +372,7 @@ def progress(run: Run) -> Panel:
 
 
 PANELS: tuple[Callable[[Run], Panel | None], ...] = (
+    pods,
     schedule,
     utilization,
     queue,
@@ -385,7 +409,10 @@ def _line(label: str, steps: series.StepFunction, color: str, *, filled: bool = 
     return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)
 
 
-def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[Line, ...]) -> Panel:
+def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[Line, ...]) -> Panel | None:
+    """Returns curves over the period of a run, None if that is empty."""
+    if run.end_time <= 0:
+        return None
     return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -121,9 +121,9 @@ def _entry(name: str) -> Metric:
     return METRICS.get(quantity if statistic in STATISTICS else name, Metric("", Direction.NEITHER, ""))
 
 
-def families(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Returns the quantities of which all statistics are among some metrics, and the other metrics, in their order."""
-    names = list(names)
+def families(metrics: Mapping[str, float]) -> tuple[list[str], list[str]]:
+    """Returns quantities of which all statistics are defined, and the other defined metrics, in their order."""
+    names = [name for name, value in metrics.items() if not math.isnan(value)]
     kinds: dict[str, set[str]] = {}
     for name in names:
         statistic, _, quantity = name.partition("_")

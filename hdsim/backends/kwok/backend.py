@@ -6,6 +6,7 @@ import logging
 import secrets
 import socket
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -59,6 +60,8 @@ class Kwok(Backend):
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings.of(settings)
         self._resources = ExitStack()
+        # A configuration may be refused after its cluster was read.
+        weakref.finalize(self, self._resources.close)
         self._session: Session | None = None
         self._lease: Lease | None = None
         self._monitoring: Monitoring | None = None
@@ -174,6 +177,16 @@ class Kwok(Backend):
     def facts(self) -> dict[str, Any]:
         """Server, API calls and latencies."""
         return self._facts
+
+    def summary(self) -> str:
+        """Pods, latencies and API calls."""
+        facts = self._facts
+        if not facts:
+            return ""
+        text = f"{facts['pods_bound']:,} of {facts['pods']:,} pods bound"
+        if delay := facts.get("decision_latency_seconds"):
+            text += f", decisions after {delay['p50']:.3g} s (99 %: {delay['p99']:.3g} s)"
+        return f"{text}, {facts['api_calls_per_pod']:.3g} API calls a pod" if facts["pods"] else text
 
     # Source of monitoring
 

@@ -24,7 +24,7 @@ _RULES = {
     "timeout": POSITIVE,
     "submit": FLAG,
     "metrics_host": TEXT,
-    "metrics_port": integers_from(0) | NULL,
+    "metrics_port": Rule("a port", lambda value: integers_from(0).accepts(value) and value < 65536) | NULL,
 }
 _ELECTION_RULES = {"enabled": FLAG, "lease": POSITIVE, "renew": POSITIVE, "retry": POSITIVE}
 

@@ -87,9 +87,9 @@ def _totals(present: Snapshot, server: str) -> Text:
     ready = sum(use.node.ready for use in present.nodes)
     text = Text.assemble((server, "bold"), time.strftime("  %Y-%m-%d %H:%M:%S\n", time.localtime(present.time)))
     text.append(f"nodes  {ready:,} of {len(present.nodes):,} ready\n")
-    text.append(f"pods   {sum(present.states.values()):,}: ")
+    text.append(f"pods   {sum(present.states.values()):,}")
     for place, (state, number) in enumerate(sorted(present.states.items())):
-        text.append(", " if place else "")
+        text.append(", " if place else ": ")
         text.append(f"{number:,} {state}", style=_COLOURS.get(state, ""))
     return text
 

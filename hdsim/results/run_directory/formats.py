@@ -45,6 +45,8 @@ DONE = (
     FinalState.COMPLETED_KILLED,
     FinalState.REJECTED,
 )
+#: Times of pods.csv that reports show.
+POD_TIMES = ("created", "bound", "running", "finished")
 INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "requeued", "allocated_resources")
 ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources", "speed")
 #: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.

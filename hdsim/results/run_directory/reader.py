@@ -24,6 +24,7 @@ from hdsim.results.run_directory.formats import (
     DONE,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
+    POD_TIMES,
     WALL_METRICS,
     integers,
     is_number,
@@ -59,6 +60,8 @@ class Run:
         oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, begins, ends.
         segments: Allocation segments of these jobs.
         outages: When nodes were down, None where they do not fail.
+        pods: Times of pods in seconds since the run began, NaN if there is none: ``created``, ``bound``, ``running``
+            and ``finished``; empty for a run without pods.
         contention: (E, 3) changes of lost speed and of tasks that send messages, without what no report can show.
     """
 
@@ -70,6 +73,7 @@ class Run:
     oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
     segments: Segments
     outages: Outages | None
+    pods: Mapping[str, Floats]
     contention: Floats
 
     @property
@@ -144,8 +148,17 @@ def read(path: str | Path) -> Run:
         jobs["requested_gpus"][segments.job[::-1]] = segments.gpus[::-1]
     return Run(
         path, manifest, {} if records_only else read_metrics(path, manifest), platform, jobs, spans, segments,
-        _read_outages(path / "outages.csv", platform), _read_contention(path / "contention.csv"),
+        _read_outages(path / "outages.csv", platform), _read_pods(path / "pods.csv"),
+        _read_contention(path / "contention.csv"),
     )  # fmt: skip
+
+
+def _read_pods(path: Path) -> dict[str, Floats]:
+    header, rows = read_csv(path) if path.exists() else ([], [])
+    missing = [name for name in POD_TIMES if name not in header]
+    if rows and missing:
+        raise ConfigError(f"expected columns of pods, {', '.join(missing)} missing", where=f"{path}:1")
+    return {name: numbers(path, name, [row[header.index(name)] for row in rows]) for name in POD_TIMES if rows}
 
 
 def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
