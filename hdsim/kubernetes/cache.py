@@ -117,10 +117,14 @@ class Cache(Generic[V]):
                         log.warning("%s: the watch is lost: %s; trying again", self._name, error)
                         lost = loop.time()
                         self.reconnects += 1
-                    permanent = isinstance(error, Refused) and error.status < 500
-                    if permanent or loop.time() - lost > self._connection.timeout:
+                    # An API server that has just started may refuse what it will permit soon.
+                    if loop.time() - lost > self._connection.timeout:
                         self._deliver(error)
                         return
+            except Exception as error:
+                log.exception("%s: the watch has failed", self._name)
+                self._deliver(BackendError(f"{self._name}: the watch has failed: {type(error).__name__}: {error}"))
+                return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
 

@@ -34,6 +34,8 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 _REFRESH = 60.0
 #: Seconds without a line after which a watch is taken for lost; bookmarks come every minute.
 _SILENCE = 120.0
+#: Seconds for which a call is refused that was permitted before, until that counts.
+_PATIENCE = 10.0
 _JSON = "application/json"
 
 
@@ -119,6 +121,7 @@ class Connection:
     ) -> None:
         self.timeout = timeout
         self.calls: Counter[Call] = Counter()
+        self._permitted: set[Call] = set()
         self._source, self._where = "the service account of this pod", where
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
@@ -181,6 +184,9 @@ class Connection:
     ) -> tuple[int, bytes]:
         """Sends a request; one that the API server is too busy for (429) is sent again when it says so.
 
+        An API server that has just started may refuse what it will permit soon, so that a call that it has permitted
+        before is sent again for some seconds.
+
         Args:
             method: HTTP method.
             path: Path and query.
@@ -198,6 +204,8 @@ class Connection:
         call = Call.of(method, path)
         seconds = timeout or self.timeout
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _PATIENCE * (call in self._permitted)
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -205,17 +213,22 @@ class Connection:
                     options = await self._options(content_type)
                     async with self._http.request(method, self.server + path, data=data, **options) as answer:
                         status, content = answer.status, await answer.read()
-                    if status != 429:
+                    if status in (401, 403) and loop.time() < patience:
+                        if not self.refusal(method, path, status, content).permission:
+                            break
+                    elif status != 429:
                         break
                     await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
         except Exception as error:
             raise self._no_answer(call, error, seconds) from None
         if status == 401:
             raise self.refusal(method, path, status, content)
+        if status < 400:
+            self._permitted.add(call)
         return status, content
 
     async def lines(self, path: str) -> AsyncIterator[list[bytes]]:
-        """Yields the lines of a watch as they come, those that come together in one list.
+        """Yields the lines of a watch as they come, those that come together in one list; at its begin an empty list.
 
         Raises:
             NoAnswer: The API server does not answer, or the connection is lost.
@@ -225,12 +238,17 @@ class Connection:
 
         call = Call.of("GET", path)
         self.calls[call] += 1
-        limits = aiohttp.ClientTimeout(sock_connect=self.timeout, sock_read=_SILENCE)
+        limits = aiohttp.ClientTimeout(total=None, sock_read=_SILENCE)
+        seconds = self.timeout
         try:
             options = await self._options(_JSON)
-            async with self._http.get(self.server + path, timeout=limits, **options) as answer:
+            async with asyncio.timeout(seconds):
+                opened = await self._http.get(self.server + path, timeout=limits, **options)
+            seconds = _SILENCE
+            async with opened as answer:
                 if answer.status != 200:
                     raise self.refusal("GET", path, answer.status, await answer.read())
+                yield []
                 begun = b""
                 async for chunk in answer.content.iter_any():
                     *whole, begun = (begun + chunk).split(b"\n")
@@ -239,7 +257,7 @@ class Connection:
         except BackendError:
             raise
         except Exception as error:
-            raise self._no_answer(call, error, _SILENCE) from None
+            raise self._no_answer(call, error, seconds) from None
 
     def refusal(self, method: str, path: str, status: int, answer: bytes) -> Refused:
         """Describes an answer of the API server that is an error."""
