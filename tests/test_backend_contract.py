@@ -20,6 +20,7 @@ from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import read_jobs
 from hdsim.backends.batsim.serve import SchedulerSocket, serve
 from hdsim.backends.batsim.server import Options, Server
+from hdsim.backends.kwok.backend import Kwok
 from hdsim.backends.sim import Sim
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
@@ -245,10 +246,11 @@ def test_a_backend_that_there_is_not(spec: Any, message: str) -> None:
 def test_the_documentation_says_what_each_backend_can_do(root: Path) -> None:
     page = (root / "docs" / "backends.md").read_text()
     rows = {
-        cells[1].strip(" `"): cells[2:4] for cells in (line.split("|") for line in page.splitlines()) if len(cells) == 6
+        cells[1].strip(" `"): cells[2:5] for cells in (line.split("|") for line in page.splitlines()) if len(cells) == 7
     }
-    for column, backend in enumerate([Sim, Batsim]):
+    for column, backend in enumerate([Sim, Batsim, Kwok]):
         for key, value in vars(backend.capabilities).items():
             shown = {None: "all", (): "none", True: "yes", False: "no"}
             expected = ", ".join(value) if isinstance(value, tuple) and value else shown[value]
+            expected = "of a trace" if (backend, key) == (Kwok, "known_jobs") else expected
             assert rows[key][column].strip() == expected, key

@@ -15,6 +15,7 @@ from hdsim.cluster.state import Cluster, FinalState
 from hdsim.envs.objectives import OBJECTIVES
 from hdsim.errors import BackendError
 from hdsim.results.result import Result
+from hdsim.scheduling.agent import make_agent
 
 DONE = FinalState.COMPLETED_SUCCESSFULLY
 
@@ -168,3 +169,35 @@ def test_no_objective_rewards_a_start_before_it_is_confirmed(name: str) -> None:
     cluster.next_instant(3.0)
     cluster.confirm_start(0, 3.0)
     assert objective.value() != idle  # type: ignore[attr-defined]
+
+
+def test_a_job_that_runs_without_a_decision_is_adopted() -> None:
+    """One that was queued leaves every queue, one that was not known is in none; nodes may be overcommitted by them."""
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4, gflops_per_core=1.0).of_kind("quantities")
+    workload = hdsim.Workload.from_columns(submission_time=np.zeros(4), runtime=10.0, requested_cores=1, cpu=3.0)
+    cluster = Cluster(platform, workload, core_policy="least_allocated", confirms_starts=True)
+    agent = make_agent("least_allocated")
+    agent.begin(cluster)
+    cluster.next_instant(0.0)
+    for job in range(3):
+        cluster.submit(job)
+    agent.decide(cluster)
+    assert list(cluster.starting) == [0, 1] and list(cluster.queue) == [2]
+    cluster.next_instant(1.0)
+    cluster.adopt(2, cluster.cores.placement_on(2, {1: 1}), 0.5)
+    cluster.adopt(3, cluster.cores.placement_on(3, {1: 1}), 0.0)
+    assert cluster.withdrawn == [2] and not cluster.queue
+    invariants.check(cluster)
+    assert cluster.cores.node_idle.tolist() == [1.0, 0.0]
+    agent.decide(cluster)
+    cluster.next_instant(2.0)
+    for job in (0, 1):
+        cluster.confirm_start(job, 1.5)
+    for job in range(4):
+        cluster.end(job, DONE)
+    agent.decide(cluster)
+    invariants.check(cluster)
+    assert cluster.cores.node_idle.tolist() == [4.0, 4.0]
+    assert cluster.starting_time == [1.5, 1.5, 0.5, 0.0]
+    with pytest.raises(BackendError, match="job 2 cannot be adopted: expected a queued job"):
+        cluster.adopt(2, cluster.cores.placement_on(2, {1: 1}), 2.0)
