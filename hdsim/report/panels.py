@@ -410,8 +410,8 @@ def _line(label: str, steps: series.StepFunction, color: str, *, filled: bool = 
 
 
 def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[Line, ...]) -> Panel | None:
-    """Returns curves over the period of a run, None if that is empty."""
-    if run.end_time <= 0:
+    """Returns curves over the period of a run, None if no job has ended."""
+    if not len(run.jobs["job_id"]):
         return None
     return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
 

@@ -108,6 +108,13 @@ def batsim_tree(rng: Random, jobs: int | None = None) -> Tree:
         for key, value in (("walltime", 60), ("gpus", 0), ("user", 3), ("queue", "long"), ("note", {"a": 1})):
             if rng.random() < 0.2:
                 job[key] = value
+        if rng.random() < 0.15:
+            job["kubernetes"] = {
+                "cpu": "500m", "ephemeral-storage": "1GiB", "priority": 10, "nodeSelector": {"disk": "ssd"},
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "zone", "operator": rng.choice(("In", "Gt")), "values": ["1"]}]}]}}},
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+            }  # fmt: skip
         made.append(job)
     return {"nb_res": 16, "jobs": made, "profiles": profiles}
 
@@ -251,7 +258,12 @@ def _results(directory: Path) -> str | None:
 def platform_tree(rng: Random) -> Tree:
     """A valid platform with its types inline."""
     few, memory = rng.choice((1, 3)), rng.choice((64, "32GB"))
+    amounts: Tree = {}
+    if rng.random() < 0.3:
+        taint = {"key": "gpu", "value": "yes", "effect": rng.choice(("NoSchedule", "PreferNoSchedule"))}
+        amounts = {"cpu": "3500m", "pods": 8, "ephemeral_storage": "10GB", "labels": {"zone": "1"}, "taints": [taint]}
     return {
+        **({"kind": "quantities"} if amounts else {}),
         "name": "small",
         "_about": "made up",
         "clusters": [
@@ -266,7 +278,11 @@ def platform_tree(rng: Random) -> Tree:
         "types": {
             "network": {"net": {"bandwidth": "10Gbps"}},
             "node": {
-                "n": {"processors": [{"type": "p", "number": 2}], "memory": {"type": "ddr", "capacity": memory}},
+                "n": {
+                    "processors": [{"type": "p", "number": 2}],
+                    "memory": {"type": "ddr", "capacity": memory},
+                    **amounts,
+                },
                 "g": {"processors": [{"type": "p", "number": 1}, {"type": "gpu", "number": 2}]},
             },
             "processor": {
@@ -362,7 +378,9 @@ _KEYS = (
     "workload.start", "workload.arrival_factor", "workload.memory_bandwidth", "workload.memory", "workload.runtime",
     "workload.walltime", "workload.strict", "workload.bsp", "workload.bsp.supersteps", "workload.bsp.communication",
     "workload.bsp.pattern", "workload.bsp.imbalance", "workload.bsp.latency", "workload.bsp.bandwidth", "backend",
-    "backend.name", "backend.kill_at_walltime", "backend.batch_events", "backend.executable", "backend.timeout",
+    "backend.name", "platform.kind", "workload.cores_per_pod", "workload.generate", "workload.cluster",
+    "backend.time_scale", "backend.clock", "backend.stop_when_idle", "backend.metrics_port", "backend.leader_election",
+    "backend.kill_at_walltime", "backend.batch_events", "backend.executable", "backend.timeout",
     "agent", "agent.job_policy", "agent.core_policy", "agent.backfill", "agent.backfill_order", "agent.commit_head",
     "agent.path", "agent._target_", "contention", "contention.path", "contention._target_", "contention.digits",
     "contention.constants", "contention.constants.b", "network", "network.sharing", "network._target_",
@@ -387,6 +405,12 @@ _VALUES = (
     "hdsim.nope.X", "agents.x:Y", "MULTIRUN", "RUN", "1h", "-1h", "1e-9s", "1e308h",
 )  # fmt: skip
 #: A quick run, and what else may be asked for.
+_KWOK = ("backend=kwok", "backend.kubeconfig=nowhere", "workload=cluster")
+_QUANTITIES = (
+    "workload=deployments", "workload.generate.epochs=2", "workload.generate.cpu_load=0.2",
+    "workload.generate.replicas=[1,2]", "workload.generate.memory=1GiB", "workload.generate.rate=9",
+    "workload.generate.hold=1", "workload.generate.cpu=[250m,1]", "workload.generate.gpus=0",
+)  # fmt: skip
 _BASE = ("platform=teaching", "workload.path=w.swf", "hydra.run.dir=r")
 _SWITCHES = (
     ["--cfg", "job"], ["--cfg", "hydra"], ["--cfg", "all", "--resolve"], ["--cfg", "job", "-p", "workload"],
@@ -416,6 +440,12 @@ def _override(rng: Random) -> str:
 def _overrides(rng: Random, folder: Path) -> list[Command]:
     (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
     given = [*_BASE, *(_override(rng) for _ in range(rng.choice((1, 1, 1, 2, 3))))]
+    if rng.random() < 0.15:
+        given += _KWOK
+    elif rng.random() < 0.2:
+        given = ["platform=teaching", "platform.kind=quantities", "hydra.run.dir=r", *_QUANTITIES]
+        place = rng.randrange(3, len(given))
+        given[place] = f"{given[place].split('=')[0]}={rng.choice(_VALUES)}"
     # A longer run than a few jobs is the user's wish and no fault.
     given = [text for text in given if not text.lstrip("+").startswith("failures.mtbf") or "1e-9" not in text]
     if rng.random() < 0.2:
