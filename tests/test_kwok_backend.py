@@ -392,7 +392,9 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
         "users: [{name: u, user: {token: secret-token}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
     )
     backend = Kwok(kubeconfig=str(silent))
-    with pytest.raises(BackendError, match=r"http://127\.0\.0\.1:9: list nodes: no connection: Connect") as lost:
+    with pytest.raises(
+        BackendError, match=r"http://127\.0\.0\.1:9: create selfsubjectaccessreviews: no connection: Connect"
+    ) as lost:
         backend.read_platform()
     backend.close()
     assert "secret-token" not in str(lost.value)

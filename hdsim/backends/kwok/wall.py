@@ -177,8 +177,9 @@ class Wall(Session):
             self.sender.bind(at_once)
         self.sender.send([_deletion(member.pod) for job in cluster.killed for member in self.jobs.of_job[job]])
         for job in cluster.rejected:
-            members = self.jobs.of_job[job]
-            self._notices.tell(members, self._notices.reason(job, members))
+            # Those that the agent has rejected; jobs that fit on no empty nodes have been told so.
+            members = [member for member in self.jobs.of_job[job] if not member.told]
+            self._notices.tell(members, "the scheduler has rejected it")
         for date in cluster.calls:
             heapq.heappush(self._calls, date)
         for done in (cluster.started, cluster.killed, cluster.calls):
