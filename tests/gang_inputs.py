@@ -52,6 +52,7 @@ def run(
     *,
     kind: type[Planner] = GreedyPlanner,
     budget: Budget | None = None,
+    seed: int = 1,
 ) -> GangRun:
     planner = kind(profile, budget or Budget(), workloads.predictions)
     return simulate(
@@ -62,4 +63,5 @@ def run(
         supersteps=supersteps,
         penalty=PENALTY,
         certain=workloads.certain,
+        seed=seed,
     )

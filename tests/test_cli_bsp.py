@@ -100,6 +100,22 @@ def test_a_plan_has_a_lower_bound(warm: Warm, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "best" / "metrics.json").read_text())["total"] >= metrics["lower_bound"]
 
 
+def test_runs_are_compared_by_controller_with_parts_as_replications(warm: Warm, tmp_path: Path) -> None:
+    sweep = bsp(
+        warm, tmp_path, "run", "-m", "controller=dynamic_mpc,best", "controller.horizon=3", "start=100,400", "seed=1,2",
+        "supersteps=12", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert sweep.returncode == 0, sweep.stderr
+    done = subprocess.run([*warm.command("hdsim"), "compare", "sweep"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "compare.csv").open()))
+    assert {row["metric"] for row in rows} == {"duration", "checkpoints", "total"}
+    totals = {row["configuration"]: row for row in rows if row["metric"] == "total"}
+    assert len(totals) == 2 and all(row["runs"] == "4" for row in totals.values())
+    (other,) = (row for row in totals.values() if row["pairs"] != "0")
+    assert other["pairs"] == "4" and other["unit"] == "s"
+
+
 def test_the_group_does_not_import_its_subcommands() -> None:
     script = "import sys; import hdsim.cli.bsp; print('numpy' in sys.modules, 'hydra' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True).stdout

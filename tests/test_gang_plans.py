@@ -148,14 +148,16 @@ def forecast(shared_data: Path) -> Workloads:
     return measured_workloads(shared_data, "forecasts")
 
 
-def total(profile: Profile, workloads: Workloads, controller: StochasticMpc, supersteps: int = 400) -> float:
-    return run(profile, workloads, controller, supersteps=supersteps).metrics["total"]
+def total(
+    profile: Profile, workloads: Workloads, controller: StochasticMpc, supersteps: int = 400, seed: int = 1
+) -> float:
+    return run(profile, workloads, controller, supersteps=supersteps, seed=seed).metrics["total"]
 
 
 @pytest.mark.parametrize("seeds", [[1], pytest.param([1, 2, 3, 4, 5], marks=pytest.mark.nightly)])
 def test_published_forecasts_are_beaten(profile: Profile, forecast: Workloads, seeds: list[int]) -> None:
     """The best published total is 49,158 s; the settings were chosen on later rows."""
-    assert np.mean([total(profile, forecast, StochasticMpc(seed=seed)) for seed in seeds]) <= 48_900
+    assert np.mean([total(profile, forecast, StochasticMpc(), seed=seed) for seed in seeds]) <= 48_900
 
 
 def test_perfect_knowledge_online(profile: Profile, shared_data: Path) -> None:
@@ -163,8 +165,8 @@ def test_perfect_knowledge_online(profile: Profile, shared_data: Path) -> None:
 
 
 def test_one_seed_gives_one_run(profile: Profile, forecast: Workloads) -> None:
-    one, two = (total(profile, forecast, StochasticMpc(seed=3), supersteps=15) for _ in range(2))
-    assert one == two
+    one, two, other = (total(profile, forecast, StochasticMpc(), supersteps=40, seed=seed) for seed in (3, 3, 4))
+    assert one == two != other
 
 
 def test_a_plan_does_not_depend_on_what_comes_later(profile: Profile, forecast: Workloads) -> None:

@@ -43,6 +43,7 @@ class GangState:
         penalty: Cost of a change of the shares in seconds; the first shares are free.
         executed: (row, J) workload sizes of the rows before this one.
         certain: Whether the predictions are what is executed.
+        seed: Seed of whatever a controller draws.
     """
 
     planner: Planner
@@ -53,6 +54,7 @@ class GangState:
     penalty: float
     executed: Floats
     certain: bool = False
+    seed: int = 1
 
     @property
     def predicted(self) -> Floats:

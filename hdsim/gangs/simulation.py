@@ -57,6 +57,7 @@ def simulate(
     supersteps: int,
     penalty: float,
     certain: bool = False,
+    seed: int = 1,
 ) -> GangRun:
     """Simulates supersteps of a gang.
 
@@ -68,6 +69,7 @@ def simulate(
         supersteps: Number N of supersteps, at most R - start.
         penalty: Cost of a change of the shares in seconds.
         certain: Whether the predictions are what is executed.
+        seed: Seed of the controller.
 
     Raises:
         DecisionError: The controller returns shares that the gang cannot have.
@@ -76,7 +78,7 @@ def simulate(
     present = np.full(len(tasks), budget.start)
     shares = np.empty((supersteps, len(tasks)), np.int64)
     replanned = np.zeros(supersteps, bool)
-    state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start], certain)
+    state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start], certain, seed)
     controller.begin(state)
     for superstep in range(supersteps):
         state.superstep, state.row, state.executed = superstep, start + superstep, actual[: start + superstep]

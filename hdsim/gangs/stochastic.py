@@ -84,15 +84,13 @@ class StochasticMpc(DynamicMpc):
     Args:
         horizon: Supersteps that are looked at; None: 5, or 10 where predictions are certain.
         scenarios: Number of scenarios, an even one.
-        seed: Seed of the scenarios.
     """
 
-    def __init__(self, horizon: int | None = None, scenarios: int = 64, seed: int = 1) -> None:
-        settings = {"scenarios": scenarios, "seed": seed}
-        require("controller", {"scenarios": integers_from(2), "seed": integers_from(0)}, settings)
+    def __init__(self, horizon: int | None = None, scenarios: int = 64) -> None:
+        require("controller", {"scenarios": integers_from(2)}, {"scenarios": scenarios})
         super().__init__(5 if horizon is None else horizon, length_punishment=1.0)
         self._certain_horizon = _CERTAIN_HORIZON if horizon is None else self.horizon
-        self.scenarios, self.seed = int(scenarios) // 2 * 2, int(seed)
+        self.scenarios = int(scenarios) // 2 * 2
 
     def begin(self, state: GangState) -> None:
         """Draws the scenarios and learns from the rows before the first superstep."""
@@ -107,7 +105,7 @@ class StochasticMpc(DynamicMpc):
         sizes = np.linspace(*self._limits, _SIZES)
         grid = np.repeat(sizes[:, None], tasks, axis=1)
         self._table = Table.of(lambda shares: profile.table(grid, shares), budget.start, profile.shares[-1])
-        half = np.random.default_rng(self.seed).normal(size=(self.scenarios // 2, self.horizon, tasks))
+        half = np.random.default_rng(state.seed).normal(size=(self.scenarios // 2, self.horizon, tasks))
         self._steps = np.concatenate([half, -half])
         self._shares = np.full((len(spans(self.horizon)), tasks), budget.total / tasks)
         self._correction = Correction(self.horizon, tasks)

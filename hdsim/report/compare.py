@@ -32,11 +32,13 @@ from hdsim.report.pairing import (
     without_dead,
 )
 from hdsim.report.statistics import NO_INTERVAL, Floats, Interval, bootstrap, interquartile_mean
-from hdsim.results.metrics import Direction, bounded_slowdown, direction, slowdown, unit
+from hdsim.results.metrics import GANG_METRICS, Direction, bounded_slowdown, direction, slowdown, unit
 from hdsim.results.run_directory.reader import read
 
 #: Metrics compared when none are named.
-DEFAULT_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
+DEFAULT_METRICS = (
+    "makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules", *GANG_METRICS,
+)  # fmt: skip
 #: The sample where configurations have no replications.
 JOBS = "jobs"
 
@@ -159,7 +161,8 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
     for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
         groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
-    by_job = not trained and all(len(group) == 1 for group in groups.values())
+    single = not trained and all(len(group) == 1 for group in groups.values())
+    by_job = single and all((path / "jobs.csv").is_file() for path in directories)
     samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()
     rows: list[Row] = []
     windows: list[Window] = []

@@ -18,11 +18,11 @@ Key = tuple[tuple[str, str], ...]
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
 #: Configuration groups whose option is a class with settings.
-MODELS = ("contention", "network", "failures")
+MODELS = ("contention", "network", "failures", "controller")
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
-REPLICATION = ("seed", "workload.start")
+REPLICATION = ("seed", "workload.start", "start")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]
     differing = [key for key in keys if _differs(key, settings)]
     replication = [key for key in differing if key in REPLICATION]
     other = [key for key in differing if key not in REPLICATION]
-    configuration = [key for key in other if key.partition(".")[0] == "agent"] or other
+    configuration = [key for key in other if key.partition(".")[0] in ("agent", "controller")] or other
     scenario = [key for key in other if key not in configuration]
     base = _key(settings[directories.index(first)], configuration)
     ran_base = {_key(setting, scenario) for setting in settings if _key(setting, configuration) == base}
@@ -177,7 +177,7 @@ def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
     status = manifest["status"]
     if status != "finished":
         raise ConfigError(f"expected a finished run, got one that is {status}", where=str(path))
-    if not (path / "jobs.csv").is_file():
+    if not any((path / name).is_file() for name in ("jobs.csv", "supersteps.csv")):
         raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
     return manifest["config"], RunDirectory(path).metrics()
 

@@ -104,6 +104,13 @@ METRICS: dict[str, Metric] = {
     "goodput": Metric("", _HIGHER, "share of the core-seconds held by jobs that was not lost; where nodes fail"),
     "jobs_per_second": Metric("jobs/s of wall time", _HIGHER, "ended jobs / wall time of the replay"),
 }
+#: Metrics of `hdsim bsp`.
+GANG_METRICS: dict[str, Metric] = {
+    "duration": Metric("s", _LOWER, "sum of the durations of the supersteps"),
+    "checkpoints": Metric("", _LOWER, "changes of the shares after the first superstep"),
+    "total": Metric("s", _LOWER, "duration + penalty x checkpoints"),
+    "lower_bound": Metric("s", _NEITHER, "total that no plan falls below; after hdsim bsp plan"),
+}
 
 
 def unit(name: str) -> str:
@@ -118,7 +125,8 @@ def direction(name: str) -> Direction:
 
 def _entry(name: str) -> Metric:
     statistic, _, quantity = name.partition("_")
-    return METRICS.get(quantity if statistic in STATISTICS else name, Metric("", Direction.NEITHER, ""))
+    known = GANG_METRICS | METRICS
+    return known.get(quantity if statistic in STATISTICS else name, Metric("", Direction.NEITHER, ""))
 
 
 def families(metrics: Mapping[str, float]) -> tuple[list[str], list[str]]:

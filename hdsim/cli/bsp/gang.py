@@ -70,7 +70,7 @@ def simulate(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[Ga
     """Simulates the supersteps."""
     from hdsim.gangs import simulation
 
-    settings = {key: config[key] for key in ("start", "supersteps", "penalty")}
+    settings = {key: config[key] for key in ("start", "supersteps", "penalty", "seed")}
     settings["certain"] = gang.workloads.certain
     return simulation.simulate(gang.planner, gang.workloads.actual, gang.controller, **settings), {}
 

@@ -11,7 +11,7 @@ from hdsim.results.run_directory.manifest import read_manifest
 
 
 def seed_warning(directories: Iterable[Path]) -> str | None:
-    """Returns a warning if replays that differ in the seed alone have the same jobs.csv, else None.
+    """Returns a warning if replays that differ in the seed alone have the same results, else None.
 
     Args:
         directories: Run directories with results. Trainings among them are left out.
@@ -21,12 +21,13 @@ def seed_warning(directories: Iterable[Path]) -> str | None:
         config = read_manifest(path)["config"]
         if "train" not in config:
             key = json.dumps({**config, "seed": None}, sort_keys=True)
-            groups.setdefault(key, []).append(file_digest(path / "jobs.csv"))
+            results = next(path / name for name in ("jobs.csv", "supersteps.csv") if (path / name).is_file())
+            groups.setdefault(key, []).append(file_digest(results))
     equal = [len(group) for group in groups.values() if len(group) > 1 and len(set(group)) == 1]
     if not equal:
         return None
     return (
-        f"{sum(equal)} runs differ in the seed alone and have the same jobs.csv, so they are no replications; the seed "
+        f"{sum(equal)} runs differ in the seed alone and have the same results, so they are no replications; the seed "
         "matters with workload=lublin, failures, drawn run times (workload.runtime=hdeeprm) or jobs (workload.bsp), "
-        "bandwidths drawn for a contention model, and random policies"
+        "bandwidths drawn for a contention model, random policies, and generated series or scenarios of hdsim bsp"
     )
