@@ -173,6 +173,21 @@ def test_the_contract(backend: str, name: str, tmp_path: Path) -> None:
     assert outcomes[: len(outcomes) // 2] == outcomes[len(outcomes) // 2 :]
 
 
+@pytest.mark.parametrize("backend", ["sim", "asynchronous", "growing"])
+@pytest.mark.parametrize("name", ["fcfs", "saf-pack", "easy-sjf", "conservative", "least_allocated", "node-graph-True"])
+def test_the_contract_on_quantities(backend: str, name: str, tmp_path: Path) -> None:
+    """No job lost, no start before submission, no node overcommitted at any instant, same seed same bytes."""
+    platform, jobs, outcomes = TYPED.of_kind("quantities"), made_up(4), []
+    make = AGENTS.get(name) or (lambda: make_agent(name))
+    for attempt in "ab":
+        (tmp_path / attempt).mkdir()
+        result = play(backend, platform, Watched(make()), jobs, tmp_path / attempt)
+        outcomes.append(outcome(result))
+        assert result.state.tolist() == [FinalState.COMPLETED_SUCCESSFULLY] * len(jobs)
+        assert (result.starting_time >= result.workload.submission_time).all()
+    assert outcomes[0] == outcomes[1]
+
+
 @pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative"])
 def test_refused_starts_are_tried_again_and_recorded(agent: str, tmp_path: Path) -> None:
     kept: list[Cluster] = []
