@@ -231,6 +231,7 @@ def test_missing_programs_are_told_with_their_remedy(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["--name", "My_cluster"], "--name: expected lower-case letters"),
+        (["--workdir", "two words"], "--workdir: expected a path without blanks"),
         (["--kubeconfig", "/proc/none/file"], "expected a folder that can be made"),
         (["--kubeconfig", "text"], "expected a kubeconfig file"),
         (["--name", "theirs"], "expected a name no other program's control plane has"),

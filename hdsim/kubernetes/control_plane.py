@@ -80,7 +80,7 @@ class ControlPlane:
         workdir: Work folder of kwokctl.
 
     Raises:
-        ConfigError: The name is not a DNS label.
+        ConfigError: The name is not a DNS label, or the path of the folder has blanks.
     """
 
     def __init__(self, name: str, workdir: Path) -> None:
@@ -88,6 +88,9 @@ class ControlPlane:
             raise ConfigError(f"expected lower-case letters, digits and dashes, got '{name}'", where="--name")
         self.name = name
         self._workdir = workdir.expanduser().resolve()
+        if re.search(r"\s", str(self._workdir)):
+            # kwokctl would use the folder whose name ends at the first blank.
+            raise ConfigError(f"expected a path without blanks, got '{self._workdir}'", where="--workdir")
         self.folder = self._workdir / "clusters" / name
         self._config = self.folder / "hdsim.yaml"
         self._started = self.folder / "hdsim.started"
