@@ -37,8 +37,9 @@ def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: s
     facts = card(name)
     config = facts["config"]
     platform = load_platform(folder("platforms") / f"{config['platform']['path']}.json")
+    named = config["workload"]["path"]
     trace = load_workload(
-        bundled("workloads")[config["workload"]["path"]],
+        bundled("workloads")[named] if named else config["workload"]["generate"],
         platform=platform,
         seed=config["seed"],
         memory_bandwidth=config["workload"]["memory_bandwidth"],

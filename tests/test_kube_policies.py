@@ -372,6 +372,21 @@ def test_the_reward_is_that_of_cpu_utilisation() -> None:
     assert found == pytest.approx(expected)
 
 
+def test_rewards_of_load_imbalance_add_up_to_its_last_value() -> None:
+    jobs = hdsim.Workload.from_columns(submission_time=[0] * 3, runtime=10, requested_cores=[1, 3, 1], cpu=2.0)
+    env = SchedulingEnv(MIXED, jobs, "node", "nodes", "load_imbalance", skip_blocked=True)
+    env.reset(seed=0)
+    shares, found, expected = np.zeros(6), [], []
+    # Two of the three pods of the second job fit on its first node; they count while it is under construction.
+    for node, pods in ((2, 1), (0, 2), (2, 1), (3, 1)):
+        before = shares.std()
+        shares[node] += pods * 2 / (4 if node == 0 else 8)
+        expected.append(before - shares.std())
+        found.append(env.step(node)[1])
+    assert found == pytest.approx(expected)
+    assert sum(found) == pytest.approx(-shares.std())
+
+
 def test_choices_are_counted_within_a_deployment() -> None:
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 0, 0, 5, 5], runtime=100, requested_cores=1, cpu=0.0, user=[1, 1, 1, 1, 2]

@@ -312,3 +312,33 @@ def test_a_backend_without_core_ids(agent: str, tmp_path: Path) -> None:
         refused = list(csv.DictReader(file))
     assert len(refused) == len(result.failed_starts) > 10
     assert refused[0]["reason"] == "by lot"
+
+
+@given(st.integers(0, 10_000))
+@examples(10, 200)
+def test_load_imbalance_is_that_of_every_instant(seed: int) -> None:
+    jobs = workload(seed, 30, PLATFORM).replaced(cpu=np.random.default_rng(seed).choice([0.0, 0.5, 1.0, 3.0], 30))
+    result = hdsim.simulate(PLATFORM.of_kind("quantities"), jobs, "first-random", seed=seed)
+    held = result.segments
+    assert held.amounts is not None
+    instants = np.unique([*held.begin, *held.end, 0.0])
+    shares = np.zeros((len(instants), PLATFORM.n_nodes))
+    for begin, end, amounts in zip(held.begin, held.end, held.amounts, strict=True):
+        for node, cpu in zip(amounts.nodes, amounts.cpu, strict=True):
+            shares[(begin <= instants) & (instants < end), node] += cpu / PLATFORM.node_cpu[node]
+    seconds, deviation = np.diff(instants), shares.std(axis=1)[:-1]
+    load = (shares @ PLATFORM.node_cpu)[:-1]
+    busiest = load > load.max() - 1e-6
+    expected = np.average(deviation, weights=seconds), np.average(deviation[busiest], weights=seconds[busiest])
+    found = result.metrics["load_imbalance"], result.metrics["peak_load_imbalance"]
+    assert found == pytest.approx(expected, abs=1e-7)
+
+
+def test_load_imbalance_of_two_nodes() -> None:
+    """One of two nodes of 4 cores holds 2 for 10 s, then both do for 5 s."""
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 10], runtime=[15, 5], requested_cores=1, cpu=[2.0, 2.0])
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4).of_kind("quantities")
+    metrics = hdsim.simulate(platform, jobs, "least_allocated").metrics
+    assert metrics["load_imbalance"] == pytest.approx(0.25 * 10 / 15)
+    assert metrics["peak_load_imbalance"] == 0.0
+    assert "load_imbalance" not in hdsim.simulate(PLATFORM, workload(1, 5, PLATFORM).replaced(cpu=1.0), "fcfs").metrics

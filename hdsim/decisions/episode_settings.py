@@ -19,6 +19,7 @@ OBJECTIVES = {
     "bounded_slowdown": None,
     "avg_bounded_slowdown": None,
     "cluster_balance": "node",
+    "load_imbalance": "node",
 }
 REWARDS = ("sampled", "integrated")
 CURRICULA = ("none", "growing", "easy_first")

@@ -269,18 +269,12 @@ class BoundedSlowdown(Objective):
         return total / len(self._submission)
 
 
-class ClusterBalance(Objective):
-    """Even load of nodes, the reward of the Kubernetes agents for each chosen node.
+class LoadImbalance(Objective):
+    """Minus the increment, for each node chosen, of the standard deviation over the nodes of the share of busy cores.
 
-    With v the standard deviation over the nodes of the share of busy cores, which is the utilisation of their CPU,
-    including a placement under construction, and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this node was chosen
-    in the episode), but max(-1, -(1 - 2 x)) if the node was also chosen the last time. Void gives 0.
-
-    Attributes:
-        per_deployment: Choices are counted within a deployment, the jobs that one user submits at one instant.
+    On platforms of quantities the busy cores are the CPU that pods request. A placement under construction counts. The
+    rewards of an episode add up to minus its last standard deviation. Void gives 0.
     """
-
-    per_deployment = False
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
@@ -292,10 +286,7 @@ class ClusterBalance(Objective):
         super().begin(setup, problem)
         cores = setup.cluster.node_cpu
         self._cores = np.where(cores > 0, cores, 1)
-        self._times = np.zeros(len(self._cores))
-        self._last = -1
-        self._deployment: tuple[float, int] | None = None
-        self._reward = 0.0
+        self._deviation = self._reward = 0.0
 
     def after_action(self, action: int) -> None:
         """See :meth:`Objective.after_action`."""
@@ -306,13 +297,46 @@ class ClusterBalance(Objective):
         partial = self.problem.wait_queue.partial
         if partial is not None:
             busy = busy + partial.chosen * partial.cpu_per_chunk
+        before, self._deviation = self._deviation, float(np.std(busy / self._cores))
+        self._reward = self.paid(action, before - self._deviation)
+
+    def paid(self, action: int, decrease: float) -> float:
+        """Reward of a node, from the decrease of the standard deviation, whose value is up to date."""
+        return decrease
+
+    def reward(self, over: bool) -> float:
+        """See :meth:`Objective.reward`."""
+        return self._reward
+
+
+class ClusterBalance(LoadImbalance):
+    """Even load of nodes, the reward of the Kubernetes agents for each chosen node.
+
+    With v the standard deviation of :class:`LoadImbalance` and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this
+    node was chosen in the episode), but max(-1, -(1 - 2 x)) if the node was also chosen the last time. Void gives 0.
+
+    Attributes:
+        per_deployment: Choices are counted within a deployment, the jobs that one user submits at one instant.
+    """
+
+    per_deployment = False
+
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(setup, problem)
+        self._times = np.zeros(len(self._cores))
+        self._last = -1
+        self._deployment: tuple[float, int] | None = None
+
+    def paid(self, action: int, decrease: float) -> float:
+        """See :meth:`LoadImbalance.paid`."""
         if self.per_deployment:
+            partial = self.problem.wait_queue.partial
             self._enter(self.cluster.started[-1] if partial is None else partial.job)
-        deviation = float(np.std(busy / self._cores))
-        balance = 1.0 - 2.0 * deviation / (deviation + 1.0)
+        balance = 1.0 - 2.0 * self._deviation / (self._deviation + 1.0)
         self._times[action] += 1
         again, self._last = action == self._last, action
-        self._reward = max(-1.0, -balance) if again else balance / math.sqrt(self._times[action])
+        return max(-1.0, -balance) if again else balance / math.sqrt(self._times[action])
 
     def _enter(self, job: int) -> None:
         """Forgets the choices for another deployment than that of a job."""
@@ -321,10 +345,6 @@ class ClusterBalance(Objective):
         if deployment != self._deployment:
             self._deployment, self._last = deployment, -1
             self._times[:] = 0
-
-    def reward(self, over: bool) -> float:
-        """See :meth:`Objective.reward`."""
-        return self._reward
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
@@ -337,4 +357,5 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "bounded_slowdown": BoundedSlowdown,
     "avg_bounded_slowdown": AverageBoundedSlowdown,
     "cluster_balance": ClusterBalance,
+    "load_imbalance": LoadImbalance,
 }

@@ -69,6 +69,7 @@ METRICS: dict[str, Metric] = {
     "load_imbalance": Metric(
         "", _LOWER, "standard deviation over nodes of the share of CPU in use, mean over time; where cores have no ids"
     ),
+    "peak_load_imbalance": Metric("", _LOWER, "the same while jobs hold most CPU; where cores have no ids"),
     "loss_of_capacity": Metric("", _LOWER, "integral of min(idle cores, cores queued for) / (cores x period)"),
     "throughput": Metric("jobs/h", _HIGHER, "ended jobs / makespan"),
     "energy_joules": Metric("J", _LOWER, "energy of all cores from the first submission to the last finish"),
@@ -184,8 +185,8 @@ def summary(result: FullReplay) -> dict[str, float]:
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
         slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
-        what :func:`accelerators` adds where there are GPUs and :func:`reliability` where nodes fail, and
-        ``jobs_per_second`` of wall time.
+        what :func:`balance` adds where cores have no ids, :func:`accelerators` where there are GPUs and
+        :func:`reliability` where nodes fail, and ``jobs_per_second`` of wall time.
     """
     ended = ~np.isnan(result.finish_time)
     start, finish = result.starting_time[ended], result.finish_time[ended]
@@ -211,11 +212,28 @@ def summary(result: FullReplay) -> dict[str, float]:
         "jobs_killed": float(killed),
         "jobs_rejected": float(counts[FinalState.REJECTED]),
         "jobs_unfinished": float(counts[list(UNFINISHED)].sum()),
+        **({} if result.latest.amounts is None else balance(result)),
         **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
         **({} if result.outages is None else reliability(result)),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
     return metrics
+
+
+def balance(result: FullReplay) -> dict[str, float]:
+    """Evenness of the load of nodes, where cores have no ids.
+
+    Returns:
+        ``load_imbalance`` (standard deviation over the nodes of the share of their CPU that jobs hold, averaged over
+        time), ``peak_load_imbalance`` (averaged over the times at which jobs hold most CPU).
+    """
+    from hdsim.results import series
+
+    deviation, load = series.load_imbalance(result), series.busy_cores(result)
+    held = load.at(deviation.times)
+    seconds = deviation.seconds * (held >= held.max() * (1 - 1e-9))
+    peak = float(deviation.values @ seconds / seconds.sum()) if seconds.sum() > 0 else 0.0
+    return {"load_imbalance": deviation.mean(), "peak_load_imbalance": peak}
 
 
 def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
@@ -282,27 +300,8 @@ def full(result: FullReplay) -> dict[str, float]:
         **execution_metrics(result),
     }
     if result.segments.amounts is not None:
-        metrics |= dict.fromkeys(_OF_CORES, math.nan) | {"load_imbalance": load_imbalance(result)}
+        metrics |= dict.fromkeys(_OF_CORES, math.nan)
     return metrics
-
-
-def load_imbalance(result: FullReplay) -> float:
-    """Standard deviation over the nodes of the share of their CPU that jobs hold, averaged over the makespan."""
-    platform, held = result.platform, result.segments
-    assert held.amounts is not None
-    changes: list[tuple[float, int, float]] = []
-    for begin, end, amounts in zip(held.begin.tolist(), held.end.tolist(), held.amounts, strict=True):
-        for node, cpu in zip(amounts.nodes.tolist(), amounts.cpu.tolist(), strict=True):
-            changes += [(begin, node, cpu), (end, node, -cpu)]
-    shares, nodes = [0.0] * platform.n_nodes, platform.n_nodes
-    capacity: list[float] = platform.node_cpu.tolist()
-    total = squares = area = since = 0.0
-    for date, node, cpu in sorted(changes):
-        area += (date - since) * math.sqrt(max(squares / nodes - (total / nodes) ** 2, 0.0))
-        since, before = date, shares[node]
-        after = shares[node] = before + cpu / capacity[node]
-        total, squares = total + after - before, squares + after**2 - before**2
-    return area / since if since > 0 else 0.0
 
 
 def execution_metrics(result: FullReplay) -> dict[str, float]:

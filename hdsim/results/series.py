@@ -137,6 +137,27 @@ def gpu_utilization(result: Replay) -> StepFunction:
     return StepFunction(busy.times, busy.values / result.platform.n_gpus, busy.end)
 
 
+def load_imbalance(result: Replay) -> StepFunction:
+    """Standard deviation over the nodes of the share of their CPU that jobs hold; where cores have no ids."""
+    held, capacity = result.segments, result.platform.node_cpu
+    assert held.amounts is not None
+    if not len(held):
+        return StepFunction(np.zeros(1), np.zeros(1), result.end_time)
+    node = np.concatenate([amounts.nodes for amounts in held.amounts])
+    share = np.concatenate([amounts.cpu for amounts in held.amounts]) / np.where(capacity > 0, capacity, 1)[node]
+    sizes = [len(amounts.nodes) for amounts in held.amounts]
+    times = np.concatenate([held.begin.repeat(sizes), held.end.repeat(sizes)])
+    node, change = np.tile(node, 2), np.concatenate([share, -share])
+    order = np.lexsort((times, node))
+    times, change = times[order], change[order]
+    # One running sum serves all nodes, because the changes of each add up to nothing.
+    after = np.cumsum(change)
+    mean = accumulate(times, change / len(capacity), result.end_time)
+    square = accumulate(times, change * (2 * after - change) / len(capacity), result.end_time)
+    times = np.union1d(mean.times, square.times)
+    return StepFunction(times, np.sqrt(np.maximum(square.at(times) - mean.at(times) ** 2, 0.0)), result.end_time)
+
+
 def running_jobs(result: Replay) -> StepFunction:
     """Jobs that run."""
     return _between(result.segments.begin, result.segments.end, 1.0, result.end_time)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
+from hdsim.platform.schema import CORES
 from hdsim.results.metrics import direction
 from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
@@ -32,10 +33,20 @@ OBJECTIVE_METRICS = {
     "edp": "edp",
     "bounded_slowdown": "mean_bounded_slowdown",
     "avg_bounded_slowdown": "mean_bounded_slowdown",
-    "cluster_balance": "mean_turnaround_time",  # balance has no metric; crowded nodes slow their jobs down
+    "cluster_balance": "load_imbalance",
+    "load_imbalance": "load_imbalance",
 }
 #: Job orders that are baselines of an agent that picks jobs.
 _ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
+
+
+def metric_of(objective: str, platform: Platform) -> str | None:
+    """Metric of a replay that an objective optimises, None of an unknown one.
+
+    Balance has no metric where cores have ids; there crowded nodes slow their jobs down.
+    """
+    metric = OBJECTIVE_METRICS.get(objective)
+    return "mean_turnaround_time" if metric == "load_imbalance" and platform.kind == CORES else metric
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
-from hdsim.learning.training.evaluation import OBJECTIVE_METRICS, Evaluation, classic_baselines
+from hdsim.learning.training.evaluation import Evaluation, classic_baselines, metric_of
 from hdsim.learning.training.windows import held_out
 from hdsim.scheduling.agent import make_agent
 
@@ -114,7 +114,7 @@ class TrainingSetup:
         )
         for spec in baselines.values():
             make_agent(spec)
-        metric = train["metric"] or OBJECTIVE_METRICS.get(env["objective"])
+        metric = train["metric"] or metric_of(env["objective"], platform)
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
         evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})
