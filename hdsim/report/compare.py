@@ -340,4 +340,9 @@ def _metric_names(entries: list[Entry], asked: Sequence[str]) -> tuple[str, ...]
                 f"allowed: {', '.join(common)}",
                 where="--metric",
             )
-    return tuple(dict.fromkeys(asked)) or tuple(name for name in DEFAULT_METRICS if name in common) or tuple(common)
+    defined = [
+        name
+        for name in DEFAULT_METRICS
+        if name in common and not all(math.isnan(entry.metrics[name]) for entry in entries)
+    ]
+    return tuple(dict.fromkeys(asked)) or tuple(defined) or tuple(common)

@@ -18,7 +18,7 @@ Key = tuple[tuple[str, str], ...]
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
 #: Configuration groups whose option is a class with settings.
-MODELS = ("contention", "network", "failures", "controller")
+MODELS = ("backend", "contention", "network", "failures", "controller")
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.

@@ -184,7 +184,8 @@ class Kwok(Backend):
         if not facts:
             return ""
         text = f"{facts['pods_bound']:,} of {facts['pods']:,} pods bound"
-        if delay := facts.get("decision_latency_seconds"):
+        delay = facts.get("decision_latency_seconds")
+        if delay and self.settings.clock == "wall":
             text += f", decisions after {delay['p50']:.3g} s (99 %: {delay['p99']:.3g} s)"
         return f"{text}, {facts['api_calls_per_pod']:.3g} API calls a pod" if facts["pods"] else text
 
