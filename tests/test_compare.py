@@ -150,6 +150,12 @@ def test_models_go_by_their_names_and_bring_their_settings_along(tmp_path: Path)
     }
 
 
+def test_backends_go_by_their_names(tmp_path: Path) -> None:
+    made(tmp_path / "a", "fcfs", backend={"_target_": "hdsim.backends.kwok.backend.Kwok", "clock": "virtual"})
+    made(tmp_path / "b", "fcfs", backend={"_target_": "hdsim.backends.sim.Sim", "batch_events": True})
+    assert {row.configuration for row in compare([tmp_path]).rows} == {"backend=kwok", "backend=sim"}
+
+
 def test_runs_of_equal_configurations_go_by_their_directories(tmp_path: Path) -> None:
     made(tmp_path / "old/x", "fcfs")
     made(tmp_path / "new/x", "fcfs")
