@@ -98,7 +98,9 @@ class Cache(Generic[V]):
         while True:
             try:
                 if not self._version:
-                    self._deliver(await self._list())
+                    changes = await self._list()
+                    log.warning("%s: listed again, %d changes since the watch was lost", self._name, len(changes))
+                    self._deliver(changes)
                     self.relists += 1
                 async for lines in self._connection.lines(self._watch_path()):
                     if lost:

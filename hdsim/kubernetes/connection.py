@@ -36,6 +36,8 @@ _REFRESH = 60.0
 _SILENCE = 120.0
 #: Seconds for which a call is refused that was permitted before, until that counts.
 _PATIENCE = 10.0
+#: Seconds for an answer from which on it is told.
+_SLOW = 2.0
 _JSON = "application/json"
 
 
@@ -127,6 +129,7 @@ class Connection:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
         self._thread.start()
         self._session: aiohttp.ClientSession | None = None
+        self._slow = 0.0  # time of the last late answer that was told
         try:
             self.call(self._open(kubeconfig, context))
         except BaseException:
@@ -205,7 +208,8 @@ class Connection:
         seconds = timeout or self.timeout
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         loop = asyncio.get_running_loop()
-        patience = loop.time() + _PATIENCE * (call in self._permitted)
+        begin = loop.time()
+        patience = begin + _PATIENCE * (call in self._permitted)
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -219,6 +223,7 @@ class Connection:
                     elif status != 429:
                         break
                     await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
+                self._tell_slow(call, begin)
         except Exception as error:
             raise self._no_answer(call, error, seconds) from None
         if status == 401:
@@ -226,6 +231,13 @@ class Connection:
         if status < 400:
             self._permitted.add(call)
         return status, content
+
+    def _tell_slow(self, call: Call, begin: float) -> None:
+        """Tells of a late answer; of several requests that were late at the same time, of the first one."""
+        now = self._loop.time()
+        if now - begin > _SLOW and begin > self._slow:
+            self._slow = now
+            log.warning("%s: %s: answered after %.1f s", self.server, call, now - begin)
 
     async def lines(self, path: str) -> AsyncIterator[list[bytes]]:
         """Yields the lines of a watch as they come, those that come together in one list; at its begin an empty list.

@@ -145,6 +145,8 @@ class Kwok(Backend):
         observe = self._monitoring.observe if self._monitoring else lambda name, seconds: None
         clock = _CLOCKS[self.settings.clock]
         session = clock(self.connection, self.settings, setup, stop, self._identity, observe)
+        if self._lease is not None:
+            session.sender.may_bind = self._lease.is_valid
         session.start()
         return session
 

@@ -204,6 +204,8 @@ class Jobs:
             return
         cluster, now = self.cluster, self.cluster.now
         first = len(cluster.state)
+        if found:
+            log.warning("%d pods are bound already", sum(map(len, found)))
         self._arrived = []
         cluster.add(rows_of([*arrived, *found], now, self._time_scale))
         for job, members in enumerate([*arrived, *found], first):

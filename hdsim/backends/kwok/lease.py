@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import Any
 import orjson
 
 from hdsim.errors import BackendError
-from hdsim.kubernetes.connection import Connection
+from hdsim.kubernetes.connection import Connection, NoAnswer
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +63,9 @@ class Lease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
         self._metadata: dict[str, Any] = {"name": name, "namespace": namespace}
-        # Last record seen, and when it changed on the clock of this machine.
+        # Last record seen, when it changed and was last written by this instance, on the clock of this machine.
         self._seen: tuple[Any, ...] = ()
-        self._changed = 0.0
+        self._changed = self._renewed = 0.0
         self._transitions, self._acquired = 0, _now()
 
     async def acquire(self) -> None:
@@ -73,15 +74,26 @@ class Lease:
         Raises:
             BackendError: The API server does not answer, or refuses.
         """
-        waiting_for, loop = "", asyncio.get_running_loop()
-        while holder := await self._try(self._connection.timeout):
-            if holder != waiting_for:
-                waiting_for = holder
-                log.warning("lease %s is held by %s; waiting for it", self._name, holder)
+        waiting_for = ""
+        while True:
+            self._renewed = time.monotonic()
+            try:
+                holder = await self._try(self._connection.timeout)
+            except NoAnswer as error:
+                if not waiting_for:
+                    raise
+                log.warning("lease %s: %s; trying again", self._name, error)
+            else:
+                if not holder:
+                    break
+                if holder != waiting_for:
+                    waiting_for = holder
+                    log.warning("lease %s is held by %s; waiting for it", self._name, holder)
             await asyncio.sleep(self._timing.retry)
-        log.info("lease %s is held by this instance, %s", self._name, self._identity)
+        if waiting_for:
+            log.warning("lease %s is taken over by this instance, %s", self._name, self._identity)
         self.held = True
-        self._keeping = asyncio.create_task(self._keep(loop.time()))
+        self._keeping = asyncio.create_task(self._keep())
 
     async def release(self) -> None:
         """Gives the lease to the next one at once."""
@@ -94,15 +106,18 @@ class Lease:
         except BackendError as error:
             log.warning("lease %s was not released: %s", self._name, error)
 
-    async def _keep(self, renewed: float) -> None:
+    def is_valid(self) -> bool:
+        """Whether no other instance can have taken the lease: a process that was stopped holds it no longer."""
+        return self.held and time.monotonic() < self._renewed + self._timing.lease
+
+    async def _keep(self) -> None:
         """Renews the lease."""
-        loop, timing = asyncio.get_running_loop(), self._timing
-        reason = ""
-        while loop.time() - renewed < timing.renew:
-            await asyncio.sleep(min(timing.retry, max(0.0, renewed + timing.renew - loop.time())))
-            asked = loop.time()
+        timing, reason = self._timing, ""
+        while (left := self._renewed + timing.renew - time.monotonic()) > 0:
+            await asyncio.sleep(min(timing.retry, left))
+            asked = time.monotonic()
             try:
-                holder = await self._try(max(0.1, renewed + timing.renew - asked))
+                holder = await self._try(max(0.1, self._renewed + timing.renew - asked))
             except BackendError as error:
                 reason = str(error)
                 log.warning("lease %s was not renewed: %s", self._name, error)
@@ -110,7 +125,7 @@ class Lease:
             if holder:
                 reason = f"{holder} holds it"
                 break
-            renewed = asked
+            self._renewed = asked
         self.held = False
         self._lost(BackendError(f"lease {self._name} is lost, another scheduler may bind pods now: {reason}"))
 

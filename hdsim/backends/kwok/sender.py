@@ -74,6 +74,7 @@ class Sender:
     Attributes:
         stopped: Reason for which bindings are not sent any more, empty while they are.
         in_flight: Number of requests without an answer.
+        may_bind: Asked before every binding.
 
     Args:
         connection: The connection.
@@ -84,6 +85,7 @@ class Sender:
     def __init__(self, connection: Connection, deliver: Callable[[Outcome | BackendError], None], width: int) -> None:
         self.stopped = ""
         self.in_flight = 0
+        self.may_bind: Callable[[], bool] = lambda: True
         self._connection, self._deliver, self._width = connection, deliver, width
         self._bindings: deque[Binding] = deque()
         self._others: deque[Request] = deque()
@@ -145,8 +147,8 @@ class Sender:
         Raises:
             BackendError: Bindings are not permitted, or the API server does not answer.
         """
-        if self.stopped:
-            return _refused(binding, self.stopped)
+        if self.stopped or not self.may_bind():
+            return _refused(binding, self.stopped or "the lease has run out")
         pod, node, annotations = binding
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding"
         body = {
