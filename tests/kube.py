@@ -128,8 +128,8 @@ class Cluster:
         (self.plane.folder / "pids" / f"{component}.pid").write_text(str(self.process(component).pid))
 
     def _is_ready(self) -> bool:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            return self.api.request("GET", "/readyz")[0] == 200
+        with contextlib.suppress(OSError, http.client.HTTPException), self.api.send("GET", "/readyz") as answer:
+            return answer.status == 200
         return False
 
     def account(self, name: str, rules: Sequence[dict[str, Any]], folder: Path) -> Path:

@@ -51,9 +51,11 @@ def load(cluster: Cluster, pods: Sequence[dict[str, Any]], *, cpu: int = CPU, pa
         cluster.api("POST", "/api/v1/nodes", node(name, cpu))
     history = History(cluster, dict.fromkeys(NODES, 1000 * cpu))
     creator = Creator(cluster, pods, pause)
-    yield history
-    creator.join()
-    history.stop()
+    try:
+        yield history
+        creator.join()
+    finally:
+        history.stop()
     history.join()
     names = {body["metadata"]["name"] for body in pods}
     assert not history.faults, history.faults

@@ -198,7 +198,7 @@ class Sender:
             await asyncio.sleep(_PAUSE)
 
     async def _post(self, request: Request) -> None:
-        """Sends a request.
+        """Sends a request, again while the API server does not answer.
 
         Raises:
             BackendError: It is not permitted, or it is needed and refused or without an answer for the time-out.
@@ -210,17 +210,19 @@ class Sender:
             try:
                 status, answer = await self._connection.send(method, path, body)
                 # The object is there where an attempt before was carried out without an answer.
-                if status < 300 or (needed and status == 409):
+                if status < 300 or status == 409:
                     return
                 refusal = self._connection.refusal(method, path, status, answer)
                 fault: BackendError = refusal
-                final = refusal.permission or (needed and status < 500)
+                if refusal.permission:
+                    raise fault
+                final = status < 500
             except NoAnswer as silence:
                 fault, final = silence, False
-            if final or (needed and loop.time() > end):
-                raise fault
-            log.warning("%s", fault)
-            if not needed:
+            if final or loop.time() > end:
+                if needed:
+                    raise fault
+                log.warning("%s", fault)
                 return
             await asyncio.sleep(_PAUSE)
 
