@@ -375,7 +375,7 @@ class Connection:
         elif isinstance(error, aiohttp.ClientSSLError):
             text = f"TLS failed: {type(error.os_error).__name__}"
         elif isinstance(error, aiohttp.ClientConnectorError):
-            text = f"no connection: {error.os_error.strerror or error.os_error}"
+            text = f"no connection: {error.os_error.strerror or type(error.os_error).__name__}"
         elif isinstance(error, TimeoutError):
             text = f"no answer within {seconds:g} s"
         else:
