@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import queue
 import threading
 import time
 from collections import Counter
@@ -19,7 +20,11 @@ from hdsim.agents.kube_scheduler import KubeScheduler
 from hdsim.backends.kwok.backend import Kwok
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
+from hdsim.kubernetes.cache import Cache
+from hdsim.kubernetes.connection import Connection
+from hdsim.kubernetes.objects import PodView
 from hdsim.results.result import Result
+from hdsim.scheduling.agent import make_agent
 from hdsim.workload.constraints import Constraints
 
 pytestmark = pytest.mark.requires("kube")
@@ -398,3 +403,50 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
         backend.read_platform()
     backend.close()
     assert "secret-token" not in str(lost.value)
+
+
+def test_what_a_watch_has_missed_is_found_by_a_list(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    create(cluster, pod("stays"), pod("goes"))
+    news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    with Connection(str(cluster.kubeconfig)) as connection:
+        cache = Cache(connection, "/api/v1/pods", PodView.of, news.put)
+        connection.call(cache.start())
+        assert {new.name for _, new in news.get(timeout=10)} >= {"stays", "goes"}
+        # The watch ends, and what it missed is out of the history.
+        connection.soon(cache._task.cancel)
+        cluster.api("DELETE", f"{pods}/goes")
+        create(cluster, pod("comes"))
+        wait_for(lambda: {each["metadata"]["name"] for each in cluster.pods()} == {"stays", "comes"}, "the pods")
+        cache._version = "1"
+        connection.submit(cache._keep())
+        changes: list[Any] = []
+        wait_for(lambda: changes.extend([] if news.empty() else news.get()) or len(changes) >= 2, "the differences")
+        assert {(old and old.name, new and new.name) for old, new in changes} == {("goes", None), (None, "comes")}
+        assert "listing again" in caplog.text and cache.relists == 1
+        create(cluster, pod("later"))
+        assert [new.name for _, new in news.get(timeout=10)] == ["later"]
+
+
+def test_a_binding_that_is_refused_is_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    """A pod that another one binds at the same moment counts as running there, and its resources are held once."""
+    create(cluster, node("a"), node("b"), pod("taken", "3"))
+    backend = make(cluster)
+    platform = backend.read_platform()
+
+    agent = make_agent({"job_policy": "first", "core_policy": "least_allocated"})
+    decide = agent.decide
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+
+    def overtaken(state: Any) -> None:
+        decide(state)
+        if state.started and not check(cluster):
+            target = {"apiVersion": "v1", "kind": "Node", "name": "b"}
+            cluster.api("POST", f"{pods}/taken/binding", {"metadata": {"name": "taken"}, "target": target})
+            create(cluster, pod("next", "3"))
+
+    agent.decide = overtaken  # type: ignore[method-assign]
+    result, facts = backend.run(platform, backend.read_workload(platform), agent, tmp_path, check=True)
+    assert check(cluster) == {"taken": "b", "next": "a"}
+    assert facts["pods_bound"] == 1
+    assert len(result.failed_starts) == 1 and "another node" in result.failed_starts[0].reason
