@@ -185,8 +185,12 @@ def test_second_scheduler_takes_over(cluster: Cluster, tmp_path: Path, end: sign
                 second.wait_until_told("waiting for it")
                 first.process.send_signal(end)
                 second.wait_until_told("is taken over")
-                bound = history.on_nodes()
-                wait_until(history, lambda: history.on_nodes() > bound, "a pod of the second", [second])
+                pods.append(pod("late", 500, 1.0))
+                assert cluster.api.request("POST", f"/api/v1/namespaces/{cluster.namespace}/pods", pods[-1])[0] in (
+                    201,
+                    409,
+                )
+                wait_until(history, lambda: bool(history.bound.get("late")), "a pod of the second", [second])
                 if end == signal.SIGSTOP:
                     first.process.send_signal(signal.SIGCONT)
                     assert first.process.wait() == 1
