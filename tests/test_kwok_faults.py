@@ -35,7 +35,7 @@ SHORT = (3.0, 2.5, 0.3)
 def pods_of(number: int, seed: int = 1, *, seconds: float | None = 1.0) -> list[dict[str, Any]]:
     """Pods of several sizes, one that fits nowhere, and a gang among every twenty."""
     rng = random.Random(seed)
-    made = [pod("infeasible", 64000)]
+    made = [pod("infeasible", 640_000)]
     for index in range(number):
         if index % 20 == 10:
             made += [pod(f"gang-{index}-{i}", 500, seconds, f"gang-{index}", 3) for i in range(3)]
