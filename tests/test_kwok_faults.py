@@ -173,6 +173,23 @@ def test_scheduler_killed_at_ten_random_moments(cluster: Cluster, tmp_path: Path
             last.end()
 
 
+def test_gangs_bound_in_part_are_completed(cluster: Cluster, tmp_path: Path) -> None:
+    """The scheduler before has ended between the bindings of a gang, before or after those of any other member."""
+    pods = [pod("infeasible", 640_000)]
+    pods += [pod(f"gang-{left}-{i}", 500, None, f"gang-{left}", 3) for left in range(3) for i in range(3)]
+    with load(cluster, pods) as history:
+        for left in range(3):
+            for member in {0, 1, 2} - {left}:
+                name = f"gang-{left}-{member}"
+                wait_until(history, lambda name=name: name in history.bound, name)
+                body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODES[member]}}
+                cluster.api("POST", f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/binding", body)
+        scheduler = Scheduler(cluster, tmp_path / "run")
+        with ended(scheduler):
+            wait_until(history, lambda: history.on_nodes() == 9, "all members", [scheduler])
+            assert "6 pods are bound already" in scheduler.end()
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_second_scheduler_takes_over(cluster: Cluster, tmp_path: Path, end: signal.Signals) -> None:
     pods = pods_of(80)

@@ -25,19 +25,27 @@ class Gangs:
     def add(self, member: Member, now: float) -> list[Member]:
         """Adds a pod that waits; returns the pods of its gang if it is complete, otherwise none."""
         key = _key(member.pod)
-        waiting = self._waiting.setdefault(key, [])
-        waiting.append(member)
+        self._waiting.setdefault(key, []).append(member)
         self._since.setdefault(key, now)
-        size = member.pod.group_size
+        return self._complete(key)
+
+    def note_bound(self, pod: PodView) -> list[Member]:
+        """Takes note of a pod of a gang that is bound; returns the pods that waited for it alone, otherwise none."""
+        if not pod.group:
+            return []
+        key = _key(pod)
+        self._bound.setdefault(key, set()).add(pod.uid)
+        return self._complete(key)
+
+    def _complete(self, key: tuple[str, str]) -> list[Member]:
+        waiting = self._waiting.get(key)
+        if not waiting:
+            return []
+        size = waiting[0].pod.group_size
         if size is None or len(waiting) + len(self._bound.get(key, ())) < size:
             return []
-        del self._since[key]
-        return sorted(self._waiting.pop(key), key=lambda each: each.pod.name)
-
-    def note_bound(self, pod: PodView) -> None:
-        """Takes note of a pod of a gang that is bound."""
-        if pod.group:
-            self._bound.setdefault(_key(pod), set()).add(pod.uid)
+        del self._waiting[key], self._since[key]
+        return sorted(waiting, key=lambda each: each.pod.name)
 
     def remove(self, member: Member) -> None:
         """Takes a pod away that is deleted or has ended."""

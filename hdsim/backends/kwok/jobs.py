@@ -111,7 +111,7 @@ class Jobs:
         if pod.holds:
             member.phase, member.node, member.bound = Phase.BOUND, pod.node, created
             member.running = created if pod.phase == "Running" else math.nan
-            self.gangs.note_bound(pod)
+            self._gather(self.gangs.note_bound(pod))
             self._found.append(member)
         elif self._trace is not None:
             job = self._trace.job_of(pod)
@@ -132,13 +132,16 @@ class Jobs:
             self._notices.tell([member], f"hdsim does not know {pod.unsupported}")
         elif not pod.group:
             self._arrived.append([member])
-        elif whole := self.gangs.add(member, at):
-            if len({(each.pod.requests, each.pod.constraints, each.pod.priority) for each in whole}) == 1:
-                self._arrived.append(whole)
-            else:
-                self._notices.tell(
-                    whole, f"gang {pod.group}: expected pods of equal requests, constraints and priorities"
-                )
+        else:
+            self._gather(self.gangs.add(member, at))
+
+    def _gather(self, whole: list[Member]) -> None:
+        """Makes the pods of a gang that is complete a job."""
+        if len({(each.pod.requests, each.pod.constraints, each.pod.priority) for each in whole}) == 1:
+            self._arrived.append(whole)
+        elif whole:
+            reason = f"gang {whole[0].pod.group}: expected pods of equal requests, constraints and priorities"
+            self._notices.tell(whole, reason)
 
     def _on_change(self, member: Member, pod: PodView, at: float) -> None:
         """Takes note of a change of a pod of a job."""
@@ -191,7 +194,7 @@ class Jobs:
             self.bindings += 1
             self._observe("binding", (at - member.decided) / self._time_scale)
         member.phase, member.node, member.bound = Phase.BOUND, node, at
-        self.gangs.note_bound(member.pod)
+        self._gather(self.gangs.note_bound(member.pod))
 
     def add(self) -> None:
         """Makes jobs of the pods that have arrived, or were found bound."""
