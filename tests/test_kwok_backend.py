@@ -431,6 +431,7 @@ def test_what_a_watch_has_missed_is_found_by_a_list(cluster: Cluster, caplog: py
 def test_a_binding_that_is_refused_is_tried_again(cluster: Cluster, tmp_path: Path) -> None:
     """A pod that another one binds at the same moment counts as running there, and its resources are held once."""
     create(cluster, node("a"), node("b"), pod("taken", "3"))
+    wait_for(lambda: not any(found["spec"].get("taints") for found in cluster.nodes()), "nodes that are ready")
     backend = make(cluster)
     platform = backend.read_platform()
 
