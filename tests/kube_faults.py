@@ -230,7 +230,6 @@ class Proxy:
 
     Attributes:
         address: URL of the proxy.
-        cuts: Number of connections that were cut.
 
     Args:
         server: URL of the API server.
@@ -241,7 +240,7 @@ class Proxy:
         self._target = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._lock, self._open, self._refusing, self.cuts = threading.Lock(), set[socket.socket](), False, 0
+        self._lock, self._open, self._refusing = threading.Lock(), set[socket.socket](), False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def kubeconfig(self, original: Path, path: Path) -> Path:
@@ -255,7 +254,6 @@ class Proxy:
     def cut(self) -> None:
         """Resets all connections."""
         with self._lock:
-            self.cuts += len(self._open) // 2
             for end in self._open:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
