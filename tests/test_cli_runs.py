@@ -158,7 +158,10 @@ def test_generated_jobs_are_replications(hdsim: Hdsim, tmp_path: Path) -> None:
     [
         ("workload.generate.jobs=1.5", "workload.generate.jobs: expected a whole number >= 1, got 1.5"),
         ("+workload.generate.jops=3", "workload.generate.jops: unknown key (did you mean 'jobs'?)"),
-        ("workload.generate.model=poisson", "workload.generate.model: expected one of lublin, got 'poisson'"),
+        (
+            "workload.generate.model=poisson",
+            "workload.generate.model: expected one of lublin, deployments, got 'poisson'",
+        ),
         ("workload.generate.max_estimate=1e300", "expected a longest estimate of 3600 to 1e+12 s, got 1e+300"),
         ("workload.generate.memory=[1,x]", "workload.generate.memory: expected a list of MB per core"),
         ("workload.generate.estimates=good", "estimates: expected none or tsafrir, got 'good'"),

@@ -99,7 +99,7 @@ def test_a_trace_becomes_pods_and_gangs(cluster: Cluster, kwok: Callable[..., st
     )  # fmt: skip
     kwok(
         "load", "--trace", tmp_path / "three.swf", "--platform", tmp_path / "four.json", "--time-scale", 20,
-        "--scheduler-name", "default-scheduler",
+        "--scheduler-name", "default-scheduler", "--cores-per-pod", 1,
     )  # fmt: skip
     pods = cluster.pods()
     notes = [pod["metadata"]["annotations"] for pod in pods]

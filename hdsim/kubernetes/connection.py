@@ -34,9 +34,9 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 _REFRESH = 60.0
 #: Seconds without a line after which a watch is taken for lost; bookmarks come every minute.
 _SILENCE = 120.0
-#: Seconds for which a call is refused that was permitted before, until that counts.
+#: Longest time in seconds for which the refusal of a call that was permitted before is taken for a fault that passes.
 _PATIENCE = 10.0
-#: Seconds for an answer from which on it is told.
+#: Seconds without an answer after which a late answer is logged.
 _SLOW = 2.0
 _JSON = "application/json"
 
