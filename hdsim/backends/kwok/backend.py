@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -102,6 +103,9 @@ class Kwok(Backend):
         """
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
+        if (torch := sys.modules.get("torch")) is not None:
+            # More threads make a decision no faster, and take the processors from an API server on this machine.
+            torch.set_num_threads(1)
         if self._lead(setup, stop):
             self._session = self._begin(setup, stop)
 
