@@ -17,6 +17,7 @@ import orjson
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import ConfigError
+from hdsim.kubernetes.objects import UNLIMITED
 from hdsim.util.units import in_bytes
 from hdsim.workload.constraints import NODE_NAME, Constraints, Requirement, Toleration
 from hdsim.workload.model import Workload
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: First key of the first line, and its value.
 FORMAT = ("format", "hdsim recording 1")
-#: Amount in bytes that nodes which hdsim creates have where there is no limit: 1Ei.
-_UNLIMITED = 2.0**60
 #: Least seconds between two events of an episode, which keep their order.
 _STEP = 1e-6
 
@@ -181,7 +180,7 @@ class Recording:
         amounts = dict(zip(platform.node_names, np.array(columns, np.float64).T, strict=True))
         for name, here in amounts.items():
             there = self.nodes.get(name)
-            if there is None or not np.allclose(np.minimum(here, _UNLIMITED), there[: len(here)], rtol=1e-9):
+            if there is None or not np.allclose(np.minimum(here, UNLIMITED), there[: len(here)], rtol=1e-9):
                 text = "nothing" if there is None else _described(there)
                 raise ConfigError(
                     f"expected the nodes of {self.path}; {name} of {platform.name} has {_described(here)}, "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.backends.kwok.sender import Request
 from hdsim.errors import ConfigError
 from hdsim.kubernetes.jobs import JobPods
-from hdsim.kubernetes.objects import DURATION, JOB_ID, PodView
+from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, PodView
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import Settings
@@ -58,7 +58,7 @@ class Trace:
             if status not in (_CREATED, _EXISTS):
                 raise connection.refusal("POST", path, status, answer)
         namespace = self._settings.namespace
-        found = connection.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector=hdsim.io/job&limit=1")["items"]
+        found = connection.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={JOB_LABEL}&limit=1")["items"]
         if found:
             raise ConfigError(
                 f"expected no pods of an earlier run in the namespace, found {found[0]['metadata']['name']}; "

@@ -37,7 +37,6 @@ VIRTUAL = {CLOCK: "virtual"}
 _MERGE_PATCH = "application/merge-patch+json"
 #: Starts of a job at one instant after which the run ends.
 _ATTEMPTS = 5
-_PAGE = 1000
 _INFEASIBLE = "the pods of the job fit on no nodes, not even on empty ones"
 #: Seconds between two attempts to reach the API server.
 _PAUSE = 0.5
@@ -278,16 +277,8 @@ class Virtual(Session):
         Raises:
             BackendError: Another client has changed one.
         """
-        found: dict[str, tuple[str, str]] = {}
-        path = position = f"{self._collection}?labelSelector={JOB_LABEL}&limit={_PAGE}"
-        while True:
-            page = self._connection.get(position)
-            for pod in page["items"]:
-                node, phase = pod["spec"].get("nodeName", ""), pod["status"]["phase"]
-                found[pod["metadata"]["name"]] = node, phase
-            if not page["metadata"].get("continue"):
-                break
-            position = f"{path}&continue={page['metadata']['continue']}"
+        pods = self._connection.get(f"{self._collection}?labelSelector={JOB_LABEL}")["items"]
+        found = {pod["metadata"]["name"]: (pod["spec"].get("nodeName", ""), pod["status"]["phase"]) for pod in pods}
         for member in self.members:
             phase = "Pending" if member.phase is not Phase.ENDED else "Succeeded" if member.succeeded else "Failed"
             node, seen = found.get(member.pod.name, ("", "not there"))
