@@ -120,6 +120,7 @@ def observe(kubeconfig: Path, namespace: str, number: int, output: Path) -> None
     middle = (len(times) - 2 * tenth) / (times[-tenth - 1] - times[tenth])
     moved = sum(len(chosen) > 1 for chosen in nodes.values())
     facts = {
+        "begin": first,
         "rate": number / (last - first),
         "middle": middle,
         "moved": moved,

@@ -66,6 +66,12 @@ def create(cluster: Cluster, *bodies: dict[str, Any]) -> None:
     for body in bodies:
         pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
         cluster.api("POST", pods if "containers" in body["spec"] else "/api/v1/nodes", body)
+    # The API server taints a node until the node controller has seen that it is ready.
+    wait_for(lambda: not any(_is_new(found) for found in cluster.nodes()), "the nodes to be ready")
+
+
+def _is_new(found: Mapping[str, Any]) -> bool:
+    return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in found["spec"].get("taints", ()))
 
 
 def number(quantity: str) -> float:

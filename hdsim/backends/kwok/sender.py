@@ -89,6 +89,8 @@ class Sender:
         self._connection, self._deliver, self._width = connection, deliver, width
         self._bindings: deque[Binding] = deque()
         self._others: deque[Request] = deque()
+        self._new: deque[Request] = deque()
+        self._called = False
 
     async def start(self) -> None:
         """Begins to send."""
@@ -97,17 +99,22 @@ class Sender:
 
     def bind(self, bindings: Sequence[Binding], delay: float = 0.0) -> None:
         """Sends bindings, after some seconds if told so; may be called in any thread."""
-        self._connection.soon(self._enqueue, self._bindings, bindings, delay)
+        if bindings:
+            self._connection.soon(self._enqueue, self._bindings, bindings, delay)
 
     def send(self, requests: Sequence[Request]) -> None:
         """Sends other requests; may be called in any thread."""
-        self._connection.soon(self._enqueue, self._others, requests, 0.0)
+        self._new.extend(requests)
+        if self._new and not self._called:
+            # To wake the thread of the connection for each event of a pod costs more than to send it.
+            self._called = True
+            self._connection.soon(self._take)
 
     async def drain(self, seconds: float) -> None:
         """Waits until everything is sent, at most some seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while (self._bindings or self._others or self.in_flight) and loop.time() < end:
+        while (self._bindings or self._new or self._others or self.in_flight) and loop.time() < end:
             await asyncio.sleep(0.02)
         if self._others:
             log.warning("%d events were not sent within %g s", len(self._others), seconds)
@@ -117,6 +124,11 @@ class Sender:
         self.stopped = reason
         while self._bindings:
             self._deliver(_refused(self._bindings.popleft(), reason))
+
+    def _take(self) -> None:
+        self._called = False
+        new = [self._new.popleft() for _ in range(len(self._new))]
+        self._enqueue(self._others, new, 0.0)
 
     def _enqueue(self, queue: deque[Any], items: Iterable[Any], delay: float) -> None:
         if delay:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 News = tuple[Callable[[Any, float], None], Any, float]
 #: Longest wait in seconds, so that a signal is noticed.
 _WAIT = 0.2
+#: Shortest time between two looks at the news in seconds, so that under load a look finds several.
+_PACE = 0.01
 #: Seconds without news after which pods that fit nowhere get an event.
 _QUIET = 1.0
 
@@ -199,9 +201,10 @@ class Wall(Session):
             due.append(self._trace.due)
         wait = (min(due, default=math.inf) - now) / self._settings.time_scale
         found = []
-        self.heard = time.monotonic()
+        last, self.heard = self.heard, time.monotonic()
         try:
             found.append(self._news.get(timeout=max(0.0, min(wait, _WAIT))))
+            time.sleep(max(0.0, last + _PACE - time.monotonic()))
             while True:
                 found.append(self._news.get_nowait())
         except queue.Empty:
