@@ -9,7 +9,7 @@ import json
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import yaml
 from hdsim.kubernetes.control_plane import ControlPlane
 
 PATIENCE = 120.0  # s, until a wait has failed
+_SUFFIXES = {"": 1, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
 class Api:
@@ -70,6 +71,30 @@ class Api:
                 yield json.loads(line)
 
 
+def amount(quantity: str) -> float:
+    """Value of a quantity such as ``500m`` or ``2Gi``."""
+    digits = quantity.rstrip("KMGimk")
+    return float(digits) * _SUFFIXES[quantity[len(digits) :]]
+
+
+def fake_node(
+    name: str, amounts: Mapping[str, str] | None = None, *, labels: Mapping[str, str] | None = None, taints: Any = ()
+) -> dict[str, Any]:
+    """A node that Kwok keeps: 4 CPU, 16 GiB and 110 pods besides the given amounts."""
+    found = {"cpu": "4", "memory": "16Gi", "pods": "110", **(amounts or {})}
+    return {
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": dict(labels or {})},
+        "spec": {"taints": list(taints)},
+        "status": {"allocatable": found, "capacity": found},
+    }
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Whether a node is ready; the API server taints a new one until the node controller has seen that it is."""
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", ()))
+    return ready and not any("not-ready" in taint["key"] for taint in node["spec"].get("taints", ()))
+
+
 def wait_for(holds: Callable[[], Any], what: str) -> Any:
     """Returns the first true value of a function, which may take a while."""
     deadline = time.monotonic() + PATIENCE
@@ -102,6 +127,12 @@ class Cluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.api.items("/api/v1/nodes")
+
+    def add_nodes(self, nodes: Iterable[dict[str, Any]]) -> None:
+        """Creates nodes and waits until all of the cluster are ready."""
+        for node in nodes:
+            self.api("POST", "/api/v1/nodes", node)
+        wait_for(lambda: all(map(is_ready, self.nodes())), "ready nodes")
 
     def pods(self, namespace: str | None = None) -> list[dict[str, Any]]:
         """Pods of a namespace, by default of the test's own."""

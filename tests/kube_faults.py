@@ -24,12 +24,6 @@ ROOT = Path(__file__).parent.parent
 _BROKEN = (http.client.HTTPException, OSError)
 
 
-def node(name: str, cpu: int = 4) -> dict[str, Any]:
-    amounts = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
-    metadata = {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}}
-    return {"metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}
-
-
 def pod(
     name: str, millicores: int = 1000, seconds: float | None = None, gang: str = "", size: int = 0
 ) -> dict[str, Any]:

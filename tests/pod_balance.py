@@ -40,9 +40,7 @@ _SPEED = 40.0
 
 def make_nodes(cluster: Cluster) -> None:
     """Creates the nodes of the platform."""
-    for manifest in node_manifests(PLATFORM):
-        cluster.api("POST", "/api/v1/nodes", manifest)
-    wait_for(lambda: all(not node["spec"].get("taints") for node in cluster.nodes()), "ready nodes")
+    cluster.add_nodes(node_manifests(PLATFORM))
 
 
 def deviations(cluster: Cluster, name: str, sizes: str, seed: int, folder: Path) -> tuple[float, float]:

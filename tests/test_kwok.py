@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from kube import Api, Cluster, wait_for
+from kube import Api, Cluster, fake_node, wait_for
 
 from hdsim.errors import ConfigError
 from hdsim.kubernetes.binaries import PROGRAMS, find_programs
@@ -26,12 +26,6 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 kube = pytest.mark.requires("kube")
 
 
-def node(name: str, cpu: str = "8") -> dict[str, Any]:
-    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-    metadata = {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}}
-    return {"metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}
-
-
 def pod(name: str, node: str, **annotations: str) -> dict[str, Any]:
     metadata = {"name": name, "annotations": {f"hdsim.io/{key}": value for key, value in annotations.items()}}
     return {"metadata": metadata, "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}}
@@ -39,7 +33,7 @@ def pod(name: str, node: str, **annotations: str) -> dict[str, Any]:
 
 @kube
 def test_pods_run_as_their_annotations_say(cluster: Cluster) -> None:
-    cluster.api("POST", "/api/v1/nodes", node("a"))
+    cluster.add_nodes([fake_node("a")])
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
     for body in (pod("timed", "a", duration="1.5s"), pod("endless", "a"), pod("simulated", "a", clock="virtual")):
         cluster.api("POST", pods, body)

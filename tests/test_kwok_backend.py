@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube import Cluster, wait_for
+from kube import Cluster, amount, fake_node, wait_for
 
 import hdsim
 from hdsim.agents.kube_scheduler import KubeScheduler
@@ -31,18 +31,10 @@ pytestmark = pytest.mark.requires("kube")
 
 ELECTION = {"lease": 3, "renew": 2, "retry": 0.3}
 GREEDY = {"job_policy": "priority", "backfill": "greedy", "core_policy": "least_allocated"}
-SUFFIX = {"": 1, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
-def node(
-    name: str, *, labels: Mapping[str, str] | None = None, taints: Any = (), more: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10", **(more or {})}
-    return {
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": dict(labels or {})},
-        "spec": {"taints": list(taints)},
-        "status": {"allocatable": amounts, "capacity": amounts},
-    }
+def node(name: str, amounts: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    return fake_node(name, {"memory": "8Gi", "pods": "10", **(amounts or {})}, **more)
 
 
 def pod(
@@ -63,20 +55,10 @@ def pod(
 
 
 def create(cluster: Cluster, *bodies: dict[str, Any]) -> None:
+    cluster.add_nodes(body for body in bodies if "containers" not in body["spec"])
     for body in bodies:
-        pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
-        cluster.api("POST", pods if "containers" in body["spec"] else "/api/v1/nodes", body)
-    # The API server taints a node until the node controller has seen that it is ready.
-    wait_for(lambda: not any(_is_new(found) for found in cluster.nodes()), "the nodes to be ready")
-
-
-def _is_new(found: Mapping[str, Any]) -> bool:
-    return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in found["spec"].get("taints", ()))
-
-
-def number(quantity: str) -> float:
-    digits = quantity.rstrip("KMGimk")
-    return float(digits) * SUFFIX[quantity[len(digits) :]]
+        if "containers" in body["spec"]:
+            cluster.api("POST", f"/api/v1/namespaces/{cluster.namespace}/pods", body)
 
 
 def check(cluster: Cluster) -> dict[str, str]:
@@ -102,10 +84,10 @@ def check(cluster: Cluster) -> dict[str, str]:
             used[where]["pods"] += 1
             for container in spec["containers"]:
                 for key, value in container["resources"].get("requests", {}).items():
-                    used[where][key] += number(value)
+                    used[where][key] += amount(value)
     for where, amounts in used.items():
         for key, value in amounts.items():
-            assert value <= number(nodes[where]["status"]["allocatable"][key]) + 1e-9, f"{where}: {key}"
+            assert value <= amount(nodes[where]["status"]["allocatable"][key]) + 1e-9, f"{where}: {key}"
     return bound
 
 
@@ -165,8 +147,8 @@ def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster,
         cluster,
         node("plain"),
         node("labelled", labels={"disk": "ssd"}),
-        node("tainted", taints=[taint], more={"cpu": "16"}),
-        node("accelerated", more={"nvidia.com/gpu": "2"}),
+        node("tainted", {"cpu": "16"}, taints=[taint]),
+        node("accelerated", {"nvidia.com/gpu": "2"}),
     )
     gpu = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"cpu": "1", "memory": "1Gi"}}
     affinity = {
@@ -437,7 +419,6 @@ def test_what_a_watch_has_missed_is_found_by_a_list(cluster: Cluster, caplog: py
 def test_a_binding_that_is_refused_is_tried_again(cluster: Cluster, tmp_path: Path) -> None:
     """A pod that another one binds at the same moment counts as running there, and its resources are held once."""
     create(cluster, node("a"), node("b"), pod("taken", "3"))
-    wait_for(lambda: not any(found["spec"].get("taints") for found in cluster.nodes()), "nodes that are ready")
     backend = make(cluster)
     platform = backend.read_platform()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube import Cluster, wait_for
-from kube_faults import Creator, History, Proxy, Scheduler, ended, node, pod, told_by_events, wait_until
+from kube import Cluster, fake_node, wait_for
+from kube_faults import Creator, History, Proxy, Scheduler, ended, pod, told_by_events, wait_until
 
 pytestmark = pytest.mark.requires("kube")
 
@@ -47,8 +47,7 @@ def pods_of(number: int, seed: int = 1, *, seconds: float | None = 1.0) -> list[
 @contextmanager
 def load(cluster: Cluster, pods: Sequence[dict[str, Any]], *, cpu: int = CPU, pause: float = 0.05) -> Iterator[History]:
     """Four nodes, pods that come one after another, and afterwards a look at everything that was seen of them."""
-    for name in NODES:
-        cluster.api("POST", "/api/v1/nodes", node(name, cpu))
+    cluster.add_nodes(fake_node(name, {"cpu": str(cpu)}) for name in NODES)
     history = History(cluster, dict.fromkeys(NODES, 1000 * cpu))
     creator = Creator(cluster, pods, pause)
     try:
@@ -73,88 +72,77 @@ def finish(history: History, pods: Sequence[dict[str, Any]], *schedulers: Schedu
     wait_until(history, lambda: names <= history.ended, "the end of all pods", schedulers)
 
 
-def test_api_server_killed_and_restarted(cluster: Cluster, tmp_path: Path) -> None:
-    pods = pods_of(60)
-    kubeconfig = cluster.account("hdsim", RULES, tmp_path)
+@contextmanager
+def scheduled(
+    cluster: Cluster, folder: Path, pods: Sequence[dict[str, Any]], kubeconfig: Path | None = None, *, bound: int
+) -> Iterator[tuple[History, Scheduler]]:
+    """A load and its scheduler: from the time at which so many pods are bound until all have ended."""
     with load(cluster, pods) as history:
-        scheduler = Scheduler(cluster, tmp_path / "run", kubeconfig)
+        scheduler = Scheduler(cluster, folder / "run", kubeconfig)
         with ended(scheduler):
-            wait_until(history, lambda: history.on_nodes() >= 15, "some pods", [scheduler])
-            cluster.restart("kube-apiserver")
+            wait_until(history, lambda: history.on_nodes() >= bound, "some pods", [scheduler])
+            yield history, scheduler
             finish(history, pods, scheduler)
-            log = scheduler.end()
-    assert "pods: the watch is lost" in log and "nodes: the watch is lost" in log
-    assert "the watch goes on after" in log or "listing again" in log
+            scheduler.end()
+
+
+def test_api_server_killed_and_restarted(cluster: Cluster, tmp_path: Path) -> None:
+    kubeconfig = cluster.account("hdsim", RULES, tmp_path)
+    with scheduled(cluster, tmp_path, pods_of(60), kubeconfig, bound=15) as (_, scheduler):
+        cluster.restart("kube-apiserver")
+    assert scheduler.told("pods: the watch is lost") and scheduler.told("nodes: the watch is lost")
+    assert scheduler.told("the watch goes on after") or scheduler.told("listing again")
 
 
 def test_every_watch_dropped(cluster: Cluster, tmp_path: Path) -> None:
-    pods = pods_of(60)
     proxy = Proxy(cluster.plane.server)
-    with load(cluster, pods) as history:
-        scheduler = Scheduler(cluster, tmp_path / "run", proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied"))
-        with ended(scheduler):
-            for number in range(1, 6):
-                goal = 5 * number
-                wait_until(history, lambda goal=goal: history.on_nodes() >= goal, "some pods", [scheduler])
-                proxy.cut()
-                for watch in ("pods", "nodes"):
-                    back = f"{watch}: the watch goes on after"
-                    wait_for(lambda back=back, number=number: scheduler.log.read_text().count(back) >= number, back)
-            finish(history, pods, scheduler)
-            log = scheduler.end()
+    kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
+    with scheduled(cluster, tmp_path, pods_of(60), kubeconfig, bound=5) as (history, scheduler):
+        for number in range(1, 6):
+            goal = 5 * number
+            wait_until(history, lambda goal=goal: history.on_nodes() >= goal, "some pods", [scheduler])
+            proxy.cut()
+            for watch in ("pods", "nodes"):
+                back = f"{watch}: the watch goes on after"
+                wait_for(lambda back=back, number=number: scheduler.log.read_text().count(back) >= number, back)
     proxy.close()
+    log = scheduler.log.read_text()
     assert min(log.count("pods: the watch is lost"), log.count("nodes: the watch is lost")) >= 5
 
 
 def test_changes_that_no_watch_can_tell_any_more(cluster: Cluster, tmp_path: Path) -> None:
     pods = pods_of(30)
     proxy = Proxy(cluster.plane.server)
-    with load(cluster, pods) as history:
-        scheduler = Scheduler(cluster, tmp_path / "run", proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied"))
-        with ended(scheduler):
-            wait_until(history, lambda: history.on_nodes() >= 8, "some pods", [scheduler])
-            with proxy.blocked():
-                wait_until(history, lambda: len(history.bound) >= len(pods), "the other pods", [scheduler])
-                # A new API server has no events of the time before it: resource versions are too old (410).
-                cluster.restart("kube-apiserver")
-            finish(history, pods, scheduler)
-            log = scheduler.end()
+    kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
+    with scheduled(cluster, tmp_path, pods, kubeconfig, bound=8) as (history, scheduler), proxy.blocked():
+        wait_until(history, lambda: len(history.bound) >= len(pods), "the other pods", [scheduler])
+        # A new API server has no events of the time before it: resource versions are too old (410).
+        cluster.restart("kube-apiserver")
     proxy.close()
-    assert "pods: the watch is lost" in log and "listing again" in log
+    assert scheduler.told("pods: the watch is lost") and scheduler.told("listing again")
 
 
 def test_etcd_stopped_for_five_seconds(cluster: Cluster, tmp_path: Path) -> None:
-    pods = pods_of(60)
-    with load(cluster, pods) as history:
-        scheduler = Scheduler(cluster, tmp_path / "run")
-        with ended(scheduler):
-            wait_until(history, lambda: history.on_nodes() >= 15, "some pods", [scheduler])
-            etcd = cluster.process("etcd")
-            etcd.suspend()
-            time.sleep(5)
-            etcd.resume()
-            finish(history, pods, scheduler)
-            log = scheduler.end()
-    assert "answered after" in log
+    with scheduled(cluster, tmp_path, pods_of(60), bound=15) as (_, scheduler):
+        etcd = cluster.process("etcd")
+        etcd.suspend()
+        time.sleep(5)
+        etcd.resume()
+    assert scheduler.told("answered after")
 
 
 def test_node_deleted_while_pods_are_bound_to_it(cluster: Cluster, tmp_path: Path) -> None:
-    pods = pods_of(60)
-    with load(cluster, pods) as history:
-        scheduler = Scheduler(cluster, tmp_path / "run")
-        with ended(scheduler):
-            wait_until(
-                history, lambda: sum(nodes == ["b"] for nodes in list(history.bound.values())) >= 3, "pods on b",
-                [scheduler],
-            )  # fmt: skip
-            cluster.api("DELETE", "/api/v1/nodes/b")
-            scheduler.wait_until_told("node b is deleted")
-            others = history.on_nodes()
-            wait_until(history, lambda: history.on_nodes() > others + 10, "pods on other nodes", [scheduler])
-            cluster.api("POST", "/api/v1/nodes", node("b", CPU))
-            scheduler.wait_until_told("node b is back")
-            finish(history, pods, scheduler)
-            scheduler.end()
+    with scheduled(cluster, tmp_path, pods_of(60), bound=1) as (history, scheduler):
+        wait_until(
+            history, lambda: sum(nodes == ["b"] for nodes in list(history.bound.values())) >= 3, "pods on b",
+            [scheduler],
+        )  # fmt: skip
+        cluster.api("DELETE", "/api/v1/nodes/b")
+        scheduler.wait_until_told("node b is deleted")
+        others = history.on_nodes()
+        wait_until(history, lambda: history.on_nodes() > others + 10, "pods on other nodes", [scheduler])
+        cluster.api("POST", "/api/v1/nodes", fake_node("b"))
+        scheduler.wait_until_told("node b is back")
 
 
 def test_scheduler_killed_at_ten_random_moments(cluster: Cluster, tmp_path: Path) -> None:

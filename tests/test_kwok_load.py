@@ -20,6 +20,7 @@ pytestmark = pytest.mark.requires("kube")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 GIB = 2**30
 
+NODE = {"cpu": "8", "memory": "32Gi"}
 #: Four nodes of 8 CPU, 32 GiB and 110 pods: node-0 to node-3.
 PLATFORM = {
     "name": "four", "kind": "quantities",
@@ -31,18 +32,11 @@ PLATFORM = {
 }  # fmt: skip
 
 
-def make_nodes(cluster: Cluster, number: int = 4) -> None:
-    """Nodes of 8 CPU, 32 GiB and 110 pods that Kwok keeps."""
-    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"}
-    for index in range(number):
-        metadata = {"name": f"node-{index}", "annotations": {"kwok.x-k8s.io/node": "fake"}}
-        status = {"allocatable": amounts, "capacity": amounts}
-        cluster.api("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
-
-
 @pytest.fixture
 def kwok(cluster: Cluster, hdsim: Run) -> Iterator[Callable[..., str]]:
     """`hdsim kwok VERB` in the namespace of the test; returns the output."""
+    from kube import fake_node
+
     from hdsim.kubernetes.clean import empty
     from hdsim.kubernetes.connection import Connection
 
@@ -52,7 +46,7 @@ def kwok(cluster: Cluster, hdsim: Run) -> Iterator[Callable[..., str]]:
         assert done.returncode == status, done.stderr
         return done.stderr if status else done.stdout
 
-    make_nodes(cluster)
+    cluster.add_nodes(fake_node(f"node-{index}", NODE) for index in range(4))
     yield run
     with Connection(cluster.kubeconfig) as connection:
         empty(connection, cluster.namespace, everything=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from test_kwok_load import GIB, PLATFORM, make_nodes
+from test_kwok_load import GIB, NODE, PLATFORM
 from training_setups import make_setup, run
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.requires("kube")
 @pytest.fixture
 def recorded(cluster: Cluster, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     """A recording of pods that two processes create at the same time, and the events of a watch over the same time."""
-    from kube import wait_for
+    from kube import fake_node, wait_for
 
-    make_nodes(cluster)
+    cluster.add_nodes(fake_node(f"node-{index}", NODE) for index in range(4))
     common = ["--kubeconfig", str(cluster.kubeconfig)]
 
     def hdsim(*args: object) -> subprocess.Popen[str]:

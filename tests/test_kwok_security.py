@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from kube import Api, Cluster, wait_for
+from kube import Api, Cluster, fake_node, wait_for
 
 from hdsim.errors import BackendError, ConfigError
 
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "deploy/kubernetes"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NAMESPACE = "hdsim"
+NODES = [fake_node("node-0"), fake_node("node-1")]
 Document = dict[str, Any]
 Hdsim = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -107,14 +108,6 @@ class Deployment:
             path = f"/api/v1/namespaces/{self.cluster.namespace}/pods"
             self.api("POST", path, {"metadata": {"name": f"pod-{index}"}, "spec": spec})
 
-    def nodes(self, number: int) -> None:
-        """Creates fake nodes."""
-        amounts = {"cpu": "4", "memory": "16Gi", "pods": "110"}
-        for index in range(number):
-            metadata = {"name": f"node-{index}", "annotations": {"kwok.x-k8s.io/node": "fake"}}
-            status = {"allocatable": amounts, "capacity": amounts}
-            self.api("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
-
 
 @pytest.fixture
 def deployed(cluster: Cluster, tmp_path: Path) -> Iterator[Deployment]:
@@ -169,7 +162,7 @@ def test_the_manifests_are_accepted(deployed: Deployment) -> None:
 
 
 def test_the_role_suffices_and_permits_nothing_else(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
-    deployed.nodes(2)
+    deployed.cluster.add_nodes(NODES[:2])
     deployed.pods(9)
     done = hdsim(*command(deployed.kubeconfig))
     assert done.returncode == 0, done.stderr
@@ -215,7 +208,7 @@ def expected(role: Document, index: int, verb: str) -> str:
 
 
 def test_each_missing_permission_is_one_clear_error(deployed: Deployment, hdsim: Hdsim) -> None:
-    deployed.nodes(1)
+    deployed.cluster.add_nodes(NODES[:1])
     deployed.pods(1)
     for role, index, verb in rules("rbac.yaml"):
         rule = role["rules"][index]
@@ -237,7 +230,7 @@ def test_each_missing_permission_is_one_clear_error(deployed: Deployment, hdsim:
 
 
 def test_submission_needs_the_optional_role(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
-    deployed.nodes(2)
+    deployed.cluster.add_nodes(NODES[:2])
     trace = tmp_path / "trace.json"
     jobs = [
         {"id": f"{job}", "subtime": job, "res": 1, "profile": "p", "kubernetes": {"priority": 5}} for job in range(3)
@@ -259,7 +252,7 @@ def test_submission_needs_the_optional_role(deployed: Deployment, hdsim: Hdsim, 
 
 def test_pods_that_are_refused_end_a_run(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
     """Their jobs would be missing from the results otherwise."""
-    deployed.nodes(1)
+    deployed.cluster.add_nodes(NODES[:1])
     namespace = deployed.cluster.namespace
     labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     deployed.api("PATCH", f"/api/v1/namespaces/{namespace}", labels, "merge-patch+json")
@@ -270,7 +263,7 @@ def test_pods_that_are_refused_end_a_run(deployed: Deployment, hdsim: Hdsim, tmp
 
 
 def test_a_permission_that_is_lost_ends_a_run(deployed: Deployment, tmp_path: Path) -> None:
-    deployed.nodes(1)
+    deployed.cluster.add_nodes(NODES[:1])
     deployed.pods(1)
     with started(command(deployed.kubeconfig, "backend.stop_when_idle=null"), tmp_path) as process:
         wait_for(lambda: deployed.cluster.pods()[0]["spec"].get("nodeName"), "the first binding")
@@ -319,7 +312,7 @@ class Silent:
 def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
     secrets, token = secrets_of(deployed), deployed.token
     payload = token.split(".")[1]
-    deployed.nodes(1)
+    deployed.cluster.add_nodes(NODES[:1])
     deployed.pods(2)
     texts: dict[str, str] = {}
 
@@ -424,7 +417,7 @@ def test_tracebacks_for_developers_have_no_credentials(
 
 def test_hdsim_listens_on_the_loopback_interface(deployed: Deployment, tmp_path: Path) -> None:
     """By default; the Deployment names another address, because the probes of a kubelet come from outside the pod."""
-    deployed.nodes(1)
+    deployed.cluster.add_nodes(NODES[:1])
     arguments = command(deployed.kubeconfig, "backend.metrics_port=0", "backend.stop_when_idle=null")
     with started(arguments, tmp_path) as process:
         seen = psutil.Process(process.pid)
@@ -456,7 +449,7 @@ def page(port: int, name: str) -> tuple[int, str]:
 
 def test_the_replicas_of_the_deployment(deployed: Deployment, tmp_path: Path) -> None:
     """The command of the container and its probes: one replica leads, the other one is ready and takes over."""
-    deployed.nodes(1)
+    deployed.cluster.add_nodes(NODES[:1])
     deployed.pods(1)
     (template,) = (d["spec"]["template"] for d in documents("deployment.yaml") if d["kind"] == "Deployment")
     (container,) = template["spec"]["containers"]
