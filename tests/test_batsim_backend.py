@@ -28,7 +28,7 @@ from hdsim.backends.batsim.backend import Batsim
 from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import Options, read_jobs
-from hdsim.backends.batsim.process import Process
+from hdsim.util.process import Process
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.serve import SchedulerSocket, serve
 from hdsim.backends.batsim.server import Server
@@ -730,7 +730,7 @@ def test_batsim_never_outlives_hdsim(
 ORPHAN = """
 import signal, sys
 from pathlib import Path
-from hdsim.backends.batsim.process import Process
+from hdsim.util.process import Process
 
 with Process(["sh", "-c", f"echo $$ > {sys.argv[1]}/pid; exec sleep 1000"], Path(sys.argv[1], "log"), "it"):
     signal.pause()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
-from hdsim.backends.batsim.process import Process
+from hdsim.util.process import Process
 from hdsim.backends.batsim.zeromq import Connection, HungUp, WaitInterrupted
 from hdsim.errors import BackendError, ConfigError
 

@@ -80,7 +80,7 @@ def batsim_serve(
     from hdsim.backends.batsim.hosts import hosts_of, load_hosts
     from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
     from hdsim.backends.batsim.output import make_folder
-    from hdsim.backends.batsim.process import Process
+    from hdsim.util.process import Process
     from hdsim.backends.batsim.serve import SchedulerSocket, serve
     from hdsim.backends.batsim.server import SCHEDULER, Server
     from hdsim.platform.load import load_platform

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +50,7 @@ class GangRun:
         return metrics if self.lower_bound is None else metrics | {"lower_bound": self.lower_bound}
 
 
-def simulate(
+def decisions(
     planner: Planner,
     actual: Floats,
     controller: Controller,
@@ -58,8 +60,8 @@ def simulate(
     penalty: float,
     certain: bool = False,
     seed: int = 1,
-) -> GangRun:
-    """Simulates supersteps of a gang.
+) -> Iterator[tuple[Ints, bool]]:
+    """Yields the shares of each superstep, and whether they were planned before it.
 
     Args:
         planner: Planner of the controller.
@@ -76,8 +78,6 @@ def simulate(
     """
     tasks, budget = planner.profile.tasks, planner.budget
     present = np.full(len(tasks), budget.start)
-    shares = np.empty((supersteps, len(tasks)), np.int64)
-    replanned = np.zeros(supersteps, bool)
     state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start], certain, seed)
     controller.begin(state)
     for superstep in range(supersteps):
@@ -85,10 +85,28 @@ def simulate(
         chosen = controller.decide(state)
         if chosen is not None:
             state.shares = _checked(chosen, len(tasks), budget.total, superstep)
-            replanned[superstep] = True
-        shares[superstep] = state.shares
-    sizes = actual[start : start + supersteps]
-    return GangRun(tasks, start, penalty, sizes, shares, replanned, planner.profile.at(sizes, shares))
+        yield state.shares.copy(), chosen is not None  # the controller may change its array
+
+
+def simulate(
+    planner: Planner,
+    actual: Floats,
+    controller: Controller,
+    *,
+    start: int,
+    supersteps: int,
+    penalty: float,
+    **settings: Any,
+) -> GangRun:
+    """Simulates supersteps of a gang; the arguments are those of :func:`decisions`.
+
+    Raises:
+        DecisionError: The controller returns shares that the gang cannot have.
+    """
+    decided = decisions(planner, actual, controller, start=start, supersteps=supersteps, penalty=penalty, **settings)
+    shares, replanned = zip(*decided, strict=True)
+    profile, sizes, levels = planner.profile, actual[start : start + supersteps], np.array(shares)
+    return GangRun(profile.tasks, start, penalty, sizes, levels, np.array(replanned), profile.at(sizes, levels))
 
 
 def _checked(chosen: Ints, tasks: int, total: int, superstep: int) -> Ints:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.batsim.files import Files
-from hdsim.backends.batsim.process import Process
+from hdsim.util.process import Process
 from hdsim.backends.batsim.protocol import SEPARATOR
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.session import SENDER, BatsimSession

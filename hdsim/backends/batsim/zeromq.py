@@ -22,7 +22,7 @@ except ImportError:
     raise ConfigError("expected pyzmq, which is not installed: pip install 'hdsim[batsim]'") from None
 
 if TYPE_CHECKING:
-    from hdsim.backends.batsim.process import Process
+    from hdsim.util.process import Process
 
 #: Longest wait, in ms, before the state of the peer is looked at again.
 _SLICE = 100

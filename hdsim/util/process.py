@@ -1,4 +1,4 @@
-"""A peer process that hdsim starts and that never outlives hdsim."""
+"""A child process that never outlives hdsim."""
 
 from __future__ import annotations
 
