@@ -28,7 +28,6 @@ from hdsim.backends.batsim.backend import Batsim
 from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import Options, read_jobs
-from hdsim.util.process import Process
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.serve import SchedulerSocket, serve
 from hdsim.backends.batsim.server import Server
@@ -40,6 +39,7 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import set_up
+from hdsim.util.process import Process
 from hdsim.util.resources import resolve
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.generators import lublin

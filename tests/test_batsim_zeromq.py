@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import zmq
 
-from hdsim.util.process import Process
 from hdsim.backends.batsim.zeromq import Connection, HungUp, WaitInterrupted
 from hdsim.errors import BackendError, ConfigError
+from hdsim.util.process import Process
 
 #: Seconds that pass before a silent peer is reported, where one is expected.
 SHORT = 0.3

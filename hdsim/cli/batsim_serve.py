@@ -80,11 +80,11 @@ def batsim_serve(
     from hdsim.backends.batsim.hosts import hosts_of, load_hosts
     from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
     from hdsim.backends.batsim.output import make_folder
-    from hdsim.util.process import Process
     from hdsim.backends.batsim.serve import SchedulerSocket, serve
     from hdsim.backends.batsim.server import SCHEDULER, Server
     from hdsim.platform.load import load_platform
     from hdsim.simulation.setup import make_contention, make_network
+    from hdsim.util.process import Process
     from hdsim.util.resources import resolve
 
     if not 0 < timeout <= _LONGEST_WAIT:

@@ -21,12 +21,12 @@ import numpy as np
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.batsim.files import Files
-from hdsim.util.process import Process
 from hdsim.backends.batsim.protocol import SEPARATOR
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.session import SENDER, BatsimSession
 from hdsim.errors import ConfigError
 from hdsim.platform.schema import QUANTITIES
+from hdsim.util.process import Process
 from hdsim.util.rules import FLAG, NULL, POSITIVE, TEXT, TEXTS, require
 
 if TYPE_CHECKING:
