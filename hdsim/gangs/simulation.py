@@ -1,7 +1,8 @@
-"""Simulation of a gang: its supersteps one after the other, with the shares that a controller chooses."""
+"""A gang and its run: supersteps one after the other, with the shares that a controller chooses."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +13,50 @@ from numpy.typing import NDArray
 
 from hdsim.errors import DecisionError
 from hdsim.gangs.controllers import Controller, GangState
-from hdsim.gangs.planner import Planner
+from hdsim.gangs.planner import Budget, Planner
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Gang:
+    """A gang before its run.
+
+    Attributes:
+        planner: Planner of the controller.
+        actual: (R, J) executed workload sizes at each row of the series.
+        controller: Chooses the shares; it belongs to this gang alone.
+        start: Row of the first superstep.
+        supersteps: Number N of supersteps, at most R - start.
+        penalty: Cost of a change of the shares in seconds; the first shares are free.
+        certain: Whether the predictions are what is executed.
+        seed: Seed of the controller.
+    """
+
+    planner: Planner
+    actual: Floats
+    controller: Controller
+    start: int
+    supersteps: int
+    penalty: float
+    certain: bool = False
+    seed: int = 1
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the J tasks."""
+        return self.planner.profile.tasks
+
+    @property
+    def budget(self) -> Budget:
+        """The CPU shares of the gang."""
+        return self.planner.budget
+
+    @property
+    def least(self) -> int:
+        """Shares of all tasks together before the first plan, in millicores."""
+        return self.budget.start * len(self.tasks)
 
 
 @dataclass(frozen=True)
@@ -50,6 +91,79 @@ class GangRun:
         return metrics if self.lower_bound is None else metrics | {"lower_bound": self.lower_bound}
 
 
+class RunningGang:
+    """A gang during its run: `plan` and `execute` alternate.
+
+    Attributes:
+        gang: The gang.
+        planned: Number of planned supersteps.
+
+    Args:
+        gang: The gang.
+    """
+
+    def __init__(self, gang: Gang) -> None:
+        count, tasks = gang.supersteps, len(gang.tasks)
+        self.gang, self.planned = gang, 0
+        self._shares, self._durations = np.empty((count, tasks), np.int64), np.empty((count, tasks))
+        self._replanned = np.zeros(count, bool)
+        present, start = np.full(tasks, gang.budget.start), gang.start
+        self._state = GangState(
+            gang.planner, start, 0, count, present, gang.penalty, gang.actual[:start], gang.certain, gang.seed
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether no superstep is left to be planned."""
+        return self.planned == self.gang.supersteps
+
+    @property
+    def shares(self) -> Ints:
+        """(J,) present shares in millicores."""
+        return self._state.shares
+
+    def plan(self, total: int) -> bool:
+        """Lets the controller choose the shares of the next superstep; returns whether it has planned them anew.
+
+        Args:
+            total: Largest shares of all tasks together in millicores.
+
+        Raises:
+            DecisionError: The controller returns shares that the gang cannot have.
+        """
+        gang, state, superstep = self.gang, self._state, self.planned
+        if total != state.planner.budget.total:
+            budget = dataclasses.replace(gang.budget, total=total)
+            state.planner = type(gang.planner)(gang.planner.profile, budget, gang.planner.predictions)
+        row = gang.start + superstep
+        state.superstep, state.row, state.executed = superstep, row, gang.actual[:row]
+        if not superstep:
+            gang.controller.begin(state)
+        chosen = gang.controller.decide(state)
+        if chosen is not None:
+            state.shares = _checked(chosen, len(gang.tasks), total, superstep)
+            self._replanned[superstep] = True
+        self._shares[superstep] = state.shares
+        self.planned += 1
+        return chosen is not None
+
+    def execute(self) -> float:
+        """Executes the superstep that was planned last; returns its duration in seconds."""
+        gang, superstep = self.gang, self.planned - 1
+        row = gang.start + superstep
+        durations = gang.planner.profile.at(gang.actual[row : row + 1], self._shares[superstep])[0]
+        self._durations[superstep] = durations
+        return float(durations.max())
+
+    def run(self) -> GangRun:
+        """Returns the supersteps that are planned and executed."""
+        gang, count = self.gang, self.planned
+        return GangRun(
+            gang.tasks, gang.start, gang.penalty, gang.actual[gang.start : gang.start + count], self._shares[:count],
+            self._replanned[:count], self._durations[:count],
+        )  # fmt: skip
+
+
 def decisions(
     planner: Planner,
     actual: Floats,
@@ -61,31 +175,15 @@ def decisions(
     certain: bool = False,
     seed: int = 1,
 ) -> Iterator[tuple[Ints, bool]]:
-    """Yields the shares of each superstep, and whether they were planned before it.
-
-    Args:
-        planner: Planner of the controller.
-        actual: (R, J) executed workload sizes at each row of the series.
-        controller: Chooses the shares.
-        start: Row of the first superstep.
-        supersteps: Number N of supersteps, at most R - start.
-        penalty: Cost of a change of the shares in seconds.
-        certain: Whether the predictions are what is executed.
-        seed: Seed of the controller.
+    """Yields the shares of each superstep, and whether they were planned before it; see :class:`Gang`.
 
     Raises:
         DecisionError: The controller returns shares that the gang cannot have.
     """
-    tasks, budget = planner.profile.tasks, planner.budget
-    present = np.full(len(tasks), budget.start)
-    state = GangState(planner, start, 0, supersteps, present, penalty, actual[:start], certain, seed)
-    controller.begin(state)
-    for superstep in range(supersteps):
-        state.superstep, state.row, state.executed = superstep, start + superstep, actual[: start + superstep]
-        chosen = controller.decide(state)
-        if chosen is not None:
-            state.shares = _checked(chosen, len(tasks), budget.total, superstep)
-        yield state.shares.copy(), chosen is not None  # the controller may change its array
+    running = RunningGang(Gang(planner, actual, controller, start, supersteps, penalty, certain, seed))
+    while not running.over:
+        replanned = running.plan(planner.budget.total)
+        yield running.shares.copy(), replanned  # the controller may change its array
 
 
 def simulate(
