@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hdsim.gangs.accounting import Item
 from hdsim.gangs.simulation import GangRun
 from hdsim.util.files import replacing, write_csv
 
@@ -45,3 +48,13 @@ def _rows(run: GangRun) -> Iterator[list[str]]:
             f"{run.replanned[n]:d}", *map(str, run.shares[n].tolist()),
             *(f"{value:.6f}" for value in (*run.sizes[n], *run.durations[n])),
         ]  # fmt: skip
+
+
+def write_accounting(path: Path, items: Sequence[Item]) -> None:
+    """Writes ``accounting.csv`` to a run directory; its column ``seconds`` adds up to the total of the run."""
+    names = [field.name for field in fields(Item)]
+    write_csv(path / "accounting.csv", names, (map(_cell, astuple(item)) for item in items))
+
+
+def _cell(value: str | float) -> str:
+    return value if isinstance(value, str) else "" if math.isnan(value) else repr(value)

@@ -9,6 +9,7 @@ from hdsim.cli import LazyGroup
 SUBCOMMANDS = {
     "run": "Run the supersteps of a gang with a controller of its CPU shares.",
     "plan": "Plan all supersteps with perfect knowledge, and bound every plan from below.",
+    "account": "Account for the seconds between a run and a lower bound of every plan.",
 }
 
 
