@@ -2,7 +2,7 @@
 
 Let T(S) be the total when the controller gets, for each task in S, the workloads that are executed in place of
 their predictions; T(none) is the run. With all tasks in S the controller still takes its inputs for predictions; C is
-its total when it is told that they are certain, E the same with exact plans, O the total of the offline plan and B the
+its total when they are marked as certain, E the same with exact plans, O the total of the offline plan and B the
 bound. Then
 
     T(none) = B + (O - B) + (E - O) + (C - E) + (T(all) - C) + sum_j phi_j,
@@ -28,11 +28,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the controller knows in a run.
+    """Knowledge of the controller in a run.
 
     Attributes:
         known: Numbers of the tasks whose predictions are what is executed.
-        certain: Whether the controller is told that predictions are certain.
+        certain: Whether predictions are marked as certain.
         exact: Whether plans are exact, whatever the planner.
     """
 

@@ -119,7 +119,7 @@ def _finished(directory: Path) -> tuple[Mapping[str, Any], float]:
 def _table(items: list[Item]) -> str:
     from hdsim.gangs.accounting import Item
 
-    rows = [("", "s", "+-", "durations", "penalties")]
+    rows: list[tuple[str, ...]] = [("", "s", "+-", "durations", "penalties")]
     total = Item("total", sum(item.seconds for item in items))
     for item in (*items, total):
         error = format_number(item.error) if item.error else ""
