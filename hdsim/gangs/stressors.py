@@ -1,0 +1,76 @@
+"""Tasks of a gang as processes of stress-ng."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hdsim.errors import ConfigError, nearest
+
+_PROGRAM = "stress-ng"
+
+
+@dataclass(frozen=True)
+class Stressors:
+    """Command lines of stress-ng for tasks with a workload.
+
+    A task of workload size z executes `scale` x `operations` x z operations (rounded, at least one) of the stressor
+    with its name, which stress-ng divides among its instances.
+
+    Attributes:
+        operations: Operations per unit of workload, by name of the stressor.
+        scale: Factor of all operations.
+        instances: Processes of a task; one uses one core at most. 0: as many as the machine has cores.
+    """
+
+    operations: Mapping[str, float]
+    scale: float = 1.0
+    instances: int = 1
+
+    def command(self, task: str, size: float, scratch: Path) -> list[str]:
+        """Returns program and arguments that execute a workload once.
+
+        Args:
+            task: Name of the stressor.
+            size: Workload size.
+            scratch: Folder for temporary files of the stressor.
+        """
+        count = max(1, round(self.scale * self.operations[task] * size))
+        return [
+            _PROGRAM, "--quiet", "--no-rand-seed", "--temp-path", str(scratch),
+            f"--{task}", str(self.instances), f"--{task}-ops", str(count),
+        ]  # fmt: skip
+
+    def check(self, tasks: Iterable[str]) -> None:
+        """Checks that stress-ng can execute tasks.
+
+        Raises:
+            ConfigError: stress-ng is missing, a task is none of its stressors, or its operations are not given.
+        """
+        known = _output("--stressors").split()
+        for task in tasks:
+            if task not in known:
+                message = f"expected a stressor of {version()}, got '{task}'{nearest(task, known)}"
+                raise ConfigError(f"{message}; all of them: stress-ng --stressors", where="tasks")
+            if task not in self.operations:
+                message = f"expected the operations per unit of workload of {task}, got none"
+                raise ConfigError(message, where="stressors.operations")
+
+
+def version() -> str:
+    """Returns the name and version of stress-ng.
+
+    Raises:
+        ConfigError: It is missing.
+    """
+    name, _, number = _output("--version").partition(", version ")
+    return f"{name} {number.split()[0]}" if number else name.strip()
+
+
+def _output(option: str) -> str:
+    if shutil.which(_PROGRAM) is None:
+        raise ConfigError(f"expected the program {_PROGRAM}, found none: apt install stress-ng")
+    return subprocess.run([_PROGRAM, option], capture_output=True, text=True, check=True).stdout
