@@ -93,7 +93,7 @@ def test_affinity_gives_each_name_cores_of_its_own() -> None:
         assert gone(b.pid)
         limits.change({"a": 2000})
         assert len(os.sched_getaffinity(a.pid)) == len(os.sched_getaffinity(child)) == 2
-        with pytest.raises(ConfigError, match="at most .* millicores together with CPU affinity"):
+        with pytest.raises(ConfigError, match=r"at most .* millicores together with CPU affinity"):
             limits.change({"c": 1000 * len(cores)})
     assert gone(a.pid) and gone(child)
 
@@ -118,13 +118,13 @@ def test_a_killed_process_leaves_none_behind(method: str) -> None:
 
 
 def test_mistakes_are_named(quotas: CpuLimits) -> None:
-    with quotas, pytest.raises(ConfigError, match="x: expected at least 50 millicores with cgroup v[12], got 49"):
+    with quotas, pytest.raises(ConfigError, match=r"x: expected at least 50 millicores with cgroup v[12], got 49"):
         quotas.change({"x": 49})
-    with cpu_limits("affinity") as limits, pytest.raises(ConfigError, match="in steps of 1000 with CPU affinity"):
+    with cpu_limits("affinity") as limits, pytest.raises(ConfigError, match=r"in steps of 1000 with CPU affinity"):
         limits.change({"x": 1500})
-    with pytest.raises(ConfigError, match="expected auto, cgroup, affinity, got 'afinity' .did you mean 'affinity'"):
+    with pytest.raises(ConfigError, match=r"expected auto, cgroup, affinity, got 'afinity' .did you mean 'affinity'"):
         cpu_limits("afinity")
-    with pytest.raises(ConfigError, match="got 'kubernetes'.*pods of a kubelet"):
+    with pytest.raises(ConfigError, match=r"got 'kubernetes'.*pods of a kubelet"):
         cpu_limits("kubernetes")
 
 
@@ -136,10 +136,10 @@ def test_command_lines_of_stress_ng(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert stressors.command("sine", 1, tmp_path)[-1] == "1"
     assert version().startswith("stress-ng 0.") and subprocess.run(command).returncode == 0
     stressors.check(["cap"])
-    with pytest.raises(ConfigError, match="got 'sine'"):
+    with pytest.raises(ConfigError, match=r"got 'sine'"):
         stressors.check(["cap", "sine"])
-    with pytest.raises(ConfigError, match="operations per unit of workload of zero, got none"):
+    with pytest.raises(ConfigError, match=r"operations per unit of workload of zero, got none"):
         stressors.check(["zero"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="apt install stress-ng"):
+    with pytest.raises(ConfigError, match=r"apt install stress-ng"):
         stressors.check(["cap"])
