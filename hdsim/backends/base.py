@@ -42,6 +42,7 @@ class Capabilities:
         failures: Support for failure models.
         gpus: Support for jobs that request GPUs.
         supersteps: Support for jobs with supersteps.
+        gangs: Support for gangs.
         kills: Support for ``cluster.kill``.
         resizes: Support for ``cluster.resize``.
         sets_speed: Support for ``cluster.set_speed``.
@@ -55,6 +56,7 @@ class Capabilities:
     failures: bool = False
     gpus: bool = False
     supersteps: bool = False
+    gangs: bool = False
     kills: bool = True
     resizes: bool = False
     sets_speed: bool = False
@@ -138,6 +140,8 @@ class Backend:
             stepping = sum(program is not None and program.supersteps > 0 for program in workload.program.tolist())
             if stepping:
                 faults.append(f"expected jobs without supersteps; {stepping} of {jobs} have some")
+        if workload.has_gangs and not can.gangs:
+            faults.append("expected jobs without gangs")
         faults += quantities_faults(platform, workload, model) + self.faults(platform, workload, model, links)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])

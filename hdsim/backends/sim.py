@@ -24,7 +24,14 @@ class Sim(Backend):
     """
 
     capabilities = Capabilities(
-        contention=None, network=None, failures=True, gpus=True, supersteps=True, resizes=True, sets_speed=True
+        contention=None,
+        network=None,
+        failures=True,
+        gpus=True,
+        supersteps=True,
+        gangs=True,
+        resizes=True,
+        sets_speed=True,
     )
 
     def __init__(self, kill_at_walltime: bool = False, batch_events: bool = True) -> None:

@@ -24,6 +24,7 @@ from hdsim.workload.growing import GrowingWorkload
 
 if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.gangs.simulation import RunningGang
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
@@ -80,6 +81,7 @@ class ClusterState:
         allocations: Allocations of all jobs.
         placements: See :class:`hdsim.cluster.allocations.Allocations`.
         time_breakdown: Time of jobs with programs by activity, None where no job has one.
+        gangs: Supersteps of each gang that has started.
         rng: For random policies.
 
     Args:
@@ -121,6 +123,7 @@ class ClusterState:
         jobs = len(workload)
         self.rng = rng or np.random.default_rng(0)
         self.time_breakdown: TimeBreakdown | None = None
+        self.gangs: dict[int, RunningGang] = {}
         self.platform = platform
         self._jobs = GrowingWorkload(workload)
         self.now = 0.0

@@ -108,8 +108,7 @@ class Cluster(ClusterState):
             self._exchange(job, held, placement)
         except DecisionError as error:
             raise DecisionError(f"job {self._name(job)} cannot be resized to cores {ids}: {error}") from None
-        self.allocations.resize(job, held, placement, self.starting_time[job], self.now)
-        self.running[job] = placement
+        self._hold(job, placement)
         self.resized.append(job)
         if self.core_speed is not None:
             self._record_speed_of(job)
@@ -117,6 +116,19 @@ class Cluster(ClusterState):
     def resize_on(self, job: int, cores: Sequence[int]) -> None:
         """Changes the core ids that a running job holds; see `resize`."""
         self.resize(job, self._placement_of(job, cores))
+
+    def resize_gang(self, job: int, cpu: float) -> None:
+        """Changes the CPU that a running gang holds, now; its controller decides on it, not the scheduler.
+
+        Args:
+            job: The job.
+            cpu: CPU in cores, a multiple of 1/1000.
+
+        Raises:
+            DecisionError: Its node does not have as much; nothing has changed then.
+        """
+        self._hold(job, self.cores.resize(job, self.running[job], cpu))
+        self.size[job] = cpu
 
     def set_speed(self, cores: Sequence[int], share: float) -> None:
         """Changes, now, the share of their peak speed at which cores compute, such as by another P-state.
@@ -138,6 +150,11 @@ class Cluster(ClusterState):
         if not 0 < share <= 1:
             raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
         self.speed_changes.append((np.array(cores, np.int64), share))
+
+    def _hold(self, job: int, placement: Any) -> None:
+        """Begins a segment of a running job with another placement."""
+        self.allocations.resize(job, self.running[job], placement, self.starting_time[job], self.now)
+        self.running[job] = placement
 
     def _exchange(self, job: int, held: Any, placement: Any) -> None:
         """Takes back what a job holds and allocates something else, or changes nothing at all."""

@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 #: Last predictions of a row that a window does not reach.
 UNUSED = 5
 #: Workload size that EXPPO plans for: the middle of the range.
-_MEDIUM = 30.0
+MEDIUM = 30.0
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Static(Controller):
         """Plans before the first superstep."""
         if state.superstep:
             return None
-        return static_shares(state.planner.profile, state.planner.budget, _MEDIUM)
+        return static_shares(state.planner.profile, state.planner.budget, MEDIUM)
 
 
 class StaticWindow(Controller):

@@ -1,10 +1,10 @@
-"""Files of a gang in a run directory."""
+"""Files of gangs in a run directory."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ import numpy as np
 from hdsim.gangs.accounting import Item
 from hdsim.gangs.simulation import GangRun
 from hdsim.util.files import replacing, write_csv
+
+#: Columns of a superstep before those of each task.
+_COLUMNS = ("superstep", "row", "begin", "duration", "slowest_task", "replanned")
+_OF_TASKS = ("shares", "size", "duration")
 
 
 def write_run(path: Path, run: GangRun) -> dict[str, Any]:
@@ -26,22 +30,40 @@ def write_run(path: Path, run: GangRun) -> dict[str, Any]:
     Returns:
         Entries of the manifest: the simulated time in seconds.
     """
-    names = [f"{kind}_{task}" for kind in ("shares", "size", "duration") for task in run.tasks]
-    write_csv(
-        path / "supersteps.csv",
-        ["superstep", "row", "begin", "duration", "slowest_task", "replanned", *names],
-        _rows(run),
-    )
+    write_csv(path / "supersteps.csv", [*_COLUMNS, *_names(run.tasks)], _rows(run))
     with replacing(path / "metrics.json") as file:
         json.dump(run.metrics, file, indent=2)
         file.write("\n")
     return {"simulated_seconds": run.metrics["total"]}
 
 
-def _rows(run: GangRun) -> Iterator[list[str]]:
+def write_gangs(path: Path, runs: Mapping[str, tuple[float, GangRun]]) -> None:
+    """Writes the supersteps of several gangs.
+
+    Args:
+        path: The file.
+        runs: By job id: begin of the gang in seconds, its supersteps.
+    """
+    tasks = tuple(dict.fromkeys(task for _, run in runs.values() for task in run.tasks))
+    names = _names(tasks)
+    rows: list[list[str]] = []
+    for job_id, (begin, run) in runs.items():
+        own = _names(run.tasks)
+        for row in _rows(run, begin):
+            cells = dict(zip(own, row[len(_COLUMNS) :], strict=True))
+            rows.append([job_id, *row[: len(_COLUMNS)], *(cells.get(name, "") for name in names)])
+    write_csv(path, ["job_id", *_COLUMNS, *names], rows)
+
+
+def _names(tasks: tuple[str, ...]) -> list[str]:
+    return [f"{kind}_{task}" for kind in _OF_TASKS for task in tasks]
+
+
+def _rows(run: GangRun, first: float = 0.0) -> Iterator[list[str]]:
+    """Cells of each superstep of a gang that begins at `first` seconds."""
     duration, slowest = run.durations.max(axis=1), run.durations.argmax(axis=1)
     paid = run.penalty * np.concatenate([[0], run.replanned[1:].cumsum()])
-    begin = np.concatenate([[0.0], duration[:-1].cumsum()]) + paid
+    begin = first + np.concatenate([[0.0], duration[:-1].cumsum()]) + paid
     for n in range(len(duration)):
         yield [
             str(n), str(run.start + n), f"{begin[n]:.6f}", f"{duration[n]:.6f}", run.tasks[slowest[n]],

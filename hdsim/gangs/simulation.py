@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from hdsim.gangs.planner import Budget, Planner
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+#: Supersteps whose durations are computed together.
+_AHEAD = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,14 @@ class Gang:
         """Shares of all tasks together before the first plan, in millicores."""
         return self.budget.start * len(self.tasks)
 
+    @property
+    def fingerprint(self) -> bytes:
+        """What tells gangs apart, whatever their controllers."""
+        rows = slice(self.start, self.start + self.supersteps)
+        parts = (self.planner.profile.durations, self.actual[rows], self.planner.predictions[rows])
+        numbers = (self.budget, self.start, self.penalty, self.certain, self.seed)
+        return sha256(b"".join(map(np.ndarray.tobytes, parts)) + repr(numbers).encode()).digest()
+
 
 @dataclass(frozen=True)
 class GangRun:
@@ -97,6 +109,7 @@ class RunningGang:
     Attributes:
         gang: The gang.
         planned: Number of planned supersteps.
+        held: Present shares of all tasks together in millicores.
 
     Args:
         gang: The gang.
@@ -104,9 +117,10 @@ class RunningGang:
 
     def __init__(self, gang: Gang) -> None:
         count, tasks = gang.supersteps, len(gang.tasks)
-        self.gang, self.planned = gang, 0
+        self.gang, self.planned, self.held = gang, 0, gang.least
         self._shares, self._durations = np.empty((count, tasks), np.int64), np.empty((count, tasks))
         self._replanned = np.zeros(count, bool)
+        self._known = 0  # supersteps whose durations with the present shares are known
         present, start = np.full(tasks, gang.budget.start), gang.start
         self._state = GangState(
             gang.planner, start, 0, count, present, gang.penalty, gang.actual[:start], gang.certain, gang.seed
@@ -142,6 +156,7 @@ class RunningGang:
         chosen = gang.controller.decide(state)
         if chosen is not None:
             state.shares = _checked(chosen, len(gang.tasks), total, superstep)
+            self.held = int(state.shares.sum())
             self._replanned[superstep] = True
         self._shares[superstep] = state.shares
         self.planned += 1
@@ -150,14 +165,20 @@ class RunningGang:
     def execute(self) -> float:
         """Executes the superstep that was planned last; returns its duration in seconds."""
         gang, superstep = self.gang, self.planned - 1
-        row = gang.start + superstep
-        durations = gang.planner.profile.at(gang.actual[row : row + 1], self._shares[superstep])[0]
-        self._durations[superstep] = durations
-        return float(durations.max())
+        if self._replanned[superstep] or superstep == self._known:
+            # The next supersteps as well, since shares often stay.
+            self._known = min(superstep + _AHEAD, gang.supersteps)
+            sizes = gang.actual[gang.start + superstep : gang.start + self._known]
+            self._durations[superstep : self._known] = gang.planner.profile.at(sizes, self._shares[superstep])
+        return float(self._durations[superstep].max())
 
-    def run(self) -> GangRun:
-        """Returns the supersteps that are planned and executed."""
-        gang, count = self.gang, self.planned
+    def run(self, *, complete: bool = True) -> GangRun:
+        """Returns the executed supersteps.
+
+        Args:
+            complete: Whether the superstep that was planned last has ended.
+        """
+        gang, count = self.gang, max(self.planned - (not complete), 0)
         return GangRun(
             gang.tasks, gang.start, gang.penalty, gang.actual[gang.start : gang.start + count], self._shares[:count],
             self._replanned[:count], self._durations[:count],

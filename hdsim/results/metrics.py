@@ -105,7 +105,7 @@ METRICS: dict[str, Metric] = {
     "goodput": Metric("", _HIGHER, "share of the core-seconds held by jobs that was not lost; where nodes fail"),
     "jobs_per_second": Metric("jobs/s of wall time", _HIGHER, "ended jobs / wall time of the replay"),
 }
-#: Metrics of `hdsim bsp`.
+#: Metrics of `hdsim bsp`; where several gangs share a machine, their means.
 GANG_METRICS: dict[str, Metric] = {
     "duration": Metric("s", _LOWER, "sum of the durations of the supersteps"),
     "checkpoints": Metric("", _LOWER, "changes of the shares after the first superstep"),
@@ -185,8 +185,9 @@ def summary(result: FullReplay) -> dict[str, float]:
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
         slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
-        what :func:`balance` adds where cores have no ids, :func:`accelerators` where there are GPUs and
-        :func:`reliability` where nodes fail, and ``jobs_per_second`` of wall time.
+        what :func:`balance` adds where cores have no ids, :func:`accelerators` where there are GPUs,
+        :func:`reliability` where nodes fail and :func:`gangs` where there are gangs, and ``jobs_per_second`` of wall
+        time.
     """
     ended = ~np.isnan(result.finish_time)
     start, finish = result.starting_time[ended], result.finish_time[ended]
@@ -215,6 +216,7 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.latest.amounts is None else balance(result)),
         **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
         **({} if result.outages is None else reliability(result)),
+        **(gangs(result) if result.gangs else {}),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
     return metrics
@@ -270,6 +272,12 @@ def reliability(result: FullReplay) -> dict[str, float]:
         "lost_work": lost,
         "goodput": 1 - lost / used if used > 0 else 1.0,
     }
+
+
+def gangs(result: FullReplay) -> dict[str, float]:
+    """Returns the metrics of a gang (:data:`GANG_METRICS`), means over the gangs that have ended."""
+    runs = [run.metrics for job, run in result.gangs.items() if not math.isnan(result.finish_time[job])]
+    return {name: float(np.mean([run[name] for run in runs])) for name in runs[0]} if runs else {}
 
 
 def full(result: FullReplay) -> dict[str, float]:

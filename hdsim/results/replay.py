@@ -13,6 +13,7 @@ from hdsim.util.arrays import Floats
 if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.failures import Outages
+    from hdsim.gangs.simulation import GangRun
     from hdsim.platform.model import Platform
     from hdsim.results.segments import Segments
     from hdsim.workload.model import Workload
@@ -87,6 +88,10 @@ class FullReplay(Replay, Protocol):
     @property
     def time_breakdown(self) -> TimeBreakdown | None:
         """Time of jobs by activity, None where none has a program."""
+
+    @property
+    def gangs(self) -> Mapping[int, GangRun]:
+        """Executed supersteps of each gang that has started."""
 
     @property
     def energy_joules(self) -> float:

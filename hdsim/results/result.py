@@ -19,6 +19,7 @@ from hdsim.results.metrics import slowdown, summary
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.gangs.simulation import GangRun
     from hdsim.results.segments import Segments
 
 Column = NDArray[Any]
@@ -61,6 +62,7 @@ class Result:
         failed_starts: Starts that the backend has refused, in order.
         outages: When nodes were down, None where they do not fail.
         time_breakdown: Time of jobs by activity, None where none has a program.
+        gangs: Executed supersteps of each gang that has started.
         end_time: End of the period accounted for in seconds: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
         interrupted: The replay was stopped before its end.
@@ -100,6 +102,10 @@ class Result:
         self.failed_starts = tuple(cluster.failed_starts)
         self.outages = Outages.of(cluster.outages).begun_before(self.end_time) if cluster.nodes_fail else None
         self.time_breakdown: TimeBreakdown | None = cluster.time_breakdown
+        done = FinalState.COMPLETED_SUCCESSFULLY
+        self.gangs: dict[int, GangRun] = {
+            job: running.run(complete=self.state[job] == done) for job, running in cluster.gangs.items()
+        }
         self.wall_seconds = wall_seconds
         self.interrupted = interrupted
         self.engine: dict[str, str] = dict(engine or {})

@@ -101,7 +101,10 @@ class Segments:
 
     @cached_property
     def attempts(self) -> Segments:
-        """One row for each start of a job, with all cores that the job has held since then at the lowest speed."""
+        """One row for each start of a job, with all cores that the job has held since then at the lowest speed.
+
+        Where cores have no ids, it is the most that the job has held at a time.
+        """
         starts = self.attempt.max(initial=0) + 1
         key = self.job * starts + self.attempt
         if (np.bincount(key).max(initial=0) <= 1) if starts == 1 else len(np.unique(key)) == len(key):
@@ -114,10 +117,14 @@ class Segments:
         end, speed = self.end[first], self.speed[first]
         np.maximum.at(end, group, self.end)
         np.minimum.at(speed, group, self.speed)
+        amounts = None
+        if self.amounts is not None:
+            most_first = np.lexsort((-self.cpu_cores, group))
+            amounts = self.amounts[most_first[np.unique(group[most_first], return_index=True)[1]]]
         return Segments(
             self.platform, self.job[first], self.attempt[first], self.begin[first], end,
-            np.bincount(held // n_cores), (held % n_cores).astype(np.int32), speed,
-            np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0,
+            np.bincount(held // n_cores, minlength=len(first)), (held % n_cores).astype(np.int32), speed,
+            np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0, amounts,
         )  # fmt: skip
 
     @cached_property

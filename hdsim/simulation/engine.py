@@ -155,6 +155,8 @@ class Engine(simpy.Environment):
             if submitted or ended or self._notified:
                 return True
             self._settle()
+            if cluster.calls:
+                self._schedule_calls()
 
     def apply(self) -> None:
         """Carries out the decisions of the scheduler."""

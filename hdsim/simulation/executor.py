@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.placement import Placement
+from hdsim.errors import WorkloadError
 from hdsim.failures import checkpointed_work
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Executor(ABC):
         time_breakdown: Time breakdown of jobs with programs, None if no job has one.
         moved: Running jobs whose `loads` may have changed, as keys, until the reader clears it; None if no power model
             reads it.
+        runs_gangs: Whether jobs may be gangs.
 
     Args:
         workload: The initial jobs.
@@ -53,6 +55,7 @@ class Executor(ABC):
 
     time_breakdown: TimeBreakdown | None = None
     moved: dict[int, None] | None = None
+    runs_gangs: ClassVar[bool] = False
 
     def __init__(self, workload: Workload) -> None:
         #: Remaining run time of each job at its next start, reference seconds.
@@ -61,7 +64,13 @@ class Executor(ABC):
         self._requested: list[int] = workload.requested_cores.tolist()
 
     def add(self, jobs: Workload) -> None:
-        """Appends jobs."""
+        """Appends jobs.
+
+        Raises:
+            WorkloadError: Some are gangs, and none of the initial jobs is.
+        """
+        if jobs.has_gangs and not self.runs_gangs:
+            raise WorkloadError("expected jobs without gangs, since none of the initial jobs is a gang")
         self._runtime += jobs.runtime.tolist()
         self._fixed += jobs.fixed_duration.tolist()
         self._requested += jobs.requested_cores.tolist()

@@ -21,6 +21,7 @@ from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.contended import contended
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor, Uncontended
+from hdsim.simulation.gang_jobs import GangJobs
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import folder
 
@@ -78,6 +79,8 @@ class Setup:
 
 def make_executor(cluster: Cluster, contention: Contention | None, network: Network | None) -> Executor:
     """Creates the executor for the jobs of a cluster."""
+    if cluster.workload.has_gangs:
+        return GangJobs(cluster)
     if cluster.workload.has_programs:
         return BspJobs(cluster.platform, cluster.workload, contention, network)
     if contention is not None:
@@ -114,7 +117,7 @@ def set_up(
     if links is not None and np.isinf(platform.local_bandwidth).all():
         log.warning("the links of %s have unlimited bandwidth: messages take only their latencies", platform.name)
     breakdowns = make_failures(failures, platform)
-    faults = quantities_faults(platform, workload, model)
+    faults = quantities_faults(platform, workload, model) + gang_faults(platform, workload, breakdowns)
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
     cluster = Cluster(
@@ -149,6 +152,18 @@ def quantities_faults(platform: Platform, workload: Workload, contention: Conten
         faults.append(f"contention: expected none with quantities of nodes, got {name}")
     if workload.has_programs:
         faults.append("expected jobs without programs with quantities of nodes; some jobs have several steps")
+    return faults
+
+
+def gang_faults(platform: Platform, workload: Workload, failures: Failures | None) -> list[str]:
+    """Returns what gangs cannot be simulated with."""
+    if not workload.has_gangs:
+        return []
+    faults = []
+    if platform.kind != QUANTITIES:
+        faults.append("expected quantities with gangs, whose tasks hold parts of cores, got cores")
+    if failures is not None:
+        faults.append(f"failures: expected none with gangs, got {snake_case(type(failures).__name__)}")
     return faults
 
 

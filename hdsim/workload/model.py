@@ -43,7 +43,7 @@ _INTS: dict[str, int | None] = {
     "return_code": 0,
     "priority": 0,
 }
-_OBJECTS = {"profile": "", "extra": None, "program": None, "constraints": None}
+_OBJECTS = {"profile": "", "extra": None, "program": None, "gang": None, "constraints": None}
 COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
 
 
@@ -74,6 +74,7 @@ class Workload:
         profile: object, name of the Batsim profile, "" for none.
         extra: object, further fields of a Batsim job as a dict, or None.
         program: object, :class:`hdsim.workload.programs.Program`, None for a rigid job that only computes.
+        gang: object, :class:`hdsim.gangs.simulation.Gang`, None for a job whose allocation does not change by itself.
         constraints: object, :class:`hdsim.workload.constraints.Constraints` of the pods of a job, None for a job that
             may be on any node without taints; other than None only where cores have no ids.
         profiles: Batsim profiles by name, verbatim.
@@ -109,6 +110,7 @@ class Workload:
     profile: NDArray[np.object_]
     extra: NDArray[np.object_]
     program: NDArray[np.object_]
+    gang: NDArray[np.object_]
     constraints: NDArray[np.object_]
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
     name: str = "w0"
@@ -266,6 +268,11 @@ class Workload:
     def has_programs(self) -> bool:
         """Whether any job has a program."""
         return self.program.tolist().count(None) < len(self)
+
+    @cached_property
+    def has_gangs(self) -> bool:
+        """Whether any job is a gang."""
+        return self.gang.tolist().count(None) < len(self)
 
     @cached_property
     def has_constraints(self) -> bool:

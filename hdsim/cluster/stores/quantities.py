@@ -253,6 +253,30 @@ class NodeQuantities:
         self._move(job, placement, 1)
         del self._held[job]
 
+    def resize(self, job: int, placement: NodeAmounts, cpu: float) -> NodeAmounts:
+        """Changes the CPU of a job that holds a placement, and returns what it holds then.
+
+        Args:
+            job: Job of one chunk.
+            placement: Its placement.
+            cpu: CPU in cores, a multiple of 1/1000.
+
+        Raises:
+            DecisionError: The node does not have as much; nothing has changed then.
+        """
+        requested, before = self._requests.cpu, self._requests.chunk(job)
+        assert requested is not None and before.number == 1
+        self.release(job, placement)
+        requested[job] = cpu / before.cores
+        resized = _amounts(self._requests.chunk(job), placement.nodes, placement.pods)
+        try:
+            self.allocate(job, resized)
+        except DecisionError:
+            requested[job] = before.cpu or 0.0
+            self.allocate(job, placement)
+            raise
+        return resized
+
     def _move(self, job: int, placement: NodeAmounts, sign: int) -> None:
         chunk, nodes, counts = self._requests.chunk(job), placement.nodes, sign * placement.node_counts
         self._free.add(nodes, counts, chunk)

@@ -96,6 +96,10 @@ def digest(workload: Workload) -> str:
         for row, program in enumerate(workload.program.tolist()):
             if program is not None:
                 digest.update(b"%d:%s" % (row, program.fingerprint))
+    if workload.has_gangs:
+        for row, gang in enumerate(workload.gang.tolist()):
+            if gang is not None:
+                digest.update(b"%d:%s" % (row, gang.fingerprint))
     return digest.hexdigest()
 
 

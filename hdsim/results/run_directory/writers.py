@@ -13,6 +13,7 @@ import numpy as np
 
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
+from hdsim.gangs.output import write_gangs
 from hdsim.results import details, series
 from hdsim.results.metrics import full
 from hdsim.results.run_directory.formats import (
@@ -66,6 +67,9 @@ def write_results(path: Path, result: Result) -> dict[str, Any]:
     held = result.segments
     if held.attempts is not held or (held.speed != 1.0).any():
         _write_allocations(path / "allocations.csv", result)
+    if result.gangs:
+        begins, ids = result.starting_time.tolist(), result.workload.job_id
+        write_gangs(path / "gangs.csv", {str(ids[job]): (begins[job], run) for job, run in result.gangs.items()})
     metrics = full(result)
     write_json(path / "metrics.json", {name: metrics[name] for name in metrics if name not in WALL_METRICS})
     wall = {name: result.metrics[name] for name in WALL_METRICS}

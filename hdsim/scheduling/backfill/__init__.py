@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hdsim.errors import ConfigError
 from hdsim.scheduling.backfill.conservative import Conservative
 from hdsim.scheduling.backfill.easy import Easy
 from hdsim.scheduling.backfill.greedy import Greedy
@@ -26,11 +27,17 @@ BACKFILLS = ("none", "easy", "conservative", "rlscheduler", "greedy")
 
 
 def make_backfill(name: str, cluster: Cluster) -> Backfill | None:
-    """Creates an algorithm by name, None for ``none``."""
+    """Creates an algorithm by name, None for ``none``.
+
+    Raises:
+        ConfigError: The algorithm makes reservations, and jobs are gangs, whose ends and CPU no reservation knows.
+    """
     makers: dict[str, Callable[[Cluster], Backfill]] = {
         "easy": Easy,
         "conservative": Conservative,
         "rlscheduler": RLScheduler,
         "greedy": Greedy,
     }
+    if cluster.workload.has_gangs and name not in ("none", "greedy"):
+        raise ConfigError(f"expected none or greedy with gangs, got {name}", where="agent.backfill")
     return makers[name](cluster) if name in makers else None
