@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hdsim.gangs.controllers import Controller
 from hdsim.gangs.planner import Budget, GreedyPlanner, Planner
 from hdsim.gangs.profile import Profile, read_profile
-from hdsim.gangs.simulation import GangRun, simulate
+from hdsim.gangs.simulation import Gang, GangRun
 from hdsim.gangs.workloads import Workloads, read_workloads
+from hdsim.simulation.alone import run_alone
 
 TASKS = {
     "affinity": "nyc_taxi_1", "atomic": "nyc_taxi_2", "bsearch": "nyc_taxi_3", "cap": "nyc_taxi_4",
@@ -55,13 +56,5 @@ def run(
     seed: int = 1,
 ) -> GangRun:
     planner = kind(profile, budget or Budget(), workloads.predictions)
-    return simulate(
-        planner,
-        workloads.actual,
-        controller,
-        start=start,
-        supersteps=supersteps,
-        penalty=PENALTY,
-        certain=workloads.certain,
-        seed=seed,
-    )
+    gang = Gang(planner, workloads.actual, controller, start, supersteps, PENALTY, workloads.certain, seed)
+    return run_alone(gang)

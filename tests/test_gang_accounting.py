@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from hdsim.gangs.accounting import Knowledge, account, shapley
 from hdsim.gangs.controllers import DynamicMpc
 from hdsim.gangs.planner import Budget, ExactPlanner, GreedyPlanner
-from hdsim.gangs.simulation import simulate
+from hdsim.gangs.simulation import Gang
+from hdsim.simulation.alone import run_alone
 
 THREE = ("~tasks", "+tasks={cap: a, zero: b, memcpy: c}", "shares.total=9000")
 
@@ -75,7 +76,7 @@ def test_items_of_two_tasks_are_those_computed_by_hand() -> None:
         predictions = np.where([task in knowledge.known for task in range(2)], perfect, wrong)
         planner = (ExactPlanner if knowledge.exact else GreedyPlanner)(profile, budget, predictions)
         controller = DynamicMpc(horizon=3)
-        run = simulate(planner, actual, controller, start=0, supersteps=12, penalty=5.0, certain=knowledge.certain)
+        run = run_alone(Gang(planner, actual, controller, 0, 12, 5.0, knowledge.certain))
         return np.array([run.metrics["duration"], 5.0 * run.metrics["checkpoints"]])
 
     none, first, second, both = (costs(Knowledge(frozenset(known))) for known in ((), (0,), (1,), (0, 1)))

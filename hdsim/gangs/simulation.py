@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,27 +204,6 @@ def decisions(
     while not running.over:
         replanned = running.plan(planner.budget.total)
         yield running.shares.copy(), replanned  # the controller may change its array
-
-
-def simulate(
-    planner: Planner,
-    actual: Floats,
-    controller: Controller,
-    *,
-    start: int,
-    supersteps: int,
-    penalty: float,
-    **settings: Any,
-) -> GangRun:
-    """Simulates supersteps of a gang; the arguments are those of :func:`decisions`.
-
-    Raises:
-        DecisionError: The controller returns shares that the gang cannot have.
-    """
-    decided = decisions(planner, actual, controller, start=start, supersteps=supersteps, penalty=penalty, **settings)
-    shares, replanned = zip(*decided, strict=True)
-    profile, sizes, levels = planner.profile, actual[start : start + supersteps], np.array(shares)
-    return GangRun(profile.tasks, start, penalty, sizes, levels, np.array(replanned), profile.at(sizes, levels))
 
 
 def _checked(chosen: Ints, tasks: int, total: int, superstep: int) -> Ints:

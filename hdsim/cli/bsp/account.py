@@ -58,8 +58,9 @@ def _account(directory: Path, orders: int) -> list[Item]:
     from hdsim.gangs.controllers import make_controller
     from hdsim.gangs.offline import OneTime, Segments
     from hdsim.gangs.planner import ExactPlanner
-    from hdsim.gangs.simulation import GangRun, simulate
+    from hdsim.gangs.simulation import Gang, GangRun
     from hdsim.gangs.workloads import PERFECT, read_workloads
+    from hdsim.simulation.alone import run_alone
 
     config, total = _finished(directory)
     gang = build(config)
@@ -79,7 +80,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
         predictions[..., known] = perfect[..., known]
         kind = ExactPlanner if knowledge.exact else type(planner)
         made, controller = kind(planner.profile, planner.budget, predictions), make_controller(config["controller"])
-        return parts(simulate(made, actual, controller, certain=knowledge.certain, **settings))
+        return parts(run_alone(Gang(made, actual, controller, certain=knowledge.certain, **settings)))
 
     with calls:
         certain = gang.workloads.certain
@@ -92,7 +93,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
         offline = OneTime()
         offline.segments = segments
         exact = ExactPlanner(planner.profile, planner.budget, perfect)
-        least = parts(simulate(exact, actual, offline, certain=True, **settings))
+        least = parts(run_alone(Gang(exact, actual, offline, certain=True, **settings)))
         return account(costs, planner.profile.tasks, least, bound, orders=orders, certain=certain)
 
 

@@ -68,11 +68,11 @@ def build(config: Mapping[str, Any]) -> Gang:
 
 def simulate(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
     """Simulates the supersteps."""
-    from hdsim.gangs import simulation
+    from hdsim.gangs.simulation import Gang as Job
+    from hdsim.simulation.alone import run_alone
 
-    settings = {key: config[key] for key in ("start", "supersteps", "penalty", "seed")}
-    settings["certain"] = gang.workloads.certain
-    return simulation.simulate(gang.planner, gang.workloads.actual, gang.controller, **settings), {}
+    workloads, settings = gang.workloads, {key: config[key] for key in ("start", "supersteps", "penalty", "seed")}
+    return run_alone(Job(gang.planner, workloads.actual, gang.controller, certain=workloads.certain, **settings)), {}
 
 
 def write(directory: Path, result: GangRun) -> dict[str, Any]:
