@@ -1,0 +1,1 @@
+"""Forecasts of the workloads of gangs from series of measured values."""
