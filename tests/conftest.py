@@ -87,6 +87,8 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "torch-geometric": (lambda: importlib.util.find_spec("torch_geometric") is not None, "pip install 'hdsim[rl]'"),
     "reference data": (DATA.is_dir, f"expected at {DATA}"),
     "stress-ng": (lambda: shutil.which("stress-ng") is not None, "apt-get install stress-ng"),
+    "scikit-learn": (lambda: importlib.util.find_spec("sklearn") is not None, "pip install 'hdsim[bsp]'"),
+    "statsforecast": (lambda: importlib.util.find_spec("statsforecast") is not None, "pip install 'hdsim[bsp]'"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
 }
 

@@ -274,6 +274,20 @@ def test_a_constant_series_has_the_smallest_size() -> None:
     assert (scaled(np.full((4, 2), 7.0)) == 10.0).all()
 
 
+def test_values_become_sizes_by_the_range_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "x_actual.csv").write_text("0,5\n4,9\n2,3\n")
+    (tmp_path / "x_forecasts.csv").write_text("1,2\n3,4\n6,6\n")
+
+    def predicted(scaling: str) -> list[list[float]]:
+        made = read_workloads({"a": "x"}, str(tmp_path), str(tmp_path), scaling=scaling)
+        assert made.actual[:, 0].tolist() == ([0, 4, 2] if scaling == "none" else [10, 50, 30])
+        return made.predictions[:, :, 0].tolist()
+
+    assert predicted("columns") == [[10, 10], [26, 30], [50, 50]]
+    assert predicted("actual") == [[20, 30], [40, 50], [70, 70]]
+    assert predicted("none") == [[1, 2], [3, 4], [6, 6]]
+
+
 def test_generated_forecasts_know_nothing_of_the_future() -> None:
     from hdsim.gangs.synthetic import COLUMNS, ROWS, forecast_table, series
 

@@ -73,7 +73,8 @@ class Composer:
         hydra_version.setbase("1.3")
         self._config_name = config_name
         self._installed = {
-            group: {entry.name for entry in installed(group)} for group in ("agent", "backend", "controller")
+            group: {entry.name for entry in installed(group)}
+            for group in ("agent", "backend", "controller", "forecaster")
         }
         for group in self._installed:
             for entry in installed(group):

@@ -6,11 +6,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.util.rules import ANYTHING, FLAG, INTEGERS, NOT_NEGATIVE, NULL, POSITIVE, TEXT, TEXTS, Rule, integers_from
+from hdsim.util.rules import (
+    ANYTHING,
+    FLAG,
+    INTEGERS,
+    NOT_NEGATIVE,
+    NULL,
+    POSITIVE,
+    TEXT,
+    TEXTS,
+    Rule,
+    integers_from,
+    is_finite,
+)
 
 
 def _is_table_of_texts(value: Any) -> bool:
     return isinstance(value, dict) and len(value) > 0 and all(TEXT.accepts(text) for text in value.values())
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(TEXT.accepts, value)) and len(set(value)) == len(value)
+
+
+def _are_levels(value: Any) -> bool:
+    numbers = isinstance(value, list) and all(is_finite(level) and 0 < level < 1 for level in value)
+    return numbers and value == sorted(set(value))
 
 
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
@@ -44,7 +65,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "generate": _GENERATOR | NULL,
     },
 }
-OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller")
+OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller", "forecaster")
 GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
 # Further keys of `hdsim train`; the keys of `env` belong to the environment and its decision problem.
 TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
@@ -70,7 +91,8 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
     "actual": TEXT,
     "forecasts": TEXT,
     "tasks": Rule("the series of each task, such as {affinity: nyc_taxi_1}", _is_table_of_texts),
-    # The allowed words are checked where the planner is made.
+    # The allowed words are checked where they are used.
+    "scaling": TEXT,
     "planner": TEXT,
     "supersteps": integers_from(1),
     "start": integers_from(0),
@@ -81,6 +103,20 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
         "total": integers_from(1),
         "cap": integers_from(1),
     },
+}
+# Keys of `hdsim bsp forecast`.
+FORECAST_RULES: dict[str, Rule | dict[str, Any]] = {
+    "seed": integers_from(0),
+    "series": TEXT,
+    "names": Rule("a list of different names such as [nyc_taxi_1]", _are_names),
+    "period": integers_from(1) | NULL,
+    "rows": integers_from(1),
+    "columns": integers_from(1),
+    "refit": integers_from(1) | NULL,
+    # The allowed words are checked where they are used.
+    "compare": TEXTS,
+    "quantiles": Rule("a list of growing levels such as [0.1, 0.9], above 0 and below 1", _are_levels),
+    "unit": Rule("values or sizes", lambda value: value in ("values", "sizes")),
 }
 
 
@@ -98,12 +134,14 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     faults: list[ConfigError] = []
     checked: dict[str, Any] = {}
-    groups: tuple[str, ...] = ("controller",)
+    groups: tuple[str, ...]
     if "controller" in config:
-        rules = GANG_RULES
+        rules, groups = GANG_RULES, ("controller",)
+    elif "forecaster" in config:
+        rules, groups = FORECAST_RULES, ("forecaster",)
     else:
         rules = RULES | (TRAINING_RULES if "train" in config else {})
-        groups = (*(group for group in OPEN_GROUPS if group != "controller"), "env")
+        groups = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env")
     top_level = (*rules, *groups)
     for key in config:
         if key not in top_level:

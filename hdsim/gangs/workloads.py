@@ -1,7 +1,6 @@
 """Workloads of a gang: the sizes that its tasks execute, and predictions of them, from series of measured values.
 
-The files of a series have a row for each time t and a column for each of t, t + 1, ... Their values are scaled to
-workload sizes column by column, as scikit-learn's MinMaxScaler does it.
+The files of a series have a row for each time t and a column for each of t, t + 1, ...
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.synthetic import actual_table, forecast_table, series
 from hdsim.util.inputs import read_text
 
@@ -23,6 +22,9 @@ Floats = NDArray[np.float64]
 GENERATED, PERFECT = "generated", "actual"
 #: Smallest and largest workload size.
 SIZES = (10.0, 50.0)
+#: How values become sizes: each column of each table by its own range, as Kube_Gang_Scheduling does it; predictions and
+#: executed values by the range of the executed ones; or values are sizes.
+BY_COLUMN, BY_ACTUAL, AS_IS = SCALINGS = ("columns", "actual", "none")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Workloads:
     certain: bool = False
 
 
-def read_workloads(tasks: Mapping[str, str], actual: str, forecasts: str, seed: int = 1) -> Workloads:
+def read_workloads(
+    tasks: Mapping[str, str], actual: str, forecasts: str, seed: int = 1, scaling: str = BY_COLUMN
+) -> Workloads:
     """Reads or generates the workloads of a gang.
 
     Args:
@@ -49,10 +53,17 @@ def read_workloads(tasks: Mapping[str, str], actual: str, forecasts: str, seed: 
         forecasts: Folder with ``<series>_forecasts.csv`` or ``.csv.gz``; ``generated``, of generated series; or
             ``actual``, which predicts what is executed.
         seed: Seed of generated series.
+        scaling: One of `SCALINGS`.
 
     Raises:
-        ConfigError: A file is missing or no table of numbers, or the tables differ in size.
+        ConfigError: A file is missing or no table of numbers, the tables differ in size, or there is no such scaling.
     """
+    if scaling not in SCALINGS:
+        message = f"expected {', '.join(SCALINGS[:-1])} or {SCALINGS[-1]}, got '{scaling}'{nearest(scaling, SCALINGS)}"
+        raise ConfigError(message, where="scaling")
+    if scaling == AS_IS and actual == GENERATED:
+        message = f"expected {BY_COLUMN} or {BY_ACTUAL}, as generated series are no sizes, got {AS_IS}"
+        raise ConfigError(message, where="scaling")
     if forecasts == GENERATED != actual:
         raise ConfigError(
             f"expected a folder or {PERFECT}, as the series are not generated, got {GENERATED}", where="forecasts"
@@ -61,25 +72,37 @@ def read_workloads(tasks: Mapping[str, str], actual: str, forecasts: str, seed: 
     predicted = known if forecasts == PERFECT else _tables(tasks, forecasts, "forecasts", seed)
     if len(predicted) != len(known):
         raise ConfigError(f"expected {len(known)} rows as in {actual}, got {len(predicted)}", where=forecasts)
+    if scaling == BY_COLUMN:
+        known, predicted = scaled(known), scaled(predicted)
+    elif scaling == BY_ACTUAL:
+        executed = known[:, :1]
+        known, predicted = scaled(known, executed), scaled(predicted, executed)
     return Workloads(known[:, 0], predicted, forecasts == PERFECT)
 
 
-def scaled(values: Floats) -> Floats:
-    """Scales each column of a table to the range of workload sizes; a constant column becomes the smallest size."""
-    low, high = values.min(axis=0), values.max(axis=0)
+def scaled(values: Floats, reference: Floats | None = None) -> Floats:
+    """Scales each column of a table to the range of workload sizes, as scikit-learn's MinMaxScaler does it.
+
+    Args:
+        values: (R, ...) table.
+        reference: Table whose columns have the range instead, of the same or a broadcast shape. A column that is
+            constant there becomes the smallest size.
+    """
+    reference = values if reference is None else reference
+    low, high = reference.min(axis=0), reference.max(axis=0)
     factor = (SIZES[1] - SIZES[0]) / np.where(high > low, high - low, 1.0)
     return values * factor + (SIZES[0] - low * factor)
 
 
 def _tables(tasks: Mapping[str, str], source: str, kind: str, seed: int) -> Floats:
-    """(R, F, J) scaled sizes."""
+    """(R, F, J) values."""
     names = dict.fromkeys(tasks.values())
     if source == GENERATED:
         make = actual_table if kind == "actual" else forecast_table
         tables = {name: make(series(seed, number)) for number, name in enumerate(names)}
     else:
         tables = _read_tables(names, Path(source), kind)
-    return np.stack([scaled(tables[name]) for name in tasks.values()], axis=2)
+    return np.stack([tables[name] for name in tasks.values()], axis=2)
 
 
 def _read_tables(names: Iterable[str], folder: Path, kind: str) -> dict[str, Floats]:

@@ -125,6 +125,18 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
         return _save(figure, path)
 
 
+def write_chart(title: str, chart: Chart, path: Path) -> None:
+    """Draws one chart.
+
+    Args:
+        title: Heading of the figure.
+        chart: The chart.
+        path: The file, ``.png``, ``.svg`` or ``.pdf``.
+    """
+    with mpl.rc_context(_STYLE):
+        _save(_figure([(title, chart)]), path)
+
+
 def _by_node(run: Run) -> Chart | None:
     """The schedule by nodes, None where no job has started."""
     views = {view.key: view.chart for view in schedule(run).views}

@@ -110,6 +110,8 @@ GANG_METRICS: dict[str, Metric] = {
     "duration": Metric("s", _LOWER, "sum of the durations of the supersteps"),
     "checkpoints": Metric("", _LOWER, "changes of the shares after the first superstep"),
     "total": Metric("s", _LOWER, "duration + penalty x checkpoints"),
+    "rmse": Metric("", _LOWER, "root mean squared error of the forecasts, in workload sizes; of hdsim bsp forecast"),
+    "coverage": Metric("", _NEITHER, "part of the values between the outermost quantiles; of hdsim bsp forecast"),
     "lower_bound": Metric("s", _NEITHER, "total that no plan falls below; after hdsim bsp plan"),
 }
 

@@ -7,6 +7,7 @@ import click
 from hdsim.cli import LazyGroup
 
 SUBCOMMANDS = {
+    "forecast": "Forecast the workloads of a gang from series of measured values.",
     "run": "Run the supersteps of a gang with a controller of its CPU shares.",
     "plan": "Plan all supersteps with perfect knowledge, and bound every plan from below.",
     "account": "Account for the seconds between a run and a lower bound of every plan.",

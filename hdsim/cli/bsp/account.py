@@ -64,7 +64,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
 
     config, total = _finished(directory)
     gang = build(config)
-    perfect = read_workloads(config["tasks"], config["actual"], PERFECT, config["seed"]).predictions
+    perfect = read_workloads(config["tasks"], config["actual"], PERFECT, config["seed"], config["scaling"]).predictions
     planner, start, actual = gang.planner, config["start"], gang.workloads.actual
     settings = {key: config[key] for key in ("start", "supersteps", "penalty", "seed")}
     calls = tqdm(desc="runs", disable=not sys.stderr.isatty(), unit=" runs")

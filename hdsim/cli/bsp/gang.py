@@ -58,7 +58,7 @@ def build(config: Mapping[str, Any]) -> Gang:
     controller = make_controller(config["controller"])
     profile = read_profile(resolve("profiles", config["profile"], where="profile")).of(list(tasks))
     budget.check(len(tasks))
-    workloads = read_workloads(tasks, config["actual"], config["forecasts"], config["seed"])
+    workloads = read_workloads(tasks, config["actual"], config["forecasts"], config["seed"], config["scaling"])
     rows, needed = len(workloads.actual), config["start"] + config["supersteps"]
     if needed > rows:
         message = f"expected start + supersteps of at most {rows}, the rows of the series, got {needed}"

@@ -76,18 +76,21 @@ class Ensemble(Forecaster):
     def __init__(self, members: Sequence[str] = ("ridge", "trees")) -> None:
         members = list(members)
         require("forecaster", {"members": TEXTS}, {"members": members})
-        self._members = [by_name(name, where="forecaster.members") for name in members if name != "ensemble"]
-        if not members or len(self._members) < len(members):
-            raise ConfigError(f"expected other forecasters, got {members}", where="forecaster.members")
+        if not members or "ensemble" in members:
+            raise ConfigError(f"expected names of other forecasters, got {members}", where="forecaster.members")
+        for name in members:
+            by_name(name, "forecaster.members")
+        self.members = members
 
     def fit(self, past: Sequence[Series], columns: int, seed: int) -> None:
         """Fits every member."""
-        for member in self._members:
+        self._fitted = [by_name(name, "forecaster.members") for name in self.members]
+        for member in self._fitted:
             member.fit(past, columns, seed)
 
     def predict(self, number: int, series: Series, origins: Ints) -> Floats:
         """Means of the members' forecasts."""
-        forecasts: Floats = np.mean([member.predict(number, series, origins) for member in self._members], axis=0)
+        forecasts: Floats = np.mean([member.predict(number, series, origins) for member in self._fitted], axis=0)
         return forecasts
 
 

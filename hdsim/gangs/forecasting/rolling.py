@@ -38,6 +38,10 @@ class Rolling:
     refit: int | None = None
     seed: int = 1
 
+    def past(self) -> list[Series]:
+        """Series of the values before the first row."""
+        return [one.until(first_row(one, self.rows, self.columns)) for one in self.series]
+
     def actual(self) -> Floats:
         """(N, R, F) values of each row."""
         return np.stack([sliding_window_view(one.values, self.columns)[-self.rows :] for one in self.series])
@@ -79,12 +83,10 @@ class Rolling:
         Returns:
             (Q, N, R, F) quantiles.
         """
-        past = [one.until(first_row(one, self.rows, self.columns)) for one in self.series]
+        past = self.past()
         held_out = min(round(_CALIBRATED * len(one.values)) for one in past) - self.columns + 1
         earlier = Rolling(past, held_out, self.columns, None, self.seed)
-        errors = np.concatenate(
-            [earlier.actual() - earlier.forecasts(forecaster), self.actual() - forecasts], axis=1
-        )
+        errors = np.concatenate([earlier.actual() - earlier.forecasts(forecaster), self.actual() - forecasts], axis=1)
         found = np.empty((len(levels), *forecasts.shape))
         memory = min(_MEMORY, held_out)
         for lead in range(self.columns):

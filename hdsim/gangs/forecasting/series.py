@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,9 @@ def _read(folder: Path, name: str, period: int | None) -> Series:
     needed = ("value",) if period else ("timestamp", "value")
     if missing := [column for column in needed if column not in header]:
         hint = "; the key period takes the place of timestamps" if "timestamp" in missing else ""
-        raise ConfigError(f"expected a column {' and '.join(missing)}, got {','.join(header)[:80]}{hint}", where=f"{path}:1")
+        raise ConfigError(
+            f"expected a column {' and '.join(missing)}, got {','.join(header)[:80]}{hint}", where=f"{path}:1"
+        )
     del rows[_MOST_VALUES:]
     column = header.index("value")
     values = []
@@ -95,7 +98,9 @@ def _read(folder: Path, name: str, period: int | None) -> Series:
             values.append(np.nan)
         if not np.isfinite(values[-1]):
             raise ConfigError(f"expected a finite number as value, got {row[column]!r}", where=f"{path}:{line}")
-    return Series(name, np.array(values), period or _values_of_a_day(path, [row[header.index("timestamp")] for row in rows]))
+    return Series(
+        name, np.array(values), period or _values_of_a_day(path, [row[header.index("timestamp")] for row in rows])
+    )
 
 
 def _values_of_a_day(path: Path, timestamps: Sequence[str]) -> int:
@@ -106,7 +111,7 @@ def _values_of_a_day(path: Path, timestamps: Sequence[str]) -> int:
         except ValueError:
             message = f"expected a timestamp such as 2014-07-01 00:30:00, got {text!r}"
             raise ConfigError(message, where=f"{path}:{line}") from None
-    steps = sorted(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    steps = sorted(later - earlier for earlier, later in pairwise(times))
     step = steps[len(steps) // 2] if steps else timedelta()
     if step <= timedelta():
         raise ConfigError("expected timestamps that grow; the key period takes their place", where=str(path))

@@ -23,8 +23,8 @@ _DIGESTED = (
     "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
     "fixed_duration", "return_code",
 )  # fmt: skip
-#: Tables in a folder of series for gangs.
-SERIES = ("*_actual.csv*", "*_forecasts.csv*")
+#: Files in a folder of series for gangs.
+SERIES = ("*.csv", "*.csv.gz")
 #: Folders of the code whose version a manifest holds.
 _VERSIONED = tuple(
     str(path) + os.sep

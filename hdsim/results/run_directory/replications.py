@@ -21,7 +21,9 @@ def seed_warning(directories: Iterable[Path]) -> str | None:
         config = read_manifest(path)["config"]
         if "train" not in config:
             key = json.dumps({**config, "seed": None}, sort_keys=True)
-            results = next(path / name for name in ("jobs.csv", "supersteps.csv") if (path / name).is_file())
+            results = next(
+                path / name for name in ("jobs.csv", "supersteps.csv", "rmse.csv") if (path / name).is_file()
+            )
             groups.setdefault(key, []).append(file_digest(results))
     equal = [len(group) for group in groups.values() if len(group) > 1 and len(set(group)) == 1]
     if not equal:
