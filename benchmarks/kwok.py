@@ -5,7 +5,7 @@ python benchmarks/kwok.py --nodes 100 --pods 500 --only kube-scheduler least_all
 
 Nodes of three sizes, a tenth of them tainted; pods of several sizes with selectors and tolerations, created by another
 process at the same time, and some that fit nowhere. Rates are from the first creation to the last binding, as a watch
-of a third process sees them. Afterwards every pod and node is compared by a client of its own.
+of a third process sees them. Afterwards a client of its own compares all pods with the nodes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import math
 import random
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from hdsim.kubernetes.control_plane import ControlPlane
 SIZES = ((32, 128), (64, 256), (96, 512))  # CPU, GiB
 TAINT = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
 INFEASIBLE = 20
+BASELINE, GNN = "kube-scheduler", "gnn_dqn agent.checkpoint=kubernetes_gnn"
 IN_FLIGHT = 48
 _GIB = 2**30
 
@@ -120,7 +122,7 @@ def observe(kubeconfig: Path, namespace: str, number: int, output: Path) -> None
     middle = (len(times) - 2 * tenth) / (times[-tenth - 1] - times[tenth])
     moved = sum(len(chosen) > 1 for chosen in nodes.values())
     facts = {
-        "begin": first,
+        "end": last,
         "rate": number / (last - first),
         "middle": middle,
         "moved": moved,
@@ -136,12 +138,13 @@ def check(api: Api, namespace: str) -> Counter[str]:
     events = api.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
     told = {event["regarding"]["name"] for event in events if event["reason"] == "FailedScheduling"}
     used: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for pod in api.items(f"/api/v1/namespaces/{namespace}/pods"):
+    for pod in api.items("/api/v1/pods"):
         spec = pod["spec"]
         feasible = spec.get("nodeSelector", {}).get("size") != "none"
         if "nodeName" not in spec:
-            faults["not bound"] += feasible
-            faults["infeasible without an event"] += not feasible and pod["metadata"]["name"] not in told
+            here = pod["metadata"]["namespace"] == namespace
+            faults["not bound"] += here and feasible
+            faults["infeasible without an event"] += here and not feasible and pod["metadata"]["name"] not in told
             continue
         faults["infeasible but bound"] += not feasible
         chosen = nodes[spec["nodeName"]]
@@ -162,7 +165,7 @@ def check(api: Api, namespace: str) -> Counter[str]:
 @contextlib.contextmanager
 def scheduler(case: str, kubeconfig: Path, folder: Path, api: Api) -> Iterator[Path | None]:
     """Runs a scheduler for the pods of name ``hdsim``; kube-scheduler runs all the time."""
-    if case == "kube-scheduler":
+    if case == BASELINE:
         yield None
         return
     directory = folder / case.replace("/", "-")
@@ -190,14 +193,14 @@ def scheduler(case: str, kubeconfig: Path, folder: Path, api: Api) -> Iterator[P
         process.wait()
 
 
-def measure(case: str, kubeconfig: Path, folder: Path, options: argparse.Namespace) -> str:
-    """Measures one scheduler; returns a line of the table."""
+def measure(case: str, kubeconfig: Path, folder: Path, options: argparse.Namespace, rates: dict[str, float]) -> str:
+    """Measures one scheduler; returns a line of the table. `rates` keeps the first rate of kube-scheduler."""
     api = Api(kubeconfig)
     namespace = f"bench-{case.split()[0].replace('_', '-')}"
     api("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for(lambda: api.request("GET", account)[0] == 200, "the account of pods")
-    name = "default-scheduler" if case == "kube-scheduler" else "hdsim"
+    name = "default-scheduler" if case == BASELINE else "hdsim"
     output = folder / f"{namespace}.json"
     itself = [
         sys.executable,
@@ -222,21 +225,21 @@ def measure(case: str, kubeconfig: Path, folder: Path, options: argparse.Namespa
     told = ""
     if directory is not None:
         facts = json.loads((directory / "manifest.json").read_text())["backend"]
-        told = json.dumps(
-            {
-                key: facts[key]
-                for key in ("decision_latency_seconds", "binding_latency_seconds", "api_calls_per_pod")
-                if key in facts
-            }
+        delay, binding = facts["decision_latency_seconds"], facts["binding_latency_seconds"]
+        told = (
+            f"; decisions after {delay['p50']:.3f} s (99 %: {delay['p99']:.3f} s), bindings "
+            f"{binding['p50']:.3f} s later; {facts['api_calls_per_pod']:.3f} API calls a pod"
         )
+    # More pods on the API server slow every scheduler down.
     remains = f"/api/v1/namespaces/{namespace}/pods"
     while api.items(remains):
         # The server ends a deletion of thousands of pods after a minute.
         api.request("DELETE", f"{remains}?gracePeriodSeconds=0")
     faults["moved"] += seen["moved"]
+    baseline = rates.setdefault(BASELINE, seen["rate"]) if case == BASELINE else rates.get(BASELINE, math.nan)
     return (
-        f"{case[:40]:40} {seen['rate']:8.0f} pods/s {seen['middle']:8.0f} in the middle  created in "
-        f"{seen['created']:5.1f} s  {dict(+faults) or 'no fault'}  {told}"
+        f"{case.split()[0]:16} {seen['rate']:5.0f} pods/s = {seen['rate'] / baseline:.2f} of kube-scheduler's, "
+        f"{seen['middle']:.0f} in the middle; created in {seen['created']:.1f} s; {dict(+faults) or 'no fault'}{told}"
     )
 
 
@@ -244,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=5000)
-    parser.add_argument("--only", nargs="+", default=["kube-scheduler", "least_allocated"])
+    parser.add_argument("--only", nargs="+", default=[BASELINE, "least_allocated", GNN])
     for hidden in ("--create", "--observe", "--kubeconfig", "--namespace"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -265,8 +268,9 @@ def main() -> None:
                 ready = lambda found: not any("not-ready" in each["key"] for each in found["spec"].get("taints", ()))  # noqa: E731
                 api = Api(kubeconfig)
                 wait_for(lambda: all(map(ready, api.items("/api/v1/nodes"))), "the nodes")
+                rates: dict[str, float] = {}
                 for case in options.only:
-                    print(measure(case, kubeconfig, folder, options), flush=True)
+                    print(measure(case, kubeconfig, folder, options, rates), flush=True)
             finally:
                 plane.remove()
 

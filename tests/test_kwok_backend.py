@@ -222,6 +222,23 @@ def test_higher_priorities_come_first_and_pods_of_others_take_their_share(cluste
     assert "without enough cpu" in events(cluster, "FailedScheduling")["low"][0]
 
 
+def test_a_gang_of_which_another_scheduler_binds_a_pod_as_it_arrives(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The arrival of the gang and the binding come with one look at the news.
+    monkeypatch.setattr("hdsim.backends.kwok.wall._PACE", 2.0)
+    gang = [pod(f"gang-{i}", notes={"hdsim.io/pod-group": "gang", "hdsim.io/pod-group-size": "3"}) for i in range(3)]
+    create(cluster, node("a"))
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        create(cluster, pod("first"))
+        wait_for(lambda: "first" in check(cluster), "the first pod")
+        create(cluster, *gang)
+        binding = {"metadata": {"name": "gang-0"}, "target": {"kind": "Node", "name": "a"}}
+        cluster.api("POST", f"/api/v1/namespaces/{cluster.namespace}/pods/gang-0/binding", binding)
+        wait_for(lambda: len(check(cluster)) == 4, "all pods")
+    assert len(outcome[0][0].state) == 3  # the first pod, the bound one, and the two that are left
+
+
 def test_a_restart_finds_what_is_bound_and_binds_the_rest(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a"), node("b"), *(pod(f"first-{i}") for i in range(5)))
     run(cluster, tmp_path / "1")

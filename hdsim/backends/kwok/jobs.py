@@ -202,14 +202,13 @@ class Jobs:
             self._nodes.relabelled = False
             self._arrived += [pods for pods in self._refused if all(each.phase is Phase.WAITING for each in pods)]
             self._refused = []
-        arrived, found = self._arrived, self._grouped_found()
+        cluster, now = self.cluster, self.cluster.now
+        arrived, found = self._still_waiting(now), self._grouped_found()
         if not arrived and not found:
             return
-        cluster, now = self.cluster, self.cluster.now
         first = len(cluster.state)
         if found:
             log.warning("%d pods are bound already", sum(map(len, found)))
-        self._arrived = []
         cluster.add(rows_of([*arrived, *found], now, self._time_scale))
         for job, members in enumerate([*arrived, *found], first):
             self.of_job[job] = members
@@ -220,6 +219,19 @@ class Jobs:
             else:
                 self._adopt(job, members)
                 self._settle(job, now)
+
+    def _still_waiting(self, now: float) -> list[list[Member]]:
+        """Takes the pods that have arrived; a gang of which one is bound or deleted since then waits again."""
+        whole = []
+        while self._arrived:
+            members = self._arrived.pop(0)
+            waiting = [member for member in members if member.phase is Phase.WAITING]
+            if len(waiting) == len(members):
+                whole.append(members)
+            else:
+                for member in waiting:
+                    self._wait(member, now)
+        return whole
 
     def _grouped_found(self) -> list[list[Member]]:
         groups: dict[Any, list[Member]] = defaultdict(list)

@@ -127,8 +127,9 @@ class Sender:
 
     def _take(self) -> None:
         self._called = False
-        new = [self._new.popleft() for _ in range(len(self._new))]
-        self._enqueue(self._others, new, 0.0)
+        while self._new:
+            self._others.append(self._new.popleft())
+            self._work.release()
 
     def _enqueue(self, queue: deque[Any], items: Iterable[Any], delay: float) -> None:
         if delay:

@@ -132,14 +132,18 @@ class Virtual(Session):
         if not self._engine.advance():
             self._compare()
             return False
-        work: list[Coroutine[Any, Any, None]] = []
+        ends: list[Coroutine[Any, Any, PodView | None]] = []
         for job in cluster.ended:
             if job in self._bound:
                 self._bound.remove(job)
                 done = cluster.state[job] == FinalState.COMPLETED_SUCCESSFULLY
-                work += [self._finish(member, done) for member in self._of_job[job]]
-        work += [self._create(job) for job in (*cluster.submitted, *cluster.rejected) if job not in self._of_job]
-        self._await(work)
+                ends += [self._finish(member, done) for member in self._of_job[job]]
+        new = [job for job in (*cluster.submitted, *cluster.rejected) if job not in self._of_job]
+        manifests = [(job, manifest) for job in new for manifest in self._trace.manifests(job, VIRTUAL)]
+        answers = self._await([*ends, *(self._post(manifest) for _, manifest in manifests)])
+        for (job, _), pod in zip(manifests, answers[len(ends) :], strict=True):
+            assert pod is not None
+            self._of_job.setdefault(job, []).append(Member(pod, cluster.now, job))
         for job in cluster.rejected:
             self._notices.tell(self._of_job[job], _INFEASIBLE)
         return True
@@ -197,12 +201,6 @@ class Virtual(Session):
         held = self.cluster.running[job]
         for node, number in zip(held.nodes.tolist(), held.pods.tolist(), strict=True):
             yield from [node] * number
-
-    async def _create(self, job: int) -> None:
-        """Creates the pods of a job."""
-        manifests = self._trace.manifests(job, VIRTUAL)
-        members = [Member(await self._post(manifest), self.cluster.now, job) for manifest in manifests]
-        self._of_job[job] = members
 
     async def _renew(self, member: Member) -> None:
         """Replaces a pod by a new one."""
