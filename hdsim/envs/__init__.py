@@ -1,4 +1,4 @@
-"""The Gymnasium environment ``hdsim/Scheduling-v0``; importing this package registers it.
+"""The Gymnasium environments ``hdsim/Scheduling-v0`` and ``hdsim/Gang-v0``; importing this package registers them.
 
 So does ``import hdsim`` in a program that has imported Gymnasium, or the first use of a name of hdsim after that.
 """
@@ -10,7 +10,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"hdsim.envs cannot be imported: {error}{install_hint(error.name)}", name=error.name) from None
 
-ENV_ID = "hdsim/Scheduling-v0"
+ENV_ID, GANG_ID = "hdsim/Scheduling-v0", "hdsim/Gang-v0"
 
 if ENV_ID not in gymnasium.registry:
     gymnasium.register(
@@ -18,3 +18,4 @@ if ENV_ID not in gymnasium.registry:
         entry_point="hdsim.envs.scheduling:SchedulingEnv",
         vector_entry_point="hdsim.envs.vector:SchedulingVectorEnv",
     )
+    gymnasium.register(id=GANG_ID, entry_point="hdsim.envs.gang:gang_env")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,19 @@ class Window:
     jobs: int
 
 
-class Episodes:
-    """Draws the jobs of episodes.
+class Sliceable(Protocol):
+    """A trace: its length is the number of its jobs, and a slice has some of them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, jobs: slice, /) -> Self: ...
+
+
+_Trace = TypeVar("_Trace", bound=Sliceable)
+
+
+class Episodes(Generic[_Trace]):
+    """Draws the jobs of episodes; of gangs the supersteps, from rows of series.
 
     Without `jobs` an episode is a whole trace, all equally likely. With `jobs` it is a window of that many jobs; all
     windows of all traces are equally likely, except those that share a job with a held-out window.
@@ -81,6 +92,7 @@ class Episodes:
             if its load is low (requested core-seconds divided by its duration).
         curriculum_episodes: Episodes until the curriculum is complete.
         curriculum_start: Share at the start of the curriculum.
+        unit: Contents of a trace, the key of `jobs` in the group ``env``.
 
     Attributes:
         drawn: Number of episodes drawn.
@@ -92,13 +104,15 @@ class Episodes:
 
     def __init__(
         self,
-        traces: Sequence[Workload],
+        traces: Sequence[_Trace],
         jobs: int | None = None,
         held_out: Iterable[Sequence[int]] = (),
         curriculum: str = "none",
         curriculum_episodes: int = 1000,
         curriculum_start: float = 0.1,
+        unit: str = "jobs",
     ) -> None:
+        self.unit = unit
         self.traces = list(traces)
         self._jobs, self._curriculum, self._episodes = jobs, curriculum, curriculum_episodes
         self._start = curriculum_start
@@ -117,19 +131,19 @@ class Episodes:
         if not self._ends[-1]:
             longest = max(map(len, self.traces))
             raise ConfigError(
-                f"expected at most as many jobs as a trace has beside the windows held out, got {jobs}; the longest "
+                f"expected at most as many {unit} as a trace has beside the windows held out, got {jobs}; the longest "
                 f"trace has {longest}",
-                where="env.jobs",
+                where=f"env.{unit}",
             )
         self._easiest = self._by_load() if curriculum == "easy_first" else None
-        self._first: tuple[Workload, float] | None = None
+        self._first: tuple[_Trace, float] | None = None
         self.window = Window(0, 0, 0)
 
-    def begin_with(self, jobs: Workload, episodes: float) -> None:
+    def begin_with(self, jobs: _Trace, episodes: float) -> None:
         """Makes the first episodes, or all of them (inf), consist of given jobs."""
         self._first = jobs, episodes
 
-    def draw(self, rng: np.random.Generator) -> Workload:
+    def draw(self, rng: np.random.Generator) -> _Trace:
         """Draws the jobs of the next episode; the first is submitted at 0."""
         share = self._start + (1 - self._start) * min(self.drawn / self._episodes, 1.0)
         self.drawn += 1
@@ -163,7 +177,7 @@ class Episodes:
             ):
                 return held
         raise ConfigError(
-            f"expected (first job, jobs) or (trace, first job, jobs) within the traces, got {tuple(window)}",
+            f"expected (first, {self.unit}) or (trace, first, {self.unit}) within the traces, got {tuple(window)}",
             where="env.held_out",
         )
 
@@ -171,6 +185,7 @@ class Episodes:
         """Indices of all windows in order of their load."""
         assert self._jobs is not None
         loads = []
+        trace: Any
         for trace, starts in zip(self.traces, self._starts, strict=True):
             work = np.concatenate([[0.0], np.cumsum(trace.runtime * trace.requested_cores)])
             span = trace.submission_time[starts + self._jobs - 1] - trace.submission_time[starts]

@@ -78,7 +78,7 @@ class Planner(ABC):
 
     def __init__(self, profile: Profile, budget: Budget, predictions: Floats) -> None:
         self.profile, self.budget, self.predictions = profile, budget, predictions
-        self._blocks: dict[tuple[Sequence[Span], int], tuple[int, list[Plans]]] = {}
+        self._plans: dict[Sequence[Span], dict[int, Plans]] = {}
 
     @abstractmethod
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
@@ -99,13 +99,11 @@ class Planner(ABC):
             stride: Rows until the next call with these windows. Further rows are planned in advance, each from its
                 own predictions.
         """
-        begin, block = self._blocks.get((spans, stride), (row, []))
-        number, rest = divmod(row - begin, stride)
-        if rest or not 0 <= number < len(block):
-            begin, number = row, 0
-            block = self._block(range(row, len(self.predictions), stride)[:_ROWS], spans)
-            self._blocks[spans, stride] = begin, block
-        return block[number]
+        known = self._plans.setdefault(spans, {})
+        if row not in known:
+            rows = range(row, len(self.predictions), stride)[:_ROWS]
+            known.update(zip(rows, self._block(rows, spans), strict=True))
+        return known[row]
 
     def _block(self, rows: range, spans: Sequence[Span]) -> list[Plans]:
         starts, widths = (np.array(column) for column in zip(*spans, strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import Outcome, shown
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError
 from hdsim.util.text import format_number
 
 if TYPE_CHECKING:
@@ -46,24 +46,15 @@ def build(config: Mapping[str, Any]) -> Gang:
         ConfigError: A file or a setting cannot be used.
     """
     from hdsim.gangs.controllers import make_controller
-    from hdsim.gangs.planner import PLANNERS, Budget
-    from hdsim.gangs.profile import read_profile
-    from hdsim.gangs.workloads import read_workloads
-    from hdsim.util.resources import resolve
+    from hdsim.gangs.load import GANG_KEYS, load_gang
 
-    name, tasks, budget = config["planner"], config["tasks"], Budget(**config["shares"])
-    if name not in PLANNERS:
-        message = f"expected {' or '.join(PLANNERS)}, got '{name}'{nearest(name, PLANNERS)}"
-        raise ConfigError(message, where="planner")
     controller = make_controller(config["controller"])
-    profile = read_profile(resolve("profiles", config["profile"], where="profile")).of(list(tasks))
-    budget.check(len(tasks))
-    workloads = read_workloads(tasks, config["actual"], config["forecasts"], config["seed"], config["scaling"])
+    planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
     rows, needed = len(workloads.actual), config["start"] + config["supersteps"]
     if needed > rows:
         message = f"expected start + supersteps of at most {rows}, the rows of the series, got {needed}"
         raise ConfigError(message, where="supersteps")
-    return Gang(PLANNERS[name](profile, budget, workloads.predictions), workloads, controller)
+    return Gang(planner, workloads, controller)
 
 
 def simulate(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import Env
 from numpy.typing import NDArray
 
-from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.learning.agent import Masks, Observations, Transitions, stacked
 
 
@@ -28,7 +28,7 @@ class Environments:
         finished: Return, number of steps and metrics of the episodes that ended in the latest step.
     """
 
-    def __init__(self, environments: Sequence[SchedulingEnv], seed: int) -> None:
+    def __init__(self, environments: Sequence[Env[Any, Any]], seed: int) -> None:
         self._environments = list(environments)
         for environment, child in zip(
             self._environments, np.random.SeedSequence(seed).spawn(len(environments)), strict=True
@@ -82,7 +82,7 @@ class Environments:
         """Restores the state of every environment."""
         for index, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
             environment.np_random.bit_generator.state = kept["source"]
-            environment.episodes.drawn = kept["drawn"]
+            environment.unwrapped.episodes.drawn = kept["drawn"]
             episode = self._episodes[index] = self._begin(environment)
             for action in kept["actions"].tolist():
                 episode.seen, reward, _, _, info = environment.step(action)
@@ -91,8 +91,8 @@ class Environments:
                 episode.actions.append(action)
         self._observe()
 
-    def _begin(self, environment: SchedulingEnv) -> _Episode:
-        drawn, source = environment.episodes.drawn, environment.np_random.bit_generator.state
+    def _begin(self, environment: Env[Any, Any]) -> _Episode:
+        drawn, source = environment.unwrapped.episodes.drawn, environment.np_random.bit_generator.state
         seen, info = environment.reset()
         return _Episode(drawn, source, seen, info["action_mask"])
 
