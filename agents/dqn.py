@@ -108,10 +108,10 @@ class DQNAgent(LearningAgent):
             ConfigError: The problem has no nodes to choose, or the recording is missing.
         """
         self.environments = environments
-        action = environments[0].problem.settings["action"]
-        if self.heuristic_exploration and not isinstance(environments[0].problem.action, PlaceJob):
+        problem = environments[0].problem
+        if self.heuristic_exploration and not isinstance(getattr(problem, "action", None), PlaceJob):
             raise ConfigError(
-                f"expected 0 with env.action={action}; only with env.action=node there is a least loaded node to take",
+                "expected 0; only with env.action=node there is a least loaded node to take",
                 where="agent.heuristic_exploration",
             )
         if self.replay_from is not None:

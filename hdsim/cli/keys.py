@@ -84,7 +84,7 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
         "tensorboard": FLAG,
     },
 }
-# Keys of `hdsim bsp run`.
+# Keys of gangs.
 GANG_RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
     "profile": TEXT,
@@ -118,6 +118,20 @@ FORECAST_RULES: dict[str, Rule | dict[str, Any]] = {
     "quantiles": Rule("a list of growing levels such as [0.1, 0.9], above 0 and below 1", _are_levels),
     "unit": Rule("values or sizes", lambda value: value in ("values", "sizes")),
 }
+# Further keys of `hdsim bsp train`.
+_LOOP = ("steps", "validation", "scale_rewards", "log_every", "evaluate_every", "checkpoint_every", "tensorboard")
+GANG_TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
+    "env": {
+        "actions": integers_from(2),
+        "columns": integers_from(1),
+        "durations": ANYTHING,  # checked by the decision problem
+        "clip": FLAG,
+        "supersteps": integers_from(1),
+        "start": integers_from(0) | NULL,
+    },
+    "train": {"seeds": INTEGERS | NULL, "baselines": TEXTS}
+    | {key: rule for key, rule in TRAINING_RULES["train"].items() if key in _LOOP},
+}
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +153,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         rules, groups = GANG_RULES, ("controller",)
     elif "forecaster" in config:
         rules, groups = FORECAST_RULES, ("forecaster",)
+    elif "tasks" in config:
+        rules, groups = GANG_RULES | GANG_TRAINING_RULES, ("agent",)
     else:
         rules = RULES | (TRAINING_RULES if "train" in config else {})
         groups = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env")

@@ -17,8 +17,8 @@ from hdsim.cli.launch import Command, Outcome, configured, launch, shown
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from hdsim.learning.training.gangs import GangSetup
     from hdsim.learning.training.setup import TrainingSetup
-    from hdsim.results.result import Result
 
 _OVERRIDES = Path(".hydra/overrides.yaml")
 _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
@@ -38,18 +38,33 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     `hdsim run agent=ppo agent.checkpoint=RUN/checkpoints/best.safetensors` replays the trained agent. All keys are
     in docs/training.md.
     """  # noqa: D301 - click reads the backspace character
+    launch_training(_TRAINING, overrides, config_name or "train", options)
+
+
+def launch_training(
+    command: Command, overrides: Sequence[str], config_name: str, options: Mapping[str, Any]
+) -> None:
+    """Runs a command that trains, new or resumed.
+
+    Args:
+        command: The command; its `run` is `run_setup`.
+        overrides: The user's, with ``resume=true`` or without.
+        config_name: Primary configuration.
+        options: Further arguments of :func:`hdsim.cli.launch.launch`.
+
+    Raises:
+        ConfigError: A package is missing, or there is no such training to resume.
+    """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"expected the packages of the extra rl, {', '.join(missing)} missing: pip install 'hdsim[rl]'"
         )
     given = [text for text in overrides if not text.startswith("resume=")]
-    resume = _flag([text for text in overrides if text.startswith("resume=")])
-    command = _TRAINING
-    if resume:
-        command = dataclasses.replace(_TRAINING, run=partial(_run, resume=True), resumes=True)
-        given = _with_directory(given, config_name or "train", options)
-    launch(command, given, config_name=config_name or "train", **options)
+    if _flag([text for text in overrides if text.startswith("resume=")]):
+        command = dataclasses.replace(command, run=partial(run_setup, resume=True), resumes=True)
+        given = _with_directory(given, config_name, options)
+    launch(command, given, config_name=config_name, **options)
 
 
 def _flag(given: Sequence[str]) -> bool:
@@ -176,9 +191,14 @@ def build(config: Mapping[str, Any]) -> TrainingSetup:
     return TrainingSetup.of(config, platform, workload, traces, backend)
 
 
-def _run(
-    config: Mapping[str, Any], setup: TrainingSetup, directory: Path, *, resume: bool = False
-) -> tuple[Result, dict[str, Any]]:
+def run_setup(
+    config: Mapping[str, Any], setup: TrainingSetup | GangSetup, directory: Path, *, resume: bool = False
+) -> tuple[Any, dict[str, Any]]:
+    """Trains; see :func:`hdsim.learning.training.run.run_training`.
+
+    Raises:
+        KeyboardInterrupt: A signal arrived.
+    """
     from hdsim.learning.training.run import run_training
 
     try:
@@ -189,8 +209,8 @@ def _run(
         ) from None
 
 
-def _report(setup: TrainingSetup, outcome: Outcome) -> None:
-    """Prints the scores on the test windows, best first."""
+def report_scores(outcome: Outcome) -> Path:
+    """Prints the scores on the test windows, best first; returns the best checkpoint."""
     from hdsim.learning.training import model_card
     from hdsim.results.run_directory.manifest import read_manifest
 
@@ -198,12 +218,15 @@ def _report(setup: TrainingSetup, outcome: Outcome) -> None:
     click.echo(model_card.table(facts))
     click.echo(f"\nrun directory  {shown(outcome.directory)}")
     click.echo(f"report         hdsim report {shown(outcome.directory)}")
-    agent = facts["config"]["agent"]
+    return outcome.directory / "checkpoints" / str(facts["shipped"])
+
+
+def _report(setup: TrainingSetup, outcome: Outcome) -> None:
+    best, agent = report_scores(outcome), setup.config["agent"]
     own = str(agent.get("_target_")).removeprefix("hdsim.agents.").split(".")
     name = f"agent={own[0]}" if len(own) == 2 else f"agent._target_={agent.get('_target_')}"
     name = f"agent.path={agent['path']}" if agent.get("path") else name
-    best = outcome.directory / "checkpoints" / facts["shipped"]
     click.echo(f"replay         hdsim run {name} agent.checkpoint={shown(best)}")
 
 
-_TRAINING = Command(build, _run, _report)
+_TRAINING = Command(build, run_setup, _report)

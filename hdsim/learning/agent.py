@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
+from hdsim.gangs.lookahead import Lookahead
 from hdsim.learning import checkpoint
 from hdsim.learning.settings import checked, integer
 from hdsim.scheduling.agent import Agent
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 Observations = NDArray[Any] | dict[str, NDArray[Any]]
 #: Actions that are legal in each of E environments, (E, A).
 Masks = NDArray[np.bool_]
+
+#: Jobs of a cluster, or the CPU shares of a gang.
+Problem = DecisionProblem | Lookahead
 
 #: Limit on each dimension in a checkpoint: more is a mistake that takes all memory.
 _LARGEST = 1_000_000
@@ -48,8 +52,8 @@ class TensorShapes:
     actions: int
 
     @classmethod
-    def of(cls, problem: DecisionProblem, platform: Platform) -> TensorShapes:
-        """Shapes of a decision problem on a platform."""
+    def of(cls, problem: Problem, platform: Any) -> TensorShapes:
+        """Shapes of a decision problem on a platform; None for a gang."""
         return cls(map_arrays(lambda array: tuple(array.shape), problem.arrays(platform)), problem.n_actions(platform))
 
     @classmethod
@@ -162,7 +166,7 @@ class LearningAgent(Agent):
         if self.checkpoint is not None:
             self._load_checkpoint(str(self.checkpoint))
         elif self.task is not None:
-            self._set_problem(DecisionProblem(**self.task))
+            self._set_problem(_problem(self.task))
 
     def begin(self, cluster: Cluster) -> None:
         """Called once before the first event of a replay.
@@ -173,6 +177,12 @@ class LearningAgent(Agent):
         if not hasattr(self, "problem"):
             raise ConfigError(
                 "expected agent.checkpoint=FILE of a trained agent; `hdsim train` makes one", where="agent.checkpoint"
+            )
+        if not isinstance(self.problem, DecisionProblem):
+            raise ConfigError(
+                "expected an agent that schedules jobs, got one that controls the shares of a gang; "
+                "`hdsim bsp run controller=learned` takes it",
+                where="agent.checkpoint",
             )
         shapes = TensorShapes.of(self.problem, cluster.platform)
         if self.trainable and shapes != self.shapes and not self.any_size:
@@ -187,6 +197,7 @@ class LearningAgent(Agent):
     def decide(self, cluster: Cluster) -> None:
         """Carries out all decisions that are pending at this instant."""
         problem = self.problem
+        assert isinstance(problem, DecisionProblem)
         while problem.pending():
             problem.act(self.choose(problem.observe(), problem.mask()))
 
@@ -197,12 +208,12 @@ class LearningAgent(Agent):
 
     # ---- in training
 
-    def begin_training(self, problem: DecisionProblem, platform: Platform, seed: int) -> None:
+    def begin_training(self, problem: Problem, platform: Platform | None, seed: int) -> None:
         """Builds the agent for a decision problem on a platform.
 
         Args:
             problem: Actions and observations; the agent keeps it for its replays.
-            platform: The platform.
+            platform: The platform; None for a gang.
             seed: Seed of initial weights and exploration.
         """
         import torch
@@ -309,8 +320,10 @@ class LearningAgent(Agent):
         for name, kept in state.items():
             self._restore(name, kept)
 
-    def _set_problem(self, problem: DecisionProblem) -> None:
+    def _set_problem(self, problem: Problem) -> None:
         self.problem = problem
+        if isinstance(problem, Lookahead):
+            return
         self.core_policy = problem.core_policy
         self.fixed_policy = problem.fixed_policy
         self.core_policies = problem.core_policies
@@ -326,7 +339,7 @@ class LearningAgent(Agent):
             known = {setting.name: setting for setting in fields(self)}
             for name, value in tree["settings"].items():
                 setattr(self, name, checked(known[name], value))
-            self._set_problem(DecisionProblem(**tree["task"]))
+            self._set_problem(_problem(tree["task"]))
             self.shapes = TensorShapes.read(tree["observation"], tree["actions"])
             self.build(self.shapes)
             for name in self.weights:
@@ -345,6 +358,10 @@ class LearningAgent(Agent):
             current.load_state_dict(kept)
         else:
             setattr(self, name, kept)
+
+
+def _problem(task: Mapping[str, Any]) -> Problem:
+    return Lookahead(**task["gang"]) if "gang" in task else DecisionProblem(**task)
 
 
 def _require_finite(name: str, kept: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.decisions import DecisionProblem
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
@@ -20,7 +21,6 @@ from hdsim.scheduling.agent import make_agent
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions import DecisionProblem
     from hdsim.envs.scheduling import SchedulingEnv
     from hdsim.learning.training.evaluation import Evaluation
     from hdsim.results.result import Result
@@ -127,6 +127,8 @@ class Demonstrations:
         steps: float = math.inf,
         where: str,
     ) -> None:
+        if not isinstance(environments[0].problem, DecisionProblem):
+            raise ConfigError("expected jobs that a policy can schedule, got a gang", where=where)
         self._environments, self._evaluation, self._teacher = environments, evaluation, teacher
         self._clusters: list[Any] = [None] * len(environments)
         self._demonstrations: list[Any] = [None] * len(environments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,12 @@ from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform.schema import CORES
 from hdsim.results.metrics import direction
-from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
+    from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
@@ -49,29 +50,24 @@ def metric_of(objective: str, platform: Platform) -> str | None:
     return "mean_turnaround_time" if metric == "load_imbalance" and platform.kind == CORES else metric
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Scoring(ABC):
     """Replays windows and reads off a metric.
 
     Attributes:
-        platform: The platform.
         metric: Name of a metric of every replay (see :func:`hdsim.results.metrics.summary`).
-        options: Further arguments of :func:`hdsim.simulate`, those that training has, too.
     """
 
-    platform: Platform
     metric: str
-    options: Mapping[str, Any]
 
-    def replays(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> list[Result]:
-        """Replays every window under an agent."""
-        return [simulate(self.platform, window, agent, **self.options) for window in windows]
+    @abstractmethod
+    def replays(self, agent: Any, windows: Sequence[Any]) -> list[Any]:
+        """Replays every window under an agent; the results have `metrics`."""
 
-    def scores(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> NDArray[np.float64]:
+    def scores(self, agent: Any, windows: Sequence[Any]) -> NDArray[np.float64]:
         """(W,) the metric of every window under an agent."""
         return self.read(self.replays(agent, windows))
 
-    def read(self, replays: Sequence[Result]) -> NDArray[np.float64]:
+    def read(self, replays: Sequence[Any]) -> NDArray[np.float64]:
         """(W,) the metric of every replay.
 
         Raises:
@@ -101,6 +97,25 @@ class Evaluation:
             if self.better(scores[name], scores[best]):
                 best = name
         return best
+
+
+@dataclass(frozen=True)
+class Evaluation(Scoring):
+    """Replays windows of a trace.
+
+    Attributes:
+        platform: The platform.
+        metric: See :class:`Scoring`.
+        options: Further arguments of :func:`hdsim.simulate`, those that training has, too.
+    """
+
+    platform: Platform
+    metric: str
+    options: Mapping[str, Any]
+
+    def replays(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> list[Result]:
+        """Replays every window under an agent."""
+        return [simulate(self.platform, window, agent, **self.options) for window in windows]
 
 
 def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:

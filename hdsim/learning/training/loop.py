@@ -9,21 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from hdsim.learning.agent import LearningAgent, checkpoint
 from hdsim.learning.training.environments import Environments
-from hdsim.learning.training.evaluation import Evaluation
+from hdsim.learning.training.evaluation import Scoring
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.rewards import RewardScale
 from hdsim.simulation.replay import Interrupted
 from hdsim.simulation.terminal import signals_received
-
-if TYPE_CHECKING:
-    from hdsim.workload.model import Workload
 
 #: Metrics of finished episodes in progress.csv, besides the metric of the evaluation.
 _EPISODE_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
@@ -92,8 +89,8 @@ class Training:
         self,
         agent: LearningAgent,
         environments: Environments,
-        evaluation: Evaluation,
-        windows: Sequence[Workload],
+        evaluation: Scoring,
+        windows: Sequence[Any],
         baselines: Mapping[str, Any],
         budget: TrainingBudget,
         directory: Path,
@@ -180,7 +177,7 @@ class Training:
         self.records.step(step.actions, rewards, losses)
         for total, length, metrics in environments.finished:
             state.episodes += 1
-            self.records.episode(total, length, {name: metrics[name] for name in self._episode_metrics})
+            self.records.episode(total, length, {name: metrics[name] for name in self._episode_metrics if name in metrics})
 
     def _log(self, bar: tqdm) -> None:
         state = self.state

@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.results.metrics import Direction, direction, unit
-from hdsim.results.run_directory.inputs import digest
 from hdsim.util.files import replacing
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
+    from hdsim.learning.training.gangs import GangSetup
     from hdsim.learning.training.loop import Training
     from hdsim.learning.training.setup import TrainingSetup
-    from hdsim.results.result import Result
-    from hdsim.workload.model import Workload
 
 _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
-def facts(setup: TrainingSetup, training: Training, replays: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
+def facts(setup: TrainingSetup | GangSetup, training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Collects the contents of the card.
 
     Args:
@@ -44,16 +42,16 @@ def facts(setup: TrainingSetup, training: Training, replays: Mapping[str, Sequen
         "agent": type(setup.agent).__name__,
         "shipped": "final.safetensors" if state.best_score is None else "best.safetensors",
         "settings": setup.agent.settings(),
-        "task": setup.environments[0].problem.settings,
+        "task": setup.agent.problem.settings,
         "config": dict(setup.config),
         "seed": setup.config["seed"],
         "steps": state.step,
         "episodes": state.episodes,
         "parameters": setup.agent.n_parameters(),
-        "platform": {"name": setup.platform.name, "sha256": setup.platform.sha256, "cores": setup.platform.n_cores},
-        "traces": [_described(trace) for trace in setup.traces],
-        "validation_windows": [_described(window) for window in setup.validation],
-        "test_windows": [_described(window) for window in setup.test],
+        **setup.sources(),
+        "traces": [setup.described(trace) for trace in setup.traces],
+        "validation_windows": [setup.described(window) for window in setup.validation],
+        "test_windows": [setup.described(window) for window in setup.test],
         "metric": evaluation.metric,
         "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
         "scores": scores,
@@ -78,11 +76,11 @@ def write(directory: Path, card: Mapping[str, Any]) -> None:
 def table(card: Mapping[str, Any]) -> str:
     """The mean scores of the trained agent and of the classic policies, best first, one per line."""
     means, metric = card["means"], card["metric"]
-    windows = card["test_windows"]
+    windows, contents = card["test_windows"], _unit(card)
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
     width = max(map(len, means))
     lines = [f"{name:{width}}  {means[name]:>16,.6g}" for name in _best_first(card)]
-    return "\n".join([f"mean {quantity} of {len(windows)} test windows of {windows[0]['jobs']} jobs\n", *lines])
+    return "\n".join([f"mean {quantity} of {len(windows)} test windows of {windows[0][contents]} {contents}\n", *lines])
 
 
 def _best_first(card: Mapping[str, Any]) -> list[str]:
@@ -90,23 +88,18 @@ def _best_first(card: Mapping[str, Any]) -> list[str]:
     return sorted(means, key=means.__getitem__, reverse=card["higher_is_better"])
 
 
-def _described(trace: Workload) -> dict[str, Any]:
-    """Description of a trace or a window; `jobs_sha256` is the digest in manifest.json."""
-    return {
-        "path": trace.source,
-        "sha256": trace.sha256,
-        "jobs": len(trace),
-        "first_job": str(trace.job_id[0]),
-        "jobs_sha256": digest(trace),
-    }
+def _unit(card: Mapping[str, Any]) -> str:
+    """Contents of a window."""
+    return "jobs" if "platform" in card else "supersteps"
 
 
 def _text(card: Mapping[str, Any]) -> str:
-    means, metric = card["means"], card["metric"]
+    means, metric, contents = card["means"], card["metric"], _unit(card)
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
+    place = f"on {card['platform']['name']} ({card['platform']['cores']:,} cores)" if "platform" in card else "on a gang"
     scores = [f"| {name} | {means[name]:.6g} |" for name in _best_first(card)]
     traces = [
-        f"| {Path(trace['path']).name} | {trace['jobs']} | `{trace['sha256'] or trace['jobs_sha256']}` |"
+        f"| {Path(trace['path']).name} | {trace[contents]} | `{trace['sha256'] or trace[f'{contents}_sha256']}` |"
         for trace in card["traces"]
     ]
     curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
@@ -116,15 +109,15 @@ def _text(card: Mapping[str, Any]) -> str:
     return f"""# {card["agent"]}
 
 {card["parameters"]:,} parameters, trained for {card["steps"]:,} steps ({card["episodes"]:,} episodes) with seed
-{card["seed"]} on {card["platform"]["name"]} ({card["platform"]["cores"]:,} cores).
-Decision problem: {problem}. Objective: {card["config"]["env"]["objective"]}.
+{card["seed"]} {place}.
+Decision problem: {problem}. Objective: {card["config"]["env"].get("objective", metric)}.
 
 `best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
-windows; `final.safetensors` is that of the last step. Neither was trained on a job of the validation or test windows.
+windows; `final.safetensors` is that of the last step. Neither was trained on {contents} of the validation or test windows.
 
 ## Scores
 
-Mean {quantity} of {len(card["test_windows"])} test windows of {card["test_windows"][0]["jobs"]} jobs; {kind} is better.
+Mean {quantity} of {len(card["test_windows"])} test windows of {card["test_windows"][0][contents]} {contents}; {kind} is better.
 
 | agent | {metric} |
 |---|---|
@@ -132,7 +125,7 @@ Mean {quantity} of {len(card["test_windows"])} test windows of {card["test_windo
 
 ## Traces
 
-| trace | jobs | sha256 |
+| trace | {contents} | sha256 |
 |---|---|---|
 {_lines(traces)}
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdsim.learning.training import model_card
 from hdsim.learning.training.environments import Environments
+from hdsim.learning.training.gangs import GangSetup
 from hdsim.learning.training.loop import Training, TrainingBudget
 from hdsim.learning.training.setup import TrainingSetup
-from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.files import write_csv
 
-if TYPE_CHECKING:
-    from hdsim.results.result import Result
-
 
 def run_training(
-    setup: TrainingSetup, directory: Path, *, resume: bool, progress: bool
-) -> tuple[Result, dict[str, Any]]:
+    setup: TrainingSetup | GangSetup, directory: Path, *, resume: bool, progress: bool
+) -> tuple[Any, dict[str, Any]]:
     """Trains, replays the test windows, and writes checkpoints, records and the model card into a run directory.
 
     Args:
@@ -44,7 +42,7 @@ def run_training(
             training.checkpoints.mkdir(parents=True)
         training.run()
     finally:
-        setup.backend.close()
+        setup.close()
     try:
         return _test(setup, training, directory)
     except Interrupted:
@@ -52,9 +50,9 @@ def run_training(
         raise KeyboardInterrupt from None
 
 
-def _test(setup: TrainingSetup, training: Training, directory: Path) -> tuple[Result, dict[str, Any]]:
+def _test(setup: TrainingSetup | GangSetup, training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
     """Replays the test windows and writes evaluation.csv and the model card."""
-    agents: dict[str, Agent] = {"final": setup.agent}
+    agents: dict[str, Any] = {"final": setup.agent}
     if training.state.best_score is not None:
         best = {"checkpoint": str(training.checkpoints / "best.safetensors")}
         agents["best"] = make_agent({**setup.config["agent"], **best})
@@ -67,7 +65,7 @@ def _test(setup: TrainingSetup, training: Training, directory: Path) -> tuple[Re
     return replays[list(agents)[-1]][0], {"training": facts}
 
 
-def _training(setup: TrainingSetup, directory: Path, *, progress: bool) -> Training:
+def _training(setup: TrainingSetup | GangSetup, directory: Path, *, progress: bool) -> Training:
     train, seed = setup.config["train"], setup.config["seed"]
     budget = TrainingBudget(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
     return Training(
@@ -85,7 +83,7 @@ def _training(setup: TrainingSetup, directory: Path, *, progress: bool) -> Train
     )
 
 
-def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Result]]) -> None:
+def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Any]]) -> None:
     """Writes evaluation.csv: one row per agent and test window, with the metrics of the replay."""
     first = next(iter(replays.values()))[0].metrics
     names = [name for name in first if name != "jobs_per_second"]

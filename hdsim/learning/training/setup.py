@@ -14,6 +14,7 @@ from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.training.evaluation import Evaluation, classic_baselines, metric_of
 from hdsim.learning.training.windows import held_out
+from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 
 if TYPE_CHECKING:
@@ -134,3 +135,23 @@ class TrainingSetup:
             baselines,
             actions,
         )
+
+    def sources(self) -> dict[str, Any]:
+        """The platform, for the model card."""
+        platform = self.platform
+        return {"platform": {"name": platform.name, "sha256": platform.sha256, "cores": platform.n_cores}}
+
+    @staticmethod
+    def described(trace: Workload) -> dict[str, Any]:
+        """A trace or a window, for the model card; `jobs_sha256` is the digest in manifest.json."""
+        return {
+            "path": trace.source,
+            "sha256": trace.sha256,
+            "jobs": len(trace),
+            "first_job": str(trace.job_id[0]),
+            "jobs_sha256": digest(trace),
+        }
+
+    def close(self) -> None:
+        """Closes the backend."""
+        self.backend.close()

@@ -1,0 +1,45 @@
+"""``hdsim bsp train``: trains an agent that controls the CPU shares of a gang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hdsim.cli.bsp.gang import write
+from hdsim.cli.launch import Command, Outcome, configured, shown
+from hdsim.cli.train import launch_training, report_scores, run_setup
+
+if TYPE_CHECKING:
+    from hdsim.learning.training.gangs import GangSetup
+
+
+@configured
+def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+    """Trains an agent to control the CPU shares of a gang, runs the gang with it and writes a run directory.
+
+    \b
+    hdsim bsp train
+    hdsim bsp train agent=dqn env.actions=10 env.columns=10 train.steps=50000
+    hdsim bsp train agent=sb3 agent.algo=PPO
+    hdsim bsp train resume=true hydra.run.dir=runs/2026-01-31_12-00-00
+
+    `hdsim bsp run controller=learned controller.checkpoint=RUN/checkpoints/best.safetensors` runs a gang with the
+    trained agent. All keys are in docs/bsp_learned.md.
+    """  # noqa: D301 - click reads the backspace character
+    command = Command(
+        _build, run_setup, _report, check=_build, write=write, metrics=("duration", "checkpoints", "total")
+    )
+    launch_training(command, overrides, config_name or "bsp_train", options)
+
+
+def _build(config: Mapping[str, Any]) -> GangSetup:
+    from hdsim.learning.training.gangs import GangSetup
+
+    return GangSetup.of(config)
+
+
+def _report(setup: GangSetup, outcome: Outcome) -> None:
+    best = report_scores(outcome)
+    click.echo(f"run            hdsim bsp run controller=learned controller.checkpoint={shown(best)}")

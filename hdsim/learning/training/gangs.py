@@ -1,0 +1,190 @@
+"""Makes the parts of a training that controls the shares of a gang, from its configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.wrappers import FlattenObservation
+
+from hdsim.envs.gang import GangEnv
+from hdsim.errors import ConfigError, nearest
+from hdsim.gangs.controllers import Controller, DynamicMpc, DynamicWindow, Static, StaticWindow
+from hdsim.gangs.load import GANG_KEYS, load_gang
+from hdsim.gangs.lookahead import GangSeries, Lookahead
+from hdsim.gangs.simulation import GangRun, simulate
+from hdsim.gangs.workloads import GENERATED
+from hdsim.learning.agent import LearningAgent
+from hdsim.learning.controller import Learned
+from hdsim.learning.training.evaluation import Scoring
+from hdsim.scheduling.agent import make_agent
+
+#: Controllers to compare with.
+_BASELINES: dict[str, type[Controller]] = {
+    "static": Static, "static_window": StaticWindow, "dynamic_window": DynamicWindow, "dynamic_mpc": DynamicMpc,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GangEvaluation(Scoring):
+    """Runs gangs over rows of their series.
+
+    Attributes:
+        options: Further arguments of :func:`hdsim.gangs.simulation.simulate`.
+    """
+
+    options: Mapping[str, Any]
+    metric = "total"
+
+    def replays(self, agent: LearningAgent | Controller, windows: Sequence[GangSeries]) -> list[GangRun]:
+        """Runs every window under a trained agent or another controller."""
+        controller = Learned(agent=agent) if isinstance(agent, LearningAgent) else agent
+        return [
+            simulate(
+                rows.planner, rows.actual, controller, start=rows.rows.start, supersteps=len(rows), **self.options
+            )
+            for rows in windows
+        ]
+
+
+@dataclass(frozen=True)
+class GangSetup:
+    """The parts of a training, made from its configuration.
+
+    Attributes:
+        config: The configuration.
+        traces: Series of the episodes.
+        validation: Rows of the evaluations during training, which select the best checkpoint.
+        test: The rows of the run after the training.
+        agent: The agent, untrained.
+        environments: Its environments.
+        evaluation: Source of the scores.
+        baselines: Controllers to compare with, by name.
+        actions: Names of the actions.
+    """
+
+    config: Mapping[str, Any]
+    traces: Sequence[GangSeries]
+    validation: Sequence[GangSeries]
+    test: Sequence[GangSeries]
+    agent: LearningAgent
+    environments: Sequence[FlattenObservation[Any, Any, Any]]
+    evaluation: GangEvaluation
+    baselines: Mapping[str, Controller]
+    actions: Sequence[str]
+    platform: None = None
+    workload: None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> GangSetup:
+        """Makes the parts.
+
+        Raises:
+            ConfigError: A file or a setting cannot be used.
+        """
+        train, env, penalty = config["train"], dict(config["env"]), config["penalty"]
+        agent = make_agent(config["agent"])
+        if not isinstance(agent, LearningAgent):
+            raise ConfigError(f"expected an agent that learns, got {type(agent).__name__}", where="agent")
+        if agent.checkpoint is not None:
+            raise ConfigError("expected null; resume=true continues a training", where="agent.checkpoint")
+        for name in train["baselines"]:
+            if name not in _BASELINES:
+                allowed = ", ".join(_BASELINES)
+                message = f"expected some of {allowed}, got '{name}'{nearest(name, _BASELINES)}"
+                raise ConfigError(message, where="train.baselines")
+        episodes = {"supersteps": env.pop("supersteps"), "start": env.pop("start")}
+        problem = Lookahead(**env, tasks=list(config["tasks"]))
+        planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
+        series = GangSeries.of(problem, planner, workloads.actual)
+        first, last = config["start"], config["start"] + config["supersteps"]
+        if last > len(series):
+            message = f"expected start + supersteps of at most {len(series)}, the rows of the series, got {last}"
+            raise ConfigError(message, where="supersteps")
+        held_out = [(first, last - first)]
+        validation = _validation(train["validation"], episodes["supersteps"], len(series), range(first, last))
+        held_out += [(row, episodes["supersteps"]) for row in validation]
+        traces = [series]
+        if train["seeds"] is not None:
+            traces, held_out = _generated(config, problem), []
+        environments = [
+            FlattenObservation(GangEnv(traces, problem, penalty, **episodes, held_out=held_out))
+            for _ in range(agent.num_envs)
+        ]
+        bare = [environment.unwrapped for environment in environments]
+        problem = dataclasses.replace(problem, durations=bare[0].problem.durations)
+        evaluation = GangEvaluation({"penalty": penalty, "certain": workloads.certain, "seed": config["seed"]})
+        agent.begin_training(problem, None, config["seed"])
+        agent.attach(bare, evaluation)
+        return cls(
+            config,
+            traces,
+            [series[row : row + episodes["supersteps"]] for row in validation],
+            [series[first:last]],
+            agent,
+            environments,
+            evaluation,
+            {name: _BASELINES[name]() for name in train["baselines"]},
+            ["keep", *(f"plan_{width}" for width in range(1, problem.actions))],
+        )
+
+    def sources(self) -> dict[str, Any]:
+        """The tasks, for the model card."""
+        return {"tasks": dict(self.config["tasks"]), "profile": self.config["profile"]}
+
+    def described(self, rows: GangSeries) -> dict[str, Any]:
+        """Rows of a series, for the model card; the digest is that of the executed workload sizes."""
+        first, last = rows.rows.start, rows.rows.stop
+        return {
+            "path": self.config["actual"],
+            "sha256": None,
+            "supersteps": last - first,
+            "first_row": first,
+            "supersteps_sha256": hashlib.sha256(rows.actual[first:last].tobytes()).hexdigest(),
+        }
+
+    def close(self) -> None:
+        """Does nothing: a gang has no backend."""
+
+
+def _validation(wanted: int | Sequence[int], length: int, rows: int, test: range) -> list[int]:
+    """First rows of the validation windows.
+
+    Args:
+        wanted: These rows; or a number: as many windows at the end of the series.
+        length: Rows of a window.
+        rows: Rows of the series.
+        test: Rows of the run after the training.
+
+    Raises:
+        ConfigError: A window is outside of the series, or has rows of the run after the training.
+    """
+    starts = [rows - length * (wanted - n) for n in range(wanted)] if isinstance(wanted, int) else list(wanted)
+    for start in starts:
+        if not 0 <= start <= rows - length or range(max(start, test.start), min(start + length, test.stop)):
+            raise ConfigError(
+                f"expected windows of {length} rows (env.supersteps) within 0 to {rows - 1} and beside rows "
+                f"{test.start} to {test.stop - 1}, which the trained agent runs on, got one from {start} on",
+                where="train.validation",
+            )
+    return starts
+
+
+def _generated(config: Mapping[str, Any], problem: Lookahead) -> list[GangSeries]:
+    """Generated series of other seeds.
+
+    Raises:
+        ConfigError: The series of the configuration are not generated, or have one of the seeds.
+    """
+    seeds = config["train"]["seeds"]
+    if config["actual"] != GENERATED:
+        raise ConfigError(f"expected null with actual={config['actual']}, got {seeds}", where="train.seeds")
+    if config["seed"] in seeds:
+        raise ConfigError(
+            f"expected other seeds than {config['seed']}, whose series the agent is tested on", where="train.seeds"
+        )
+    made = (load_gang(**{key: config[key] for key in GANG_KEYS} | {"seed": seed}) for seed in seeds)
+    return [GangSeries.of(problem, planner, workloads.actual) for planner, workloads in made]
