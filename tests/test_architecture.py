@@ -59,6 +59,7 @@ HEAVY = {
     "gangs/forecasting/neural.py": {"torch"},
     "envs": {"gymnasium"},
     "learning/training": {"torch", "tqdm"},
+    "learning/training/gangs.py": {"gymnasium"},
     "learning/training/graphs.py": {"torch", "torch_geometric"},
 }
 NEVER = {"torch", "zmq", "kubernetes", "gymnasium", "tensorboard", "ray"}

@@ -67,21 +67,25 @@ RULES: dict[str, Rule | dict[str, Any]] = {
 }
 OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller", "forecaster")
 GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
+# Keys of every training.
+_TRAINING: dict[str, Rule] = {
+    "steps": integers_from(1),
+    "validation": integers_from(0) | INTEGERS,
+    "baselines": TEXTS | NULL,
+    "scale_rewards": FLAG,
+    "log_every": integers_from(1),
+    "evaluate_every": integers_from(1),
+    "checkpoint_every": integers_from(1),
+    "tensorboard": FLAG,
+}
 # Further keys of `hdsim train`; the keys of `env` belong to the environment and its decision problem.
 TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
-    "train": {
-        "steps": integers_from(1),
+    "train": _TRAINING
+    | {
         "traces": TEXTS | NULL,
         "window_jobs": integers_from(1) | NULL,
-        "validation": integers_from(0) | INTEGERS,
         "test": integers_from(1) | INTEGERS,
         "metric": TEXT | NULL,
-        "baselines": TEXTS | NULL,
-        "scale_rewards": FLAG,
-        "log_every": integers_from(1),
-        "evaluate_every": integers_from(1),
-        "checkpoint_every": integers_from(1),
-        "tensorboard": FLAG,
     },
 }
 # Keys of gangs.
@@ -119,7 +123,6 @@ FORECAST_RULES: dict[str, Rule | dict[str, Any]] = {
     "unit": Rule("values or sizes", lambda value: value in ("values", "sizes")),
 }
 # Further keys of `hdsim bsp train`.
-_LOOP = ("steps", "validation", "scale_rewards", "log_every", "evaluate_every", "checkpoint_every", "tensorboard")
 GANG_TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     "env": {
         "actions": integers_from(2),
@@ -129,8 +132,7 @@ GANG_TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
         "supersteps": integers_from(1),
         "start": integers_from(0) | NULL,
     },
-    "train": {"seeds": INTEGERS | NULL, "baselines": TEXTS}
-    | {key: rule for key, rule in TRAINING_RULES["train"].items() if key in _LOOP},
+    "train": _TRAINING | {"seeds": INTEGERS | NULL, "baselines": TEXTS},
 }
 
 

@@ -41,9 +41,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     launch_training(_TRAINING, overrides, config_name or "train", options)
 
 
-def launch_training(
-    command: Command, overrides: Sequence[str], config_name: str, options: Mapping[str, Any]
-) -> None:
+def launch_training(command: Command, overrides: Sequence[str], config_name: str, options: Mapping[str, Any]) -> None:
     """Runs a command that trains, new or resumed.
 
     Args:

@@ -19,14 +19,14 @@ from hdsim.util.rules import NOT_NEGATIVE, NULL, integers_from, require
 Observation = NDArray[np.float32]
 
 
-class GangEnv(gymnasium.Env[Observation, int]):
+class GangEnv(gymnasium.Env[Observation, Any]):
     """Controls the CPU shares of a gang; a step is a superstep.
 
-    Action 0 keeps the shares, action a plans those of the next a supersteps. With the range low..high of `durations`
-    the reward is (high - penalty [action > 0] - duration of the superstep) / (high - low). An episode begins with
-    ``shares.start`` millicores of each task and is truncated after its supersteps: series go on. ``info`` has
-    ``action_mask``, which allows everything, and after the last step ``metrics``: `duration`, `checkpoints` and `total`
-    as of ``hdsim bsp run``, where the first change is free.
+    Action 0 keeps the shares, action a takes those planned for the next a supersteps. With the range low..high of
+    `durations` the reward is (high - penalty [action > 0] - duration of the superstep) / (high - low). An episode
+    begins with ``shares.start`` millicores of each task. It is truncated after its supersteps, as the series continues.
+    ``info`` has ``action_mask``, in which every action is legal, and after the last step ``metrics``: `duration`,
+    `checkpoints` and `total` as of ``hdsim bsp run``, where the first change is free.
 
     Attributes:
         problem: Actions and observations.
@@ -102,7 +102,9 @@ class GangEnv(gymnasium.Env[Observation, int]):
         self._shares = np.full(len(planner.profile.tasks), planner.budget.start)
         self._duration, self._checkpoints = 0.0, 0
         sizes = planner.predictions[self._row, : self.problem.columns]
-        return self._observe(planner.profile.at(sizes, self._shares).max(axis=1)), {"action_mask": np.ones(self.problem.actions, bool)}
+        return self._observe(planner.profile.at(sizes, self._shares).max(axis=1)), {
+            "action_mask": np.ones(self.problem.actions, bool)
+        }
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Changes the shares if the action says so, and executes a superstep."""

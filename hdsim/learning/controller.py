@@ -30,9 +30,7 @@ class Learned(Controller):
         ConfigError: The checkpoint is missing, damaged, or none for gangs, or a package that it needs is.
     """
 
-    def __init__(
-        self, checkpoint: str | None = None, agent: LearningAgent | Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, checkpoint: str | None = None, agent: LearningAgent | Mapping[str, Any] | None = None) -> None:
         self.agent = agent if isinstance(agent, LearningAgent) else _load(checkpoint, agent)
 
     @property
@@ -50,8 +48,8 @@ class Learned(Controller):
         shapes = TensorShapes.of(self.problem, None)
         if self.agent.shapes != shapes:
             raise ConfigError(
-                f"expected networks for {shapes.observation[0]} numbers and {shapes.actions} actions, "
-                f"got {self.agent.shapes}",
+                f"expected networks for observations of {shapes.observation} and {shapes.actions} actions, got "
+                f"{self.agent.shapes.observation} and {self.agent.shapes.actions}",
                 where=_WHERE,
             )
         self.problem.check(len(state.predicted), _WHERE)

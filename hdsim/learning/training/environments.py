@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Env
 from numpy.typing import NDArray
 
 from hdsim.learning.agent import Masks, Observations, Transitions, stacked
@@ -19,7 +18,7 @@ class Environments:
     Its state is the generator's state before the episode and the actions since; replaying them restores it.
 
     Args:
-        environments: The environments.
+        environments: Gymnasium environments of hdsim, perhaps in wrappers of Gymnasium.
         seed: Seed of the episodes.
 
     Attributes:
@@ -28,7 +27,7 @@ class Environments:
         finished: Return, number of steps and metrics of the episodes that ended in the latest step.
     """
 
-    def __init__(self, environments: Sequence[Env[Any, Any]], seed: int) -> None:
+    def __init__(self, environments: Sequence[Any], seed: int) -> None:
         self._environments = list(environments)
         for environment, child in zip(
             self._environments, np.random.SeedSequence(seed).spawn(len(environments)), strict=True
@@ -91,7 +90,7 @@ class Environments:
                 episode.actions.append(action)
         self._observe()
 
-    def _begin(self, environment: Env[Any, Any]) -> _Episode:
+    def _begin(self, environment: Any) -> _Episode:
         drawn, source = environment.unwrapped.episodes.drawn, environment.np_random.bit_generator.state
         seen, info = environment.reset()
         return _Episode(drawn, source, seen, info["action_mask"])

@@ -20,6 +20,7 @@ from hdsim.gangs.workloads import GENERATED
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
 from hdsim.learning.training.evaluation import Scoring
+from hdsim.learning.training.setup import Setup
 from hdsim.scheduling.agent import make_agent
 
 #: Controllers to compare with.
@@ -43,28 +44,14 @@ class GangEvaluation(Scoring):
         """Runs every window under a trained agent or another controller."""
         controller = Learned(agent=agent) if isinstance(agent, LearningAgent) else agent
         return [
-            simulate(
-                rows.planner, rows.actual, controller, start=rows.rows.start, supersteps=len(rows), **self.options
-            )
+            simulate(rows.planner, rows.actual, controller, start=rows.rows.start, supersteps=len(rows), **self.options)
             for rows in windows
         ]
 
 
 @dataclass(frozen=True)
-class GangSetup:
-    """The parts of a training, made from its configuration.
-
-    Attributes:
-        config: The configuration.
-        traces: Series of the episodes.
-        validation: Rows of the evaluations during training, which select the best checkpoint.
-        test: The rows of the run after the training.
-        agent: The agent, untrained.
-        environments: Its environments.
-        evaluation: Source of the scores.
-        baselines: Controllers to compare with, by name.
-        actions: Names of the actions.
-    """
+class GangSetup(Setup):
+    """The parts of a training that controls a gang, whose windows are rows of its series; see :class:`Setup`."""
 
     config: Mapping[str, Any]
     traces: Sequence[GangSeries]
@@ -114,7 +101,7 @@ class GangSetup:
             FlattenObservation(GangEnv(traces, problem, penalty, **episodes, held_out=held_out))
             for _ in range(agent.num_envs)
         ]
-        bare = [environment.unwrapped for environment in environments]
+        bare: list[Any] = [environment.unwrapped for environment in environments]
         problem = dataclasses.replace(problem, durations=bare[0].problem.durations)
         evaluation = GangEvaluation({"penalty": penalty, "certain": workloads.certain, "seed": config["seed"]})
         agent.begin_training(problem, None, config["seed"])
@@ -145,9 +132,6 @@ class GangSetup:
             "first_row": first,
             "supersteps_sha256": hashlib.sha256(rows.actual[first:last].tobytes()).hexdigest(),
         }
-
-    def close(self) -> None:
-        """Does nothing: a gang has no backend."""
 
 
 def _validation(wanted: int | Sequence[int], length: int, rows: int, test: range) -> list[int]:

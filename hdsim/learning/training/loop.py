@@ -177,7 +177,9 @@ class Training:
         self.records.step(step.actions, rewards, losses)
         for total, length, metrics in environments.finished:
             state.episodes += 1
-            self.records.episode(total, length, {name: metrics[name] for name in self._episode_metrics if name in metrics})
+            self.records.episode(
+                total, length, {name: metrics[name] for name in self._episode_metrics if name in metrics}
+            )
 
     def _log(self, bar: tqdm) -> None:
         state = self.state

@@ -19,14 +19,13 @@ from hdsim.util.files import replacing
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.gangs import GangSetup
     from hdsim.learning.training.loop import Training
-    from hdsim.learning.training.setup import TrainingSetup
+    from hdsim.learning.training.setup import Setup
 
 _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
-def facts(setup: TrainingSetup | GangSetup, training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Collects the contents of the card.
 
     Args:
@@ -96,7 +95,8 @@ def _unit(card: Mapping[str, Any]) -> str:
 def _text(card: Mapping[str, Any]) -> str:
     means, metric, contents = card["means"], card["metric"], _unit(card)
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
-    place = f"on {card['platform']['name']} ({card['platform']['cores']:,} cores)" if "platform" in card else "on a gang"
+    platform, tests = card.get("platform"), card["test_windows"]
+    place = f"{platform['name']} ({platform['cores']:,} cores)" if platform else "a gang"
     scores = [f"| {name} | {means[name]:.6g} |" for name in _best_first(card)]
     traces = [
         f"| {Path(trace['path']).name} | {trace[contents]} | `{trace['sha256'] or trace[f'{contents}_sha256']}` |"
@@ -109,15 +109,16 @@ def _text(card: Mapping[str, Any]) -> str:
     return f"""# {card["agent"]}
 
 {card["parameters"]:,} parameters, trained for {card["steps"]:,} steps ({card["episodes"]:,} episodes) with seed
-{card["seed"]} {place}.
+{card["seed"]} on {place}.
 Decision problem: {problem}. Objective: {card["config"]["env"].get("objective", metric)}.
 
 `best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
-windows; `final.safetensors` is that of the last step. Neither was trained on {contents} of the validation or test windows.
+windows; `final.safetensors` is that of the last step. Neither was trained on {contents} of the validation or test
+windows.
 
 ## Scores
 
-Mean {quantity} of {len(card["test_windows"])} test windows of {card["test_windows"][0][contents]} {contents}; {kind} is better.
+Mean {quantity} of {len(tests)} test windows of {tests[0][contents]} {contents}; {kind} is better.
 
 | agent | {metric} |
 |---|---|

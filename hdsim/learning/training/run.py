@@ -9,17 +9,14 @@ from typing import Any
 
 from hdsim.learning.training import model_card
 from hdsim.learning.training.environments import Environments
-from hdsim.learning.training.gangs import GangSetup
 from hdsim.learning.training.loop import Training, TrainingBudget
-from hdsim.learning.training.setup import TrainingSetup
+from hdsim.learning.training.setup import Setup
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.files import write_csv
 
 
-def run_training(
-    setup: TrainingSetup | GangSetup, directory: Path, *, resume: bool, progress: bool
-) -> tuple[Any, dict[str, Any]]:
+def run_training(setup: Setup, directory: Path, *, resume: bool, progress: bool) -> tuple[Any, dict[str, Any]]:
     """Trains, replays the test windows, and writes checkpoints, records and the model card into a run directory.
 
     Args:
@@ -50,7 +47,7 @@ def run_training(
         raise KeyboardInterrupt from None
 
 
-def _test(setup: TrainingSetup | GangSetup, training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
+def _test(setup: Setup, training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
     """Replays the test windows and writes evaluation.csv and the model card."""
     agents: dict[str, Any] = {"final": setup.agent}
     if training.state.best_score is not None:
@@ -65,7 +62,7 @@ def _test(setup: TrainingSetup | GangSetup, training: Training, directory: Path)
     return replays[list(agents)[-1]][0], {"training": facts}
 
 
-def _training(setup: TrainingSetup | GangSetup, directory: Path, *, progress: bool) -> Training:
+def _training(setup: Setup, directory: Path, *, progress: bool) -> Training:
     train, seed = setup.config["train"], setup.config["seed"]
     budget = TrainingBudget(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
     return Training(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
-from hdsim.learning.training.evaluation import Evaluation, classic_baselines, metric_of
+from hdsim.learning.training.evaluation import Evaluation, Scoring, classic_baselines, metric_of
 from hdsim.learning.training.windows import held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
@@ -22,23 +23,51 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 
-@dataclass(frozen=True)
-class TrainingSetup:
+class Setup(ABC):
     """The parts of a training, made from its configuration.
 
     Attributes:
         config: The configuration.
-        platform: The platform.
-        workload: The trace of the held-out windows.
-        traces: Traces of the episodes.
+        traces: Traces of the episodes; of a gang its series.
         validation: Windows of the evaluations during training, which select the best checkpoint.
         test: Windows of the evaluation after the training.
         agent: The agent, untrained.
         environments: Its environments.
-        backend: Runs the episodes.
         evaluation: Source of the scores.
-        baselines: Classic policies to compare with, by name.
+        baselines: Classic policies to compare with, by name; of a gang controllers.
         actions: Names of the actions.
+    """
+
+    config: Mapping[str, Any]
+    traces: Sequence[Any]
+    validation: Sequence[Any]
+    test: Sequence[Any]
+    agent: LearningAgent
+    environments: Sequence[Any]
+    evaluation: Scoring
+    baselines: Mapping[str, Any]
+    actions: Sequence[str]
+
+    @abstractmethod
+    def sources(self) -> dict[str, Any]:
+        """The inputs besides traces, for the model card."""
+
+    @abstractmethod
+    def described(self, trace: Any) -> dict[str, Any]:
+        """A trace or a window, for the model card."""
+
+    def close(self) -> None:  # noqa: B027 - a gang has no backend
+        """Releases what the episodes used."""
+
+
+@dataclass(frozen=True)
+class TrainingSetup(Setup):
+    """The parts of a training that schedules jobs; see :class:`Setup`.
+
+    Attributes:
+        platform: The platform.
+        workload: The trace of the held-out windows.
+        backend: Runs the episodes.
     """
 
     config: Mapping[str, Any]
@@ -141,8 +170,7 @@ class TrainingSetup:
         platform = self.platform
         return {"platform": {"name": platform.name, "sha256": platform.sha256, "cores": platform.n_cores}}
 
-    @staticmethod
-    def described(trace: Workload) -> dict[str, Any]:
+    def described(self, trace: Workload) -> dict[str, Any]:
         """A trace or a window, for the model card; `jobs_sha256` is the digest in manifest.json."""
         return {
             "path": trace.source,
