@@ -111,8 +111,8 @@ class DQNAgent(LearningAgent):
         problem = environments[0].problem
         if self.heuristic_exploration and not isinstance(getattr(problem, "action", None), PlaceJob):
             raise ConfigError(
-                f"expected 0 with env.action={problem.settings.get('action')}; only with env.action=node there is a least "
-                "loaded node to take",
+                f"expected 0 with env.action={problem.settings.get('action')}; only with env.action=node there is a "
+                "least loaded node to take",
                 where="agent.heuristic_exploration",
             )
         if self.replay_from is not None:
