@@ -15,13 +15,14 @@ from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.controllers import Controller, DynamicMpc, DynamicWindow, Static, StaticWindow
 from hdsim.gangs.load import GANG_KEYS, load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead
-from hdsim.gangs.simulation import GangRun, simulate
+from hdsim.gangs.simulation import Gang, GangRun
 from hdsim.gangs.workloads import GENERATED
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
 from hdsim.learning.training.evaluation import Scoring
 from hdsim.learning.training.setup import Setup
 from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.alone import run_alone
 
 #: Controllers to compare with.
 _BASELINES: dict[str, type[Controller]] = {
@@ -34,7 +35,7 @@ class GangEvaluation(Scoring):
     """Runs gangs over rows of their series.
 
     Attributes:
-        options: Further arguments of :func:`hdsim.gangs.simulation.simulate`.
+        options: Further arguments of :class:`hdsim.gangs.simulation.Gang`.
     """
 
     options: Mapping[str, Any]
@@ -44,8 +45,8 @@ class GangEvaluation(Scoring):
         """Runs every window under a trained agent or another controller."""
         controller = Learned(agent=agent) if isinstance(agent, LearningAgent) else agent
         return [
-            simulate(rows.planner, rows.actual, controller, start=rows.rows.start, supersteps=len(rows), **self.options)
-            for rows in windows
+            run_alone(Gang(one.planner, one.actual, controller, one.rows.start, len(one), **self.options))
+            for one in windows
         ]
 
 
