@@ -25,10 +25,10 @@ run: $(VENV)/.run
 	@$(BIN)/hdsim report $(RUN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --all $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

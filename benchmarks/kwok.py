@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +77,14 @@ def pods(number: int, scheduler: str, seed: int) -> Iterator[dict[str, Any]]:
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod-{index:05d}"}, "spec": spec}
 
 
-async def post(connection: Connection, path: str, bodies: list[dict[str, Any]]) -> None:
-    """Creates objects, many at the same time."""
-    left = iter(bodies)
+async def send(connection: Connection, method: str, requests: Iterable[tuple[str, Any]]) -> None:
+    """Sends requests, each a path and a body, many at the same time."""
+    left = iter(requests)
 
     async def worker() -> None:
-        for body in left:
-            status, answer = await connection.send("POST", path, body)
-            assert status == 201, answer
+        for path, body in left:
+            status, answer = await connection.send(method, path, body)
+            assert status in (200, 201), answer
 
     await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
 
@@ -93,7 +93,16 @@ def create(kubeconfig: Path, namespace: str, number: int, scheduler: str) -> Non
     """The process that creates the pods."""
     with Connection(kubeconfig) as connection:
         path = f"/api/v1/namespaces/{namespace}/pods"
-        connection.call(post(connection, path, list(pods(number, scheduler, seed=1))))
+        bodies = list(pods(number, scheduler, seed=1))
+        connection.call(send(connection, "POST", ((path, body) for body in bodies)))
+
+
+def delete(kubeconfig: Path, namespace: str) -> None:
+    """Deletes the pods: more of them on the API server slow every scheduler down."""
+    with Connection(kubeconfig) as connection:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        names = [pod["metadata"]["name"] for pod in connection.get(path)["items"]]
+        connection.call(send(connection, "DELETE", ((f"{path}/{name}", {"gracePeriodSeconds": 0}) for name in names)))
 
 
 def observe(kubeconfig: Path, namespace: str, number: int, output: Path) -> None:
@@ -122,7 +131,6 @@ def observe(kubeconfig: Path, namespace: str, number: int, output: Path) -> None
     middle = (len(times) - 2 * tenth) / (times[-tenth - 1] - times[tenth])
     moved = sum(len(chosen) > 1 for chosen in nodes.values())
     facts = {
-        "end": last,
         "rate": number / (last - first),
         "middle": middle,
         "moved": moved,
@@ -230,11 +238,7 @@ def measure(case: str, kubeconfig: Path, folder: Path, options: argparse.Namespa
             f"; decisions after {delay['p50']:.3f} s (99 %: {delay['p99']:.3f} s), bindings "
             f"{binding['p50']:.3f} s later; {facts['api_calls_per_pod']:.3f} API calls a pod"
         )
-    # More pods on the API server slow every scheduler down.
-    remains = f"/api/v1/namespaces/{namespace}/pods"
-    while api.items(remains):
-        # The server ends a deletion of thousands of pods after a minute.
-        api.request("DELETE", f"{remains}?gracePeriodSeconds=0")
+    delete(kubeconfig, namespace)
     faults["moved"] += seen["moved"]
     baseline = rates.setdefault(BASELINE, seen["rate"]) if case == BASELINE else rates.get(BASELINE, math.nan)
     return (
@@ -262,9 +266,8 @@ def main() -> None:
             plane.up(kubeconfig, default_scheduler=True)
             try:
                 with Connection(kubeconfig) as connection:
-                    connection.call(
-                        post(connection, "/api/v1/nodes", [node(number) for number in range(options.nodes)])
-                    )
+                    bodies = [node(number) for number in range(options.nodes)]
+                    connection.call(send(connection, "POST", (("/api/v1/nodes", body) for body in bodies)))
                 ready = lambda found: not any("not-ready" in each["key"] for each in found["spec"].get("taints", ()))  # noqa: E731
                 api = Api(kubeconfig)
                 wait_for(lambda: all(map(ready, api.items("/api/v1/nodes"))), "the nodes")

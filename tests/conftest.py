@@ -114,7 +114,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests marked `nightly`; a test named on the command line runs whatever its marks."""
+    """Leaves out the tests marked `nightly`; a test named on the command line runs whatever its marks.
+
+    The tests of a cluster are for one worker of pytest-xdist, since others would wait for it.
+    """
+    for item in items:
+        if "cluster" in item.fixturenames and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(_cluster_of(item)))
     if ALL or any("::" in argument for argument in config.args):
         return
     nightly = [item for item in items if item.get_closest_marker("nightly")]
@@ -212,13 +218,20 @@ def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProce
 def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A Kubernetes control plane with Kwok and kube-scheduler, empty, for this test alone (see :mod:`kube`).
 
-    One control plane serves all tests of a session; tests that use it bear the mark ``requires("kube")``.
+    Control planes serve all tests of a session that have their names (mark ``cluster``); tests that use one bear the
+    mark ``requires("kube")``.
     """
     from kube import exclusive_cluster
 
     namespace = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:50]
-    with exclusive_cluster(_session_folder(tmp_path_factory), f"{namespace}-{uuid.uuid4().hex[:6]}") as empty:
+    folder, name = _session_folder(tmp_path_factory), _cluster_of(request.node)
+    with exclusive_cluster(folder, name, f"{namespace}-{uuid.uuid4().hex[:6]}") as empty:
         yield empty
+
+
+def _cluster_of(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("cluster")
+    return str(mark.args[0]) if mark else "tests"
 
 
 def _session_folder(factory: pytest.TempPathFactory) -> Path:
@@ -228,9 +241,15 @@ def _session_folder(factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends the control plane of the session, also after failures and an interruption."""
+    """Ends the control planes of the session, also after failures and an interruption."""
     folder: Path = session.config._tmp_path_factory.getbasetemp()
     if (folder / "kwok").exists() and "PYTEST_XDIST_WORKER" not in os.environ:
-        from kube import shared_plane
+        from hdsim.kubernetes.control_plane import control_planes
 
-        shared_plane(folder).remove()
+        for plane in control_planes(folder / "kwok"):
+            plane.remove()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than processors: those with a cluster wait most of the time."""
+    return (os.cpu_count() or 1) + 1

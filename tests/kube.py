@@ -200,27 +200,19 @@ class Cluster:
         wait_for(lambda: not self.api.items("/api/v1/pods") and not self.nodes(), "an empty cluster")
 
 
-def shared_plane(folder: Path) -> ControlPlane:
-    """The control plane of a session of pytest.
-
-    Args:
-        folder: Temporary folder of the session, the same for all its workers.
-    """
-    return ControlPlane("hdsim-tests", folder / "kwok")
-
-
 @contextmanager
-def exclusive_cluster(folder: Path, namespace: str) -> Iterator[Cluster]:
-    """The cluster of a session of pytest for one test at a time: nodes have no namespace.
+def exclusive_cluster(folder: Path, name: str, namespace: str) -> Iterator[Cluster]:
+    """A cluster of a session of pytest for one test at a time: nodes have no namespace.
 
     Args:
         folder: Temporary folder of the session, the same for all its workers.
+        name: Name of the cluster, which is started by its first test.
         namespace: Name of a namespace that the test gets.
     """
-    with (folder / "kwok.lock").open("w") as lock:
+    with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        plane = shared_plane(folder)
-        plane.up(folder / "kwok.kubeconfig", default_scheduler=True)
+        plane = ControlPlane(name, folder / "kwok")
+        plane.up(folder / f"{name}.kubeconfig", default_scheduler=True)
         cluster = Cluster(plane, namespace)
         try:
             yield cluster

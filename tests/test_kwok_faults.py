@@ -18,7 +18,7 @@ import pytest
 from kube import Cluster, fake_node, wait_for
 from kube_faults import Creator, History, Proxy, Scheduler, ended, pod, told_by_events, wait_until
 
-pytestmark = pytest.mark.requires("kube")
+pytestmark = [pytest.mark.requires("kube"), pytest.mark.cluster("long-tests")]
 
 NODES, CPU = ("a", "b", "c", "d"), 4
 #: What a scheduler needs that gets its pods from the API server (docs/deploy.md).

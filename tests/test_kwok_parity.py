@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kube import Cluster
 
-pytestmark = pytest.mark.requires("kube")
+pytestmark = [pytest.mark.requires("kube"), pytest.mark.cluster("long-tests")]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: Ten nodes of 8 CPU.
