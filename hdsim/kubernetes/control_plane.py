@@ -40,12 +40,10 @@ _OPTIONS = {
     "kwok": "kwokControllerBinary",
     "kubectl": "kubectlBinary",
 }
-#: Rarer collections of garbage, as long as there is memory.
-_COLLECTOR = [{"name": "GOGC", "value": "400"}]
-#: The processors of this machine are for schedulers: etcd waits for no disk, the others collect less garbage.
+#: The processors of this machine are for schedulers: etcd waits for no disk, the API server collects less garbage.
 _PATCHES = [
     {"name": "etcd", "extraArgs": [{"key": "unsafe-no-fsync", "value": "true"}]},
-    *({"name": name, "extraEnvs": _COLLECTOR} for name in ("kube-apiserver", "kube-controller-manager", _SCHEDULER)),
+    {"name": "kube-apiserver", "extraEnvs": [{"name": "GOGC", "value": "400"}]},
 ]
 
 
