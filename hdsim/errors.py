@@ -71,7 +71,7 @@ class BackendError(HdsimError):
 #: Import names of optional packages by the extra that installs them.
 _EXTRAS = {
     "batsim": ("zmq",),
-    "bsp": ("sklearn", "statsforecast"),
+    "bsp": ("kazoo", "sklearn", "statsforecast"),
     "kwok": ("aiohttp", "kubernetes", "prometheus_client", "psutil", "rich"),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
 }

@@ -42,6 +42,11 @@ def _has_simgrid() -> bool:
     return bool(system) and subprocess.run([system, "-c", "import simgrid"], capture_output=True).returncode == 0
 
 
+def _has_zookeeper() -> bool:
+    scripts = os.pathsep.join([os.environ["PATH"], "/usr/share/zookeeper/bin"])
+    return shutil.which("zkServer.sh", path=scripts) is not None and importlib.util.find_spec("kazoo") is not None
+
+
 def _has_kube() -> bool:
     if not all(map(importlib.util.find_spec, ("aiohttp", "kubernetes", "psutil"))):
         return False
@@ -90,6 +95,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "scikit-learn": (lambda: importlib.util.find_spec("sklearn") is not None, "pip install 'hdsim[bsp]'"),
     "statsforecast": (lambda: importlib.util.find_spec("statsforecast") is not None, "pip install 'hdsim[bsp]'"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
+    "zookeeper": (_has_zookeeper, "apt-get install zookeeper && pip install 'hdsim[bsp]'"),
 }
 
 

@@ -34,6 +34,10 @@ def _are_levels(value: Any) -> bool:
     return numbers and value == sorted(set(value))
 
 
+def _is_table_of_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(POSITIVE.accepts(number) for number in value.values())
+
+
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
 
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
@@ -108,6 +112,17 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
         "cap": integers_from(1),
     },
 }
+# Further keys of `hdsim bsp run`.
+REAL_RUN_RULES: dict[str, Rule | dict[str, Any]] = {
+    "zookeeper": TEXT | NULL,
+    "stressors": {
+        "operations": Rule("numbers > 0 by task, such as {memcpy: 4000}", _is_table_of_numbers),
+        "scale": POSITIVE,
+        "instances": integers_from(0),
+    },
+    "timeouts": {"session": POSITIVE, "connection": POSITIVE, "superstep": POSITIVE},
+    "attempts": integers_from(1),
+}
 # Keys of `hdsim bsp forecast`.
 FORECAST_RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
@@ -152,7 +167,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     groups: tuple[str, ...]
     if "controller" in config:
-        rules, groups = GANG_RULES, ("controller",)
+        rules, groups = GANG_RULES | REAL_RUN_RULES, ("controller", "runner")
     elif "forecaster" in config:
         rules, groups = FORECAST_RULES, ("forecaster",)
     elif "tasks" in config:

@@ -14,13 +14,13 @@ import click
 
 from hdsim.cli.inputs import read_platform, read_workload
 from hdsim.cli.launch import Command, Outcome, configured, launch, shown
+from hdsim.cli.resume import resumed, split_flag
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from hdsim.learning.training.gangs import GangSetup
     from hdsim.learning.training.setup import TrainingSetup
 
-_OVERRIDES = Path(".hydra/overrides.yaml")
 _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
 
 
@@ -58,119 +58,11 @@ def launch_training(command: Command, overrides: Sequence[str], config_name: str
         raise ConfigError(
             f"expected the packages of the extra rl, {', '.join(missing)} missing: pip install 'hdsim[rl]'"
         )
-    given = [text for text in overrides if not text.startswith("resume=")]
-    if _flag([text for text in overrides if text.startswith("resume=")]):
+    given, resume = split_flag(overrides)
+    if resume:
         command = dataclasses.replace(command, run=partial(run_setup, resume=True), resumes=True)
-        given = _with_directory(given, config_name, options)
+        given = resumed("training", given, config_name, options)
     launch(command, given, config_name=config_name, **options)
-
-
-def _flag(given: Sequence[str]) -> bool:
-    """The value of ``resume=``, which is an option of the command and not part of the configuration."""
-    value = given[-1].partition("=")[2] if given else "false"
-    if value.lower() not in ("true", "false"):
-        raise ConfigError(f"expected true or false, got '{value}'", where="resume")
-    return value.lower() == "true"
-
-
-def _with_directory(given: Sequence[str], config_name: str, options: Mapping[str, Any]) -> list[str]:
-    """Completes the overrides of a resumed training: by its own overrides, or by its directory.
-
-    Classes of the configuration are imported only after the manifest has been found to name the same files.
-
-    Raises:
-        ConfigError: The training does not exist, or has another configuration or other inputs.
-    """
-    from hdsim.cli.config import Composer
-
-    given = list(given)
-    named = [Path(text.partition("=")[2]) for text in given if text.startswith("hydra.run.dir=")]
-    if options["multirun"]:
-        return given
-    if named and len(given) == 1 and (named[0] / _OVERRIDES).is_file():
-        given = [*_recorded_overrides(named[0] / _OVERRIDES), *given]
-    composer = Composer(options["config_dir"], config_name)
-    config, directory = composer.compose_run(composer.overrides(given))
-    if not named:
-        same = [path for path in sorted(directory.parent.glob("*")) if _is_unfinished(path, config)]
-        if not same:
-            raise ConfigError(
-                f"expected an interrupted training of this configuration in {directory.parent}, found none; name it by "
-                "hydra.run.dir",
-                where="resume",
-            )
-        directory = same[-1]
-        given.append(f"hydra.run.dir={directory}")
-    _check_begun(directory, config)
-    return given
-
-
-def _recorded_overrides(path: Path) -> list[str]:
-    """Overrides that a training began with.
-
-    Raises:
-        ConfigError: The file holds something else, or settings of Hydra, which could name code to run.
-    """
-    import yaml
-
-    try:
-        recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"expected YAML: {str(error).partition(chr(10))[0]}", where=str(path)) from None
-    texts = recorded if isinstance(recorded, list) else [recorded]
-    for text in texts:
-        if not isinstance(text, str) or text.lstrip("+~").startswith("hydra"):
-            raise ConfigError(f"expected a list of overrides KEY=VALUE without Hydra's, got {text!r}", where=str(path))
-    return texts
-
-
-def _check_begun(directory: Path, config: Mapping[str, Any]) -> None:
-    """Checks that the training in a directory has a configuration, and the inputs that its manifest names.
-
-    Raises:
-        ConfigError: It has not, or there is none.
-    """
-    from hdsim.cli.paths import with_absolute_paths
-    from hdsim.results.run_directory.inputs import changed_inputs
-    from hdsim.results.run_directory.manifest import other_software, read_manifest
-
-    try:
-        manifest = read_manifest(directory)
-    except ConfigError as error:
-        raise ConfigError(
-            f"expected the run directory of a training that has begun, found none in '{directory}' ({error.message}); "
-            "without resume=true one begins there",
-            where="resume",
-        ) from None
-    begun, now = with_absolute_paths(manifest["config"]), with_absolute_paths(config)
-    different = [key for key in now if begun.get(key) != now[key]]
-    if different:
-        raise ConfigError(
-            f"expected the configuration in the manifest of {directory}, {', '.join(different)} differs; "
-            f"'hdsim train resume=true hydra.run.dir={directory}' takes it from there",
-            where="resume",
-        )
-    changed = changed_inputs(manifest.get("inputs") or [], config)
-    if changed:
-        raise ConfigError(
-            f"expected the files that the manifest of {directory} names, with the same content; not so: "
-            f"{', '.join(changed)}",
-            where="resume",
-        )
-    other = other_software(manifest)
-    if other:
-        click.echo(f"hdsim: {directory}: the training began with {other}", err=True)
-
-
-def _is_unfinished(directory: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a directory has an unfinished training of a configuration."""
-    from hdsim.results.run_directory.manifest import read_manifest
-
-    try:
-        manifest = read_manifest(directory)
-    except ConfigError:
-        return False
-    return manifest["config"] == config and manifest["status"] != "finished"
 
 
 def build(config: Mapping[str, Any]) -> TrainingSetup:

@@ -10,27 +10,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.gangs.accounting import Item
 from hdsim.gangs.simulation import GangRun
 from hdsim.util.files import replacing, write_csv
+
+Floats = NDArray[np.float64]
 
 #: Columns of a superstep before those of each task.
 _COLUMNS = ("superstep", "row", "begin", "duration", "slowest_task", "replanned")
 _OF_TASKS = ("shares", "size", "duration")
 
 
-def write_run(path: Path, run: GangRun) -> dict[str, Any]:
+def write_run(
+    path: Path, run: GangRun, begins: Floats | None = None, columns: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
     """Writes ``supersteps.csv`` and ``metrics.json``.
 
     Args:
         path: The run directory.
         run: The supersteps.
+        begins: (N,) begins of the supersteps in seconds; by default those of a simulation.
+        columns: (N,) cells of further columns by name.
 
     Returns:
         Entries of the manifest: the simulated time in seconds.
     """
-    write_csv(path / "supersteps.csv", [*_COLUMNS, *_names(run.tasks)], _rows(run))
+    further = columns or {}
+    rows = _rows(run, _begins(run) if begins is None else begins)
+    write_csv(
+        path / "supersteps.csv",
+        [*_COLUMNS, *_names(run.tasks), *further],
+        ([*row, *(column[n] for column in further.values())] for n, row in enumerate(rows)),
+    )
     with replacing(path / "metrics.json") as file:
         json.dump(run.metrics, file, indent=2)
         file.write("\n")
@@ -49,7 +62,7 @@ def write_gangs(path: Path, runs: Mapping[str, tuple[float, GangRun]]) -> None:
     rows: list[list[str]] = []
     for job_id, (begin, run) in runs.items():
         own = _names(run.tasks)
-        for row in _rows(run, begin):
+        for row in _rows(run, begin + _begins(run)):
             cells = dict(zip(own, row[len(_COLUMNS) :], strict=True))
             rows.append([job_id, *row[: len(_COLUMNS)], *(cells.get(name, "") for name in names)])
     write_csv(path, ["job_id", *_COLUMNS, *names], rows)
@@ -59,11 +72,16 @@ def _names(tasks: tuple[str, ...]) -> list[str]:
     return [f"{kind}_{task}" for kind in _OF_TASKS for task in tasks]
 
 
-def _rows(run: GangRun, first: float = 0.0) -> Iterator[list[str]]:
-    """Cells of each superstep of a gang that begins at `first` seconds."""
-    duration, slowest = run.durations.max(axis=1), run.durations.argmax(axis=1)
+def _begins(run: GangRun) -> Floats:
+    """(N,) begins of simulated supersteps in seconds, checkpoints included."""
     paid = run.penalty * np.concatenate([[0], run.replanned[1:].cumsum()])
-    begin = first + np.concatenate([[0.0], duration[:-1].cumsum()]) + paid
+    begins: Floats = np.concatenate([[0.0], run.durations[:-1].max(axis=1).cumsum()]) + paid
+    return begins
+
+
+def _rows(run: GangRun, begin: Floats) -> Iterator[list[str]]:
+    """Cells of each superstep."""
+    duration, slowest = run.durations.max(axis=1), run.durations.argmax(axis=1)
     for n in range(len(duration)):
         yield [
             str(n), str(run.start + n), f"{begin[n]:.6f}", f"{duration[n]:.6f}", run.tasks[slowest[n]],

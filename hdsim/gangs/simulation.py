@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -182,28 +181,6 @@ class RunningGang:
             gang.tasks, gang.start, gang.penalty, gang.actual[gang.start : gang.start + count], self._shares[:count],
             self._replanned[:count], self._durations[:count],
         )  # fmt: skip
-
-
-def decisions(
-    planner: Planner,
-    actual: Floats,
-    controller: Controller,
-    *,
-    start: int,
-    supersteps: int,
-    penalty: float,
-    certain: bool = False,
-    seed: int = 1,
-) -> Iterator[tuple[Ints, bool]]:
-    """Yields the shares of each superstep, and whether they were planned before it; see :class:`Gang`.
-
-    Raises:
-        DecisionError: The controller returns shares that the gang cannot have.
-    """
-    running = RunningGang(Gang(planner, actual, controller, start, supersteps, penalty, certain, seed))
-    while not running.over:
-        replanned = running.plan(planner.budget.total)
-        yield running.shares.copy(), replanned  # the controller may change its array
 
 
 def _checked(chosen: Ints, tasks: int, total: int, superstep: int) -> Ints:

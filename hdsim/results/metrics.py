@@ -113,6 +113,10 @@ GANG_METRICS: dict[str, Metric] = {
     "rmse": Metric("", _LOWER, "root mean squared error of the forecasts, in workload sizes; of hdsim bsp forecast"),
     "coverage": Metric("", _NEITHER, "part of the values between the outermost quantiles; of hdsim bsp forecast"),
     "lower_bound": Metric("s", _NEITHER, "total that no plan falls below; after hdsim bsp plan"),
+    "predicted_duration": Metric("s", _NEITHER, "duration by the profile, for the shares and sizes of a real run"),
+    "prediction_error": Metric("", _LOWER, "median over supersteps of abs(predicted - measured) / measured duration"),
+    "repetitions": Metric("", _LOWER, "attempts of supersteps that a fault ended"),
+    "elapsed": Metric("s", _LOWER, "from the first start of a real run to the end of its last superstep"),
 }
 
 

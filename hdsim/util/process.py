@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,12 +30,22 @@ class Process:
         command: Program and arguments.
         log: File that gets its output.
         name: Its name in errors.
+        environment: Its environment; by default that of this process.
+        ended: Called in a thread when it has ended.
 
     Raises:
         BackendError: It cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, name: str) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        name: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        ended: Callable[[], object] | None = None,
+    ) -> None:
         self.command = list(command)
         self._log, self._name = log, name
         parent = os.getpid()
@@ -54,11 +65,19 @@ class Process:
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
+                    env=environment,
                     start_new_session=True,
                     preexec_fn=die_with_parent,  # noqa: PLW1509 - makes two system calls, takes no lock
                 )
         except OSError as error:
             raise BackendError(f"'{command[0]}' cannot be started: {error.strerror}: '{error.filename}'") from None
+
+        if ended is not None:
+            threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
+
+    def _tell(self, ended: Callable[[], object]) -> None:
+        self._child.wait()
+        ended()
 
     def __enter__(self) -> Self:
         return self
@@ -70,13 +89,14 @@ class Process:
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._child.pid
+
     def fault(self) -> str | None:
         """Returns how the child has ended; None while it runs."""
-        status = self._child.poll()
-        if status is None:
-            return None
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"{how}{self._last_words()}"
+        return ending(self._child.poll(), self._log)
 
     def last_fault(self) -> str | None:
         """Returns how a child that has closed its connection has ended; None if it still runs."""
@@ -95,12 +115,27 @@ class Process:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise BackendError(
-                f"{self._name} has not ended {seconds:g} seconds after the end of the simulation{self._last_words()}"
+                f"{self._name} has not ended {seconds:g} seconds after the end of the simulation"
+                f"{_last_words(self._log)}"
             ) from None
         if self._child.returncode:
             raise BackendError(f"{self._name} {self.fault()}")
 
-    def _last_words(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
-        words = [line.strip() for line in lines if line.strip()][-_QUOTED:]
-        return f"; the end of {self._log}: {' | '.join(words)}" if words else f"; it wrote nothing to {self._log}"
+
+def ending(status: int | None, log: Path) -> str | None:
+    """Returns how a child has ended and the end of its log; None while it runs.
+
+    Args:
+        status: Its return code, negative after a signal; None while it runs.
+        log: File of its output.
+    """
+    if status is None:
+        return None
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return f"{how}{_last_words(log)}"
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    words = [line.strip() for line in lines if line.strip()][-_QUOTED:]
+    return f"; the end of {log}: {' | '.join(words)}" if words else f"; it wrote nothing to {log}"

@@ -16,6 +16,8 @@ from hdsim.util.text import format_number
 if TYPE_CHECKING:
     from hdsim.gangs.controllers import Controller
     from hdsim.gangs.planner import Planner
+    from hdsim.gangs.real.launcher import Launcher
+    from hdsim.gangs.simulation import Gang as Job
     from hdsim.gangs.simulation import GangRun
     from hdsim.gangs.workloads import Workloads
 
@@ -25,6 +27,10 @@ METRICS = (
     ("checkpoints", "checkpoints", ""),
     ("total", "total", "s"),
     ("lower_bound", "lower bound of every plan", "s"),
+    ("predicted_duration", "predicted duration", "s"),
+    ("prediction_error", "median error of predictions", ""),
+    ("repetitions", "repeated attempts", ""),
+    ("elapsed", "elapsed time", "s"),
 )
 
 
@@ -35,6 +41,7 @@ class Gang:
     planner: Planner
     workloads: Workloads
     controller: Controller
+    launcher: Launcher | None  # of a real run
     platform: None = None
     workload: None = None
 
@@ -54,23 +61,45 @@ def build(config: Mapping[str, Any]) -> Gang:
     if needed > rows:
         message = f"expected start + supersteps of at most {rows}, the rows of the series, got {needed}"
         raise ConfigError(message, where="supersteps")
-    return Gang(planner, workloads, controller)
+    return Gang(planner, workloads, controller, _launcher(config))
+
+
+def _launcher(config: Mapping[str, Any]) -> Launcher | None:
+    """Returns the launcher of a real run, None for a simulated one."""
+    if not (config["runner"].get("_target_") or config["runner"].get("path")):
+        return None
+    from hdsim.gangs.real.launcher import make_launcher
+    from hdsim.gangs.stressors import Stressors
+
+    launcher = make_launcher(config["runner"])
+    launcher.check(
+        Stressors(**config["stressors"]), list(config["tasks"]), config["shares"]["start"], config["zookeeper"]
+    )
+    return launcher
 
 
 def simulate(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
     """Simulates the supersteps."""
-    from hdsim.gangs.simulation import Gang as Job
     from hdsim.simulation.alone import run_alone
 
+    return run_alone(job(config, gang)), {}
+
+
+def job(config: Mapping[str, Any], gang: Gang) -> Job:
+    """Returns the gang of a configuration."""
+    from hdsim.gangs.simulation import Gang as Job
+
     workloads, settings = gang.workloads, {key: config[key] for key in ("start", "supersteps", "penalty", "seed")}
-    return run_alone(Job(gang.planner, workloads.actual, gang.controller, certain=workloads.certain, **settings)), {}
+    return Job(gang.planner, workloads.actual, gang.controller, certain=workloads.certain, **settings)
 
 
 def write(directory: Path, result: GangRun) -> dict[str, Any]:
     """Writes the results; returns entries of the manifest."""
     from hdsim.gangs.output import write_run
+    from hdsim.gangs.real.output import write_real_run
+    from hdsim.gangs.real.run import RealRun
 
-    return write_run(directory, result)
+    return write_real_run(directory, result) if isinstance(result, RealRun) else write_run(directory, result)
 
 
 def report(gang: Gang, outcome: Outcome) -> None:

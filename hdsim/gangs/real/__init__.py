@@ -1,0 +1,1 @@
+"""Gangs in reality: tasks are processes that ZooKeeper synchronises."""

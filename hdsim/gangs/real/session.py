@@ -1,0 +1,178 @@
+"""A session with ZooKeeper, in which every wait ends: by an event, a lost session or a time-out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from hdsim.errors import BackendError, ConfigError, install_hint
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+#: Longest pause in seconds between two attempts to connect.
+_PAUSE = 0.5
+
+
+class Session:
+    """A session of kazoo.
+
+    Operations wait for a lost connection to return. They may then be repeated although they were carried out, so
+    creation and deletion of a node take its existence and its absence for their success.
+
+    Attributes:
+        losses: Number of sessions that have ended, with their ephemeral nodes.
+
+    Args:
+        address: ``host:port``, several with commas in between.
+        timeout: Seconds without contact after which ZooKeeper ends a session.
+        patience: Seconds for which ZooKeeper may be unreachable.
+
+    Raises:
+        ConfigError: kazoo is missing.
+        BackendError: ZooKeeper does not answer.
+    """
+
+    def __init__(self, address: str, *, timeout: float, patience: float) -> None:
+        try:
+            from kazoo.client import KazooClient
+            from kazoo.handlers.threading import KazooTimeoutError
+            from kazoo.retry import KazooRetry
+        except ImportError as error:
+            raise ConfigError(f"expected the client library of ZooKeeper: {error}{install_hint('kazoo')}") from None
+        # Changes of the connection are told here.
+        logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+        self.losses = 0
+        self._address, self._patience = address, patience
+        self._event = threading.Event()
+        self._client = KazooClient(
+            address,
+            timeout=timeout,
+            connection_retry=KazooRetry(max_tries=-1, max_delay=_PAUSE),
+            command_retry=KazooRetry(max_tries=-1, max_delay=_PAUSE, deadline=patience),
+        )
+        try:
+            self._client.start(patience)
+        except KazooTimeoutError:
+            self.close()
+            raise self._silent() from None
+        self._client.add_listener(self._on_state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the session; its ephemeral nodes vanish."""
+        self._client.remove_listener(self._on_state)
+        self._client.stop()
+        self._client.close()
+
+    def version(self) -> str | None:
+        """Returns the version of ZooKeeper; None where it does not tell."""
+        from kazoo.exceptions import KazooException
+
+        try:
+            return ".".join(map(str, self._client.server_version()))
+        except KazooException:
+            return None
+
+    def wake(self, *_: object) -> None:
+        """Lets `wait` look again; called by watches and by threads."""
+        self._event.set()
+
+    def wait(self, look: Callable[[], T | None], seconds: float) -> T:
+        """Waits for a value.
+
+        Args:
+            look: Returns the value, or None. It is called again after each event that it has set a watch for, each
+                change of the connection and each `wake`.
+            seconds: Longest time without such an event.
+
+        Raises:
+            TimeoutError: There has been no event for that time.
+        """
+        while True:
+            self._event.clear()
+            value = look()
+            if value is not None:
+                return value
+            if not self._event.wait(seconds):
+                raise TimeoutError
+
+    def create(self, path: str, data: bytes = b"", **kind: bool) -> None:
+        """Creates a node, and the nodes above it with ``makepath``.
+
+        Args:
+            path: Path of the node.
+            data: Its data.
+            kind: ``ephemeral``, ``sequence`` or ``makepath`` of kazoo.
+
+        Raises:
+            LookupError: There is no node above it.
+        """
+        from kazoo.exceptions import NodeExistsError
+
+        try:
+            self._call(self._client.create, path, data, **kind)
+        except NodeExistsError:
+            return
+
+    def children(self, path: str) -> set[str]:
+        """Returns the names of the nodes below a node, and watches for changes.
+
+        Raises:
+            LookupError: There is no such node.
+        """
+        return set(self._call(self._client.get_children, path, watch=self.wake))
+
+    def exists(self, path: str) -> bool:
+        """Returns whether there is a node, and watches for changes."""
+        return self._call(self._client.exists, path, watch=self.wake) is not None
+
+    def data(self, path: str) -> bytes:
+        """Returns the data of a node.
+
+        Raises:
+            LookupError: There is no such node.
+        """
+        data: bytes = self._call(self._client.get, path)[0]
+        return data
+
+    def delete(self, path: str) -> None:
+        """Deletes a node and all nodes below it."""
+        from kazoo.exceptions import NoNodeError, NotEmptyError
+
+        while True:
+            try:
+                self._client.retry(self._client.delete, path, recursive=True)
+            except NotEmptyError:  # A node was created below meanwhile.
+                continue
+            except NoNodeError:
+                pass
+            return
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        from kazoo.exceptions import NoNodeError
+        from kazoo.retry import RetryFailedError
+
+        try:
+            return self._client.retry(function, *arguments, **options)
+        except NoNodeError:
+            raise LookupError(arguments[0]) from None
+        except RetryFailedError:
+            raise self._silent() from None
+
+    def _silent(self) -> BackendError:
+        return BackendError(f"ZooKeeper at {self._address} has not answered for {self._patience:g} s")
+
+    def _on_state(self, state: str) -> None:
+        if state == "LOST":
+            self.losses += 1
+        told = {"LOST": "the session has ended", "SUSPENDED": "the connection is lost", "CONNECTED": "connected again"}
+        log.warning("ZooKeeper at %s: %s", self._address, told[state])
+        self.wake()
