@@ -18,8 +18,10 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from kube import exclusive_cluster, shared_plane
+from kube import exclusive_cluster
 from pod_balance import AGENTS, FIRST_SEED, SIZES, Interval, difference, make_nodes, measure
+
+from hdsim.kubernetes.control_plane import control_planes
 
 BASE = "kube-scheduler"
 
@@ -40,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            with exclusive_cluster(folder, "balance") as cluster:
+            with exclusive_cluster(folder, "balance", "pods") as cluster:
                 make_nodes(cluster)
                 for sizes in options.sizes:
                     names = list(dict.fromkeys([BASE, *options.only]))
@@ -54,7 +56,8 @@ def main() -> None:
                                 f"{agent:16} {values[:, column].mean():9.5f}  {'  '.join(map(shown, gaps))}", flush=True
                             )
         finally:
-            shared_plane(folder).remove()
+            for plane in control_planes(folder / "kwok"):
+                plane.remove()
 
 
 if __name__ == "__main__":
