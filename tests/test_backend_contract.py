@@ -240,6 +240,9 @@ def test_what_a_backend_cannot_do_is_one_error_before_time_0(tmp_path: Path) -> 
         "backend=modest: failures: expected none, got exponential",
         "backend=modest: expected fewer jobs",
     ]
+    with pytest.raises(ConfigError) as caught:
+        Asynchronous().check(TYPED.of_kind("quantities"), made_up(1), contention="fair_share")
+    assert str(caught.value) == "backend=asynchronous: contention: expected none, got fair_share"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from hdsim.results.run_directory.directory import RunDirectory
 PLATFORM = package.Platform.homogeneous(nodes=4, cores_per_node=1)
 
 
-def made(path: Path, agent: str, seed: int = 1, **settings: Any) -> package.Result:
+def made(path: Path, agent: str, /, seed: int = 1, **settings: Any) -> package.Result:
     """A run directory of a small random trace that depends on the seed."""
     rng = np.random.default_rng(seed)
     workload = package.Workload.from_columns(
@@ -131,6 +131,21 @@ def test_without_the_baseline_in_every_scenario_there_is_one_table(tmp_path: Pat
     rows = compare([tmp_path], ["makespan"]).rows
     assert [row.configuration for row in rows] == ["job_policy=fcfs name=none", "job_policy=sjf name=threshold"]
     assert rows[1].pairs == 1
+
+
+def test_agents_of_several_classes_go_by_their_names(tmp_path: Path) -> None:
+    settings = {"backfill": "none", "core_policy": "high_gflops", "commit_head": False}
+    made(tmp_path / "a", "fcfs", agent={"job_policy": "fcfs", **settings})
+    made(tmp_path / "b", "sjf", agent={"job_policy": "sjf", **settings, "backfill": "easy"})
+    learned = {"_target_": "hdsim.agents.dqn.DQNAgent", "checkpoint": "kubernetes_dqn"}
+    made(tmp_path / "c", "saf", agent=learned)
+    made(tmp_path / "d", "f1", agent=learned | {"checkpoint": "other"})
+    made(tmp_path / "e", "f2", agent={"path": "mine/own.py", "width": 3})
+    expected = [
+        "agent=fcfs-high_gflops checkpoint=none", "agent=easy-sjf-high_gflops checkpoint=none",
+        "agent=DQNAgent checkpoint=kubernetes_dqn", "agent=DQNAgent checkpoint=other", "agent=own checkpoint=none",
+    ]  # fmt: skip
+    assert [row.configuration for row in compare([tmp_path], ["makespan"]).rows] == expected
 
 
 def test_models_go_by_their_names_and_bring_their_settings_along(tmp_path: Path) -> None:

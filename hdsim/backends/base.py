@@ -124,15 +124,16 @@ class Backend:
         """
         can, jobs = self.capabilities, len(workload)
         model, links = make_contention(contention, platform), make_network(network, platform)
-        faults = []
-        for group, made, allowed in (
-            ("contention", model, can.contention),
-            ("network", links, can.network),
-            ("failures", make_failures(failures, platform), None if can.failures else ()),
-        ):
-            name = snake_case(type(made).__name__)
-            if made is not None and allowed is not None and name not in allowed:
-                faults.append(f"{group}: expected {' or '.join(['none', *allowed])}, got {name}")
+        refused = {
+            group: f"{group}: expected {' or '.join(['none', *allowed])}, got {name}"
+            for group, made, allowed in (
+                ("contention", model, can.contention),
+                ("network", links, can.network),
+                ("failures", make_failures(failures, platform), None if can.failures else ()),
+            )
+            if made is not None and allowed is not None and (name := snake_case(type(made).__name__)) not in allowed
+        }
+        faults = list(refused.values())
         if workload.asks_for_gpus and not can.gpus:
             asking = np.count_nonzero(workload.requested_gpus)
             faults.append(f"expected jobs without GPUs; {asking} of {jobs} jobs ask for some")
@@ -142,7 +143,8 @@ class Backend:
                 faults.append(f"expected jobs without supersteps; {stepping} of {jobs} have some")
         if workload.has_gangs and not can.gangs:
             faults.append("expected jobs without gangs")
-        faults += quantities_faults(platform, workload, model) + self.faults(platform, workload, model, links)
+        faults += quantities_faults(platform, workload, None if "contention" in refused else model)
+        faults += self.faults(platform, workload, model, links)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
 

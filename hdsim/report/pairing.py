@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ Key = tuple[tuple[str, str], ...]
 _BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
 #: Configuration groups whose option is a class with settings.
 MODELS = ("backend", "contention", "network", "failures", "controller")
+#: Settings of a classic agent in the order of its short name.
+_WORDS = ("backfill", "job_policy", "core_policy")
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
@@ -157,18 +159,20 @@ def _load_all(directories: Iterable[Path]) -> tuple[list[dict[str, str]], list[M
     Raises:
         ConfigError: Runs cannot be read or did not finish; all are listed.
     """
-    errors, settings, metrics = [], [], []
+    errors, configs, metrics = [], [], []
     for path in directories:
         try:
             config, numbers = _load(path)
         except ConfigError as error:
             errors.append(error)
         else:
-            settings.append(dict(_flat(_named(config))))
+            configs.append(config)
             metrics.append(numbers)
     if errors:
         raise ConfigError.many(errors)
-    return settings, metrics
+    if len({_class_of(config.get("agent")) for config in configs}) > 1:
+        configs = [_with_agent_name(config) for config in configs]
+    return [dict(_flat(_named(config))) for config in configs], metrics
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
@@ -192,11 +196,32 @@ def _named(config: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
+def _class_of(agent: Any) -> str:
+    """Class or file of an agent, empty for a classic one."""
+    return str(agent.get("path") or agent.get("_target_") or "") if isinstance(agent, Mapping) else ""
+
+
+def _with_agent_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with the agent by its name: its class, or the words of a classic agent's short name."""
+    agent = config.get("agent")
+    if not isinstance(agent, Mapping):
+        return config
+    words = [str(agent[key]) for key in _WORDS if agent.get(key) not in (None, "none")]
+    name = Path(_class_of(agent)).stem if agent.get("path") else _class_of(agent).rpartition(".")[2]
+    rest = {f"agent.{key}": value for key, value in agent.items() if key not in (*_WORDS, "path", "_target_")}
+    return {**config, "agent": name or "-".join(words), **rest}
+
+
 def _differs(key: str, settings: Sequence[Mapping[str, str]]) -> bool:
-    """Whether runs differ in a setting; settings of a model count among runs with that model only."""
+    """Whether runs differ in a setting; settings of a model or a named agent count among runs with it only."""
     group = key.partition(".")[0]
-    having = settings if group not in MODELS else [setting for setting in settings if key in setting]
-    return len({setting.get(key) for setting in having}) > 1
+    if key == group:
+        return len({setting.get(key) for setting in settings}) > 1
+    values = defaultdict(set)
+    for setting in settings:
+        if group not in MODELS or key in setting:
+            values[setting.get(group)].add(setting.get(key))
+    return any(len(found) > 1 for found in values.values())
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
