@@ -191,8 +191,11 @@ def scheduler(case: str, kubeconfig: Path, folder: Path, api: Api) -> Iterator[P
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-        held = lambda: any(lease["spec"].get("holderIdentity") for lease in api.items(leases))  # noqa: E731
+        leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+        held = lambda: any(  # noqa: E731
+            each["metadata"]["name"].startswith("hdsim") and each["spec"].get("holderIdentity")
+            for each in api.items(leases)
+        )
         wait_for(lambda: process.poll() is not None or held(), "the scheduler")
         assert process.poll() is None, (folder / "log").read_text()
         yield directory

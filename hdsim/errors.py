@@ -63,9 +63,11 @@ class BackendError(HdsimError):
 
     Attributes:
         result: The replay until then (a :class:`hdsim.results.result.Result`), if there was one.
+        is_mistake: The system has refused what the user asked for, rather than failed.
     """
 
     result: Any = None
+    is_mistake: bool = False
 
 
 #: Import names of optional packages by the extra that installs them.

@@ -191,11 +191,11 @@ class Cluster:
             self.api("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
         self.api("DELETE", "/api/v1/nodes")
         for collection in (
-            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
         ):
             for item in self.api.items(collection):
-                if not item["metadata"]["name"].startswith("system-"):
+                if item["metadata"]["name"].startswith(("hdsim-", self.namespace)):
                     self.api("DELETE", f"{collection}/{item['metadata']['name']}")
         wait_for(lambda: not self.api.items("/api/v1/pods") and not self.nodes(), "an empty cluster")
 

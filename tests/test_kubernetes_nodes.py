@@ -186,7 +186,14 @@ def test_nodes_are_made_and_deleted(
     assert nodes("--delete") == "156 nodes are deleted\n"
     assert [node["metadata"]["name"] for node in cluster.nodes()] == ["of-others"]
     assert "expected one of PLATFORM" in nodes("gaia", "--count", 1, status=2)
-    assert "--memory: expected a quantity" in nodes("--count", 1, "--memory", "much", status=2)
+    for option, value, told in (
+        ("--memory", "much", "--memory: expected a quantity"),
+        ("--label", "kubernetes.io/hostname=x", "--label: expected none of the labels that hdsim sets"),
+        ("--label", "zone=-b", "--label: expected a value of at most 63 letters"),
+        ("--label", "a b=c", "metadata.labels: Invalid value"),
+        ("--taint", "gpu=y/n:NoSchedule", "--taint: expected a value of at most 63 letters"),
+    ):
+        assert told in nodes("--count", 1, option, value, status=2)
 
 
 @pytest.mark.requires("kube")
@@ -212,3 +219,7 @@ def test_clean_deletes_what_hdsim_has_made(
     assert len(cluster.nodes()) == 1
     assert clean("--all", "--nodes") == ("1 pods are deleted\n1 nodes are deleted\n", [])
     assert not cluster.nodes()
+    where = ("--kubeconfig", cluster.kubeconfig, "--namespace")
+    for verb, namespace, told in (("load", cluster.namespace, "expected a node"), ("clean", "x", "--namespace: exp")):
+        done = hdsim("kwok", verb, *where, namespace)
+        assert done.returncode == 2 and told in done.stderr

@@ -211,6 +211,43 @@ def test_gangs_are_bound_as_a_whole_or_not_at_all(cluster: Cluster, tmp_path: Pa
     assert result.workload.requested_cores.tolist() == [3, 3]
 
 
+def test_pods_of_a_gang_that_their_nodes_refuse_are_decided_on_anew(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    policy, binding = f"{group}ies", f"{group}ybindings"
+    name = {"metadata": {"name": cluster.namespace}}
+    validation = {"expression": "object.target.name != 'b'", "message": "not on b"}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    cluster.api("POST", policy, name | {"spec": spec})
+    cluster.api("POST", binding, name | {"spec": {"policyName": cluster.namespace, "validationActions": ["Deny"]}})
+    create(cluster, node("a"), node("b"), node("c", {"cpu": "3"}), pod("probe", scheduler="nobody"))
+    try:
+        pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+        target = {"metadata": {"name": "probe"}, "target": {"kind": "Node", "name": "b"}}
+        # The API server takes the policy into account a little later.
+        wait_for(
+            lambda: cluster.api.request("POST", f"{pods}/probe/binding?dryRun=All", target)[0] == 422, "the policy"
+        )
+        with running(cluster, tmp_path, stop_when_idle=4.0) as outcome:
+            for index in range(2):
+                body = pod(f"gang-{index}", "3", notes={"hdsim.io/pod-group": "gang", "hdsim.io/pod-group-size": "2"})
+                create(cluster, body)
+            wait_for(lambda: events(cluster, "FailedScheduling"), "an event")
+            cluster.api("PATCH", "/api/v1/nodes/b", {"spec": {"unschedulable": True}}, "merge-patch+json")
+            wait_for(lambda: len(check(cluster)) == 2, "the other pod of the gang")
+    finally:
+        for each in (binding, policy):
+            cluster.api("DELETE", f"{each}/{cluster.namespace}")
+    assert sorted(check(cluster).values()) == ["a", "c"]
+    ((told,),) = events(cluster, "FailedScheduling").values()
+    assert "the binding was refused 5 times" in told and "not on b" in told
+    result, facts = outcome[0]
+    assert facts["pods_bound"] == 2 and result.failed_starts
+    assert Counter(FinalState(state).name for state in result.state.tolist()) == {"RUNNING": 2, "REJECTED": 1}
+
+
 def test_higher_priorities_come_first_and_pods_of_others_take_their_share(cluster: Cluster, tmp_path: Path) -> None:
     for name, value in (("high", 100), ("low", 1)):
         body = {"metadata": {"name": f"{cluster.namespace}-{name}"}, "value": value}
@@ -304,7 +341,8 @@ def test_one_of_two_schedulers_binds_and_the_other_takes_over(
     create(cluster, node("a"), pod("first"))
     with running(cluster, tmp_path / "1", stop_when_idle=4.0) as one:
         wait_for(lambda: check(cluster), "the first pod")
-        with running(cluster, tmp_path / "2", stop_when_idle=2.0) as two:
+        # The namespace of a scheduler's own pods has no influence.
+        with running(cluster, tmp_path / "2", stop_when_idle=2.0, namespace="default") as two:
             wait_for(lambda: "is held by" in caplog.text and "waiting for it" in caplog.text, "the loser's word")
             wait_for(lambda: one, "the end of the first")
             create(cluster, pod("second"))
@@ -316,7 +354,7 @@ def test_one_of_two_schedulers_binds_and_the_other_takes_over(
 
 def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a"), pod("first"))
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases/hdsim-hdsim"
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/hdsim-hdsim"
     with running(cluster, tmp_path, stop_when_idle=None) as outcome:
         wait_for(lambda: check(cluster), "the first pod")
         spec = {"holderIdentity": "thief", "leaseTransitions": 9}

@@ -109,7 +109,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         if os.environ.get("HDSIM_DEBUG"):
             raise
         click.echo(f"hdsim: error: {error}", err=True)
-        sys.exit(1 if isinstance(error, BackendError) else 2)
+        sys.exit(1 if isinstance(error, BackendError) and not error.is_mistake else 2)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe; later writes, also at exit, are discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

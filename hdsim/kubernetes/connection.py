@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import orjson
@@ -39,6 +39,8 @@ _PATIENCE = 10.0
 #: Seconds without an answer after which a late answer is logged.
 _SLOW = 2.0
 _JSON = "application/json"
+#: HTTP statuses of objects that are not valid, are there already, or belong in a namespace that does not exist.
+_MISTAKES = (400, 404, 409, 422)
 
 
 class Call(NamedTuple):
@@ -182,6 +184,20 @@ class Connection:
             raise self.refusal("GET", path, status, answer)
         return _object(answer)
 
+    def require_namespace(self, name: str, where: str) -> None:
+        """Checks that a namespace exists, if the credentials permit to read it.
+
+        Args:
+            name: The namespace.
+            where: Configuration key or option of the namespace, for the error message.
+
+        Raises:
+            ConfigError: It does not exist.
+        """
+        status, _ = self.request("GET", f"/api/v1/namespaces/{quote(name, safe='')}")
+        if status == 404 or not name:
+            raise ConfigError(f"expected a namespace of {self.server}, got '{name}'", where=where)
+
     async def send(
         self, method: str, path: str, body: Any = None, *, content_type: str = _JSON, timeout: float | None = None
     ) -> tuple[int, bytes]:
@@ -282,6 +298,7 @@ class Connection:
             text = f"the {self.user} are not valid, or have expired"
         error = Refused(f"{self.server}: {call}: {text} (HTTP status {status})")
         error.status, error.permission = status, forbidden or status == 401
+        error.is_mistake = status in _MISTAKES
         return error
 
     @property

@@ -26,6 +26,8 @@ from hdsim.util.units import in_bytes
 
 #: Labels of nodes that hdsim creates: name of the node type, GFLOP/s of a core.
 NODE_TYPE, GFLOPS = "hdsim.io/node-type", "hdsim.io/gflops"
+#: Labels that hdsim gives to all its nodes.
+OWN_LABELS = (HOSTNAME, INSTANCE_TYPE, NODE_TYPE, *MANAGED)
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 #: Taints and labels of this prefix are the state of a node, such as not-ready.
 _STATE = "node.kubernetes.io/"

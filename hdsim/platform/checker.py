@@ -8,10 +8,7 @@ from typing import Any
 
 from hdsim.errors import PlatformError, nearest
 from hdsim.util.rules import is_finite
-from hdsim.util.text import shown
-
-#: Values of labels of Kubernetes.
-_LABEL = re.compile(r"([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?", re.ASCII)
+from hdsim.util.text import LABEL_VALUE, LABEL_VALUES, shown
 
 
 class Types:
@@ -106,12 +103,9 @@ class Checker:
     def label(self, holder: Mapping[str, Any], key: str, path: str) -> str:
         """Returns the value of a label or taint of Kubernetes, empty if absent."""
         value = holder.get(key)
-        if value is None or (isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(value)):
+        if value is None or (isinstance(value, str) and LABEL_VALUE.fullmatch(value)):
             return value or ""
-        self.fault(
-            child_path(path, key),
-            f"expected at most 63 letters, digits, '-', '_' and '.' between letters or digits, got {shown(value)}",
-        )
+        self.fault(child_path(path, key), f"expected {LABEL_VALUES}, got {shown(value)}")
         return ""
 
     def count(self, holder: Mapping[str, Any], key: str, path: str) -> int:

@@ -201,7 +201,7 @@ def _class_of(agent: Any) -> str:
     return str(agent.get("path") or agent.get("_target_") or "") if isinstance(agent, Mapping) else ""
 
 
-def _with_agent_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_agent_name(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration with the agent by its name: its class, or the words of a classic agent's short name."""
     agent = config.get("agent")
     if not isinstance(agent, Mapping):

@@ -8,6 +8,10 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+#: Values of labels of Kubernetes.
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+#: The same in words.
+LABEL_VALUES = "at most 63 letters, digits, '-', '_' and '.' between letters or digits"
 _SHOWN = 60
 
 

@@ -124,15 +124,17 @@ class Kwok(Backend):
         self._connect()
         connection = self.connection
         if not setup.cluster.open_ended:
+            connection.require_namespace(settings.namespace, "backend.namespace")
             require(connection, self._permissions_of(setup.cluster.workload))
         if settings.metrics_port is not None:
             self._monitoring = monitoring = Monitoring(self, settings.metrics_host, settings.metrics_port)
             connection.call(monitoring.start())
             self._resources.callback(lambda: connection.call(monitoring.stop()))
-        if not settings.leader_election["enabled"]:
+        election = settings.leader_election
+        if not election["enabled"]:
             return True
         self._lease = lease = Lease(
-            connection, settings.namespace, self._lease_name, self._identity, settings.timing, self._lose
+            connection, election["namespace"], self._lease_name, self._identity, settings.timing, self._lose
         )
         self._resources.callback(lambda: connection.call(lease.release()))
         waiting = connection.submit(lease.acquire())
@@ -248,7 +250,7 @@ class Kwok(Backend):
         yield Permission(Call("create", "", "pods/binding"))
         yield Permission(Call("create", "events.k8s.io", "events"))
         if self.settings.leader_election["enabled"]:
-            leases, namespace = ("coordination.k8s.io", "leases"), self.settings.namespace
+            leases, namespace = ("coordination.k8s.io", "leases"), self.settings.leader_election["namespace"]
             yield Permission(Call("create", *leases), namespace)
             for verb in ("get", "update"):
                 yield Permission(Call(verb, *leases), namespace, self._lease_name)

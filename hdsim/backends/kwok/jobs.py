@@ -32,6 +32,8 @@ _DONE, _FAILED, _KILLED = (
     FinalState.COMPLETED_FAILED,
     FinalState.COMPLETED_KILLED,
 )
+#: Refused bindings of a pod after which its gang is decided on anew, if others of it are bound.
+_ATTEMPTS = 5
 _QUEUED, _STARTING, _RUNNING = FinalState.QUEUED, FinalState.STARTING, FinalState.RUNNING
 
 
@@ -293,6 +295,12 @@ class Jobs:
             cluster.start_failed(job, reason)
             return _QUEUED
         if refused:
+            tried = max(member.attempts for member in refused)
+            if tried >= _ATTEMPTS:
+                self._notices.tell(refused, f"the binding was refused {tried} times: {reason}")
+                if self._trace is None:
+                    cluster.start_failed(job, reason)
+                    return _QUEUED
             # A gang that is bound in part has to be completed.
             for member in refused:
                 member.phase = Phase.BINDING

@@ -26,7 +26,7 @@ _RULES = {
     "metrics_host": TEXT,
     "metrics_port": Rule("a port", lambda value: integers_from(0).accepts(value) and value < 65536) | NULL,
 }
-_ELECTION_RULES = {"enabled": FLAG, "lease": POSITIVE, "renew": POSITIVE, "retry": POSITIVE}
+_ELECTION_RULES = {"enabled": FLAG, "namespace": TEXT, "lease": POSITIVE, "renew": POSITIVE, "retry": POSITIVE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Settings:
         kubeconfig: See :class:`hdsim.kubernetes.connection.Connection`.
         context: See there.
         scheduler_name: Pods with this ``spec.schedulerName`` are scheduled.
-        namespace: Namespace of the pods that hdsim creates, and of its Lease.
+        namespace: Namespace of the pods that hdsim creates.
         clock: ``wall``, or ``virtual`` for simulated time.
         time_scale: Simulated seconds in a second.
         stop_when_idle: Seconds without a pod that could be placed after which a run ends; None: never.
@@ -47,7 +47,8 @@ class Settings:
         submit: Create the pods of a trace; otherwise they are created elsewhere.
         metrics_host: Address of the metrics.
         metrics_port: Port of the metrics, None for none.
-        leader_election: Keys `enabled`, `lease`, `renew` and `retry`; see :class:`Timing`.
+        leader_election: Keys `enabled`, `namespace` of the Lease, and `lease`, `renew` and `retry`; see
+            :class:`Timing`.
 
     Raises:
         ConfigError: A value is not allowed.
@@ -70,7 +71,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         require("backend", _RULES, vars(self))
-        election = {"enabled": True, **asdict(Timing()), **self.leader_election}
+        election = {"enabled": True, "namespace": "kube-system", **asdict(Timing()), **self.leader_election}
         require("backend.leader_election", _ELECTION_RULES, election)
         unknown = [key for key in election if key not in _ELECTION_RULES]
         if unknown:

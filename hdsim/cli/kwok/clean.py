@@ -24,6 +24,7 @@ def clean(kubeconfig: Path | None, namespace: str, nodes: bool, everything: bool
     from hdsim.kubernetes.nodes import delete_nodes
 
     with Connection(kubeconfig, where="--kubeconfig") as connection:
+        connection.require_namespace(namespace, "--namespace")
         click.echo(f"{empty(connection, namespace, everything=everything, timeout=timeout):,} pods are deleted")
         if nodes:
             click.echo(f"{delete_nodes(connection):,} nodes are deleted")

@@ -102,6 +102,7 @@ def load(ctx: click.Context, kubeconfig: Path | None, namespace: str, trace: str
     from hdsim.kubernetes.load import LoadGenerator
 
     with Connection(kubeconfig, where="--kubeconfig") as connection:
+        connection.require_namespace(namespace, "--namespace")
         generator = LoadGenerator(connection, namespace, options["scheduler_name"], in_flight=options["in_flight"])
         if trace is None:
             _deployments(connection, generator, namespace, options)
@@ -160,15 +161,15 @@ def _nodes(connection: Connection) -> list[NodeView]:
     """The nodes that take pods without tolerations.
 
     Raises:
-        BackendError: There is none.
+        ConfigError: There is none.
     """
-    from hdsim.errors import BackendError
+    from hdsim.errors import ConfigError
     from hdsim.kubernetes.objects import NodeView
 
     nodes = [NodeView.of(item) for item in connection.get("/api/v1/nodes")["items"]]
     open_ = [node for node in nodes if not node.unschedulable and not any(taint.forbids for taint in node.taints)]
     if not open_:
-        raise BackendError(
+        raise ConfigError(
             f"{connection.server}: expected a node that takes pods; of {len(nodes)} nodes none does (hdsim kwok nodes "
             "creates nodes)"
         )

@@ -100,11 +100,23 @@ def _taint(text: str) -> Taint:
         raise click.UsageError(
             f"--taint: expected KEY[=VALUE]:EFFECT, EFFECT one of {', '.join(EFFECTS)}, got '{text}'"
         )
-    return Taint(key, value, effect)
+    return Taint(key, _value("--taint", value), effect)
 
 
 def _label(text: str) -> tuple[str, str]:
+    from hdsim.kubernetes.nodes import OWN_LABELS
+
     key, sign, value = text.partition("=")
     if not key or not sign:
         raise click.UsageError(f"--label: expected KEY=VALUE, got '{text}'")
-    return key, value
+    if key in OWN_LABELS:
+        raise click.UsageError(f"--label: expected none of the labels that hdsim sets, got '{text}'")
+    return key, _value("--label", value)
+
+
+def _value(option: str, text: str) -> str:
+    from hdsim.util.text import LABEL_VALUE, LABEL_VALUES
+
+    if not LABEL_VALUE.fullmatch(text):
+        raise click.UsageError(f"{option}: expected a value of {LABEL_VALUES}, got '{text}'")
+    return text

@@ -56,6 +56,8 @@ def top(kubeconfig: Path | None, namespace: str | None, order: str, interval: fl
     from hdsim.simulation.terminal import signals_received
 
     with Connection(kubeconfig, where="--kubeconfig") as connection:
+        if namespace is not None:
+            connection.require_namespace(namespace, "--namespace")
         source = Top(connection, namespace, order)
         if once:
             everything = source.snapshot(reasons=1 << 30)
