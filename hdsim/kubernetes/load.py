@@ -200,7 +200,7 @@ class LoadGenerator:
                 if status == 409:
                     raise ConfigError(f"{failure}; hdsim kwok clean deletes the pods of another load")
                 if status < 500:
-                    raise BackendError(f"{creation.body['metadata']['name']}: {failure}")
+                    raise failure
                 reason, answered = reason_of(answer), False
             if time.monotonic() + pause > deadline:
                 raise failure
