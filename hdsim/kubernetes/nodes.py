@@ -46,22 +46,29 @@ def node_manifests(platform: Platform) -> list[dict[str, Any]]:
     """
     platform = platform.of_kind(QUANTITIES)
     speeds = np.minimum.reduceat(np.where(platform.is_gpu, np.inf, platform.gflops), platform.node_first_processor[:-1])
-    memory, gpus = in_bytes(platform.memory), platform.node_gpus
+    columns = (platform.node_names, amounts_of(platform), speeds.tolist(), platform.node_labels, platform.node_taints)
     return [
+        # A label holds no '+', which a number without it does not need.
         node_manifest(
-            name,
-            Amounts(cpu, min(memory[n], UNLIMITED), pods, int(gpus[n]), min(platform.node_storage[n], UNLIMITED)),
-            # A label holds no '+', which a number without it does not need.
-            {NODE_TYPE: labels[INSTANCE_TYPE], GFLOPS: repr(float(speeds[n])).replace("+", ""), **labels},
-            taints,
+            name, amounts, {NODE_TYPE: labels[INSTANCE_TYPE], GFLOPS: repr(speed).replace("+", ""), **labels}, taints
         )
-        for n, (name, cpu, pods, labels, taints) in enumerate(
-            zip(
-                platform.node_names, platform.node_cpu.tolist(), platform.node_pods.tolist(), platform.node_labels,
-                platform.node_taints, strict=True,
-            )
+        for name, amounts, speed, labels, taints in zip(*columns, strict=True)
+    ]
+
+
+def amounts_of(platform: Platform) -> list[Amounts]:
+    """Returns the amounts of every node of a platform."""
+    columns: Iterable[list[float]] = (
+        each.tolist()
+        for each in (
+            platform.node_cpu,
+            in_bytes(platform.memory),
+            platform.node_pods,
+            platform.node_gpus,
+            platform.node_storage,
         )
-    ]  # fmt: skip
+    )
+    return [Amounts(*amounts) for amounts in zip(*columns, strict=True)]
 
 
 def node_manifest(
@@ -71,16 +78,16 @@ def node_manifest(
 
     Args:
         name: Its name.
-        amounts: Its allocatable amounts.
+        amounts: Its allocatable amounts; unlimited ones become 1Ei.
         labels: Labels besides its name and :data:`MANAGED`.
         taints: Taints.
     """
     quantities = {
         "cpu": f"{round(amounts.cpu * 1000)}m",
-        "memory": str(round(amounts.memory)),
+        "memory": str(round(min(amounts.memory, UNLIMITED))),
         "pods": str(round(amounts.pods)),
-        "ephemeral-storage": str(round(amounts.storage)),
-    } | ({GPU: str(amounts.gpus)} if amounts.gpus else {})  # fmt: skip
+        "ephemeral-storage": str(round(min(amounts.storage, UNLIMITED))),
+    } | ({GPU: str(round(amounts.gpus))} if amounts.gpus else {})
     return {
         "apiVersion": "v1",
         "kind": "Node",

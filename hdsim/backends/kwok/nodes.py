@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import ConfigError
+from hdsim.kubernetes.nodes import amounts_of
 from hdsim.kubernetes.objects import UNLIMITED, NodeView, PodView
-from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.platform.model import Platform
 
 log = logging.getLogger(__name__)
 
@@ -126,21 +125,6 @@ class Nodes:
     def _take_down(self, node: int) -> None:
         if node not in self._cluster.down:
             self._cluster.fail(node, math.inf)
-
-
-def amounts_of(platform: Platform) -> list[Amounts]:
-    """Returns the amounts of every node of a platform."""
-    columns: Iterable[list[float]] = (
-        each.tolist()
-        for each in (
-            platform.node_cpu,
-            in_bytes(platform.memory),
-            platform.node_pods,
-            platform.node_gpus,
-            platform.node_storage,
-        )
-    )
-    return [Amounts(*amounts) for amounts in zip(*columns, strict=True)]
 
 
 def _shown(amount: float) -> str:
