@@ -21,6 +21,9 @@ from tiers import ALL
 if TYPE_CHECKING:
     from kube import Cluster
 
+    from hdsim.gangs.profile import Profile
+    from hdsim.gangs.workloads import Workloads
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 
@@ -218,6 +221,30 @@ def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProce
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture(scope="session")
+def profile(shared_data: Path) -> Profile:
+    """The measured profile of the published gangs."""
+    from gang_inputs import measured_profile
+
+    return measured_profile(shared_data)
+
+
+@pytest.fixture(scope="session")
+def forecast(shared_data: Path) -> Workloads:
+    """The workloads of the published gangs with their published forecasts."""
+    from gang_inputs import measured_workloads
+
+    return measured_workloads(shared_data, "forecasts")
+
+
+@pytest.fixture(scope="session")
+def perfect(shared_data: Path) -> Workloads:
+    """The workloads of the published gangs, known beforehand."""
+    from gang_inputs import measured_workloads
+
+    return measured_workloads(shared_data, "actual")
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from gang_inputs import PENALTY, measured_profile, measured_workloads, noisy, random_generators, run
+from gang_inputs import PENALTY, noisy, random_generators, run
 from gang_reference import Reference, surface
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,21 +14,6 @@ from hdsim.gangs.offline import OneTime, Segments, shortest
 from hdsim.gangs.planner import Budget, ExactPlanner, GreedyPlanner
 from hdsim.gangs.profile import Profile
 from hdsim.gangs.workloads import Workloads
-
-
-@pytest.fixture(scope="module")
-def profile(shared_data: Path) -> Profile:
-    return measured_profile(shared_data)
-
-
-@pytest.fixture(scope="module")
-def forecast(shared_data: Path) -> Workloads:
-    return measured_workloads(shared_data, "forecasts")
-
-
-@pytest.fixture(scope="module")
-def perfect(shared_data: Path) -> Workloads:
-    return measured_workloads(shared_data, "actual")
 
 
 def certain(profile: Profile, sizes: np.ndarray, *, exact: bool, budget: Budget | None = None) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gang_inputs import measured_profile, measured_workloads, noisy, random_generators, run
+from gang_inputs import measured_workloads, noisy, random_generators, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
@@ -136,16 +136,6 @@ def test_shares_keep_the_budget_on_profiles_that_are_not_monotone(
 def test_rounding_keeps_the_sum() -> None:
     shares = np.array([[1000.4, 1000.3, 1000.3], [999.9999999, 2000.0, 1.5]])
     assert in_millicores(shares).tolist() == [[1001, 1000, 1000], [1000, 2000, 1]]
-
-
-@pytest.fixture(scope="module")
-def profile(shared_data: Path) -> Profile:
-    return measured_profile(shared_data)
-
-
-@pytest.fixture(scope="module")
-def forecast(shared_data: Path) -> Workloads:
-    return measured_workloads(shared_data, "forecasts")
 
 
 def total(

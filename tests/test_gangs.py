@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gang_inputs import TASKS, measured_profile, measured_workloads, noisy, random_generators, run
+from gang_inputs import TASKS, noisy, random_generators, run
 from gang_reference import Reference, read_series, surface
 from gang_reference import read_profile as reference_profile
 from hypothesis import given, settings
@@ -34,21 +34,6 @@ from hdsim.util.resources import resolve
 @pytest.fixture(scope="module")
 def data(shared_data: Path) -> Path:
     return shared_data / "bsp"
-
-
-@pytest.fixture(scope="module")
-def profile(shared_data: Path) -> Profile:
-    return measured_profile(shared_data)
-
-
-@pytest.fixture(scope="module")
-def forecast(shared_data: Path) -> Workloads:
-    return measured_workloads(shared_data, "forecasts")
-
-
-@pytest.fixture(scope="module")
-def perfect(shared_data: Path) -> Workloads:
-    return measured_workloads(shared_data, "actual")
 
 
 def named(strategy: str) -> Controller:
