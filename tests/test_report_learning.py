@@ -12,6 +12,7 @@ from hdsim.report import learning
 from hdsim.report.charts import Heat, Lines, Panel
 from hdsim.report.figures import write_all
 from hdsim.report.html import render
+from hdsim.report.panels import panels
 from hdsim.results.run_directory.reader import Run, read
 
 PROGRESS = """step,mean_reward,validation_makespan,validation_best_classic,episode_return,loss,value_loss
@@ -73,7 +74,7 @@ def test_preferences_are_shares_of_the_decisions(run: Run) -> None:
 def test_the_page_and_the_figures_have_them(run: Run, tmp_path: Path) -> None:
     page = render(run)
     assert all(f'"{title}"' in page for title in ("Rewards", "Validation", "Losses", "Action preferences"))
-    names = {path.stem for path in write_all(run, tmp_path / "figures")}
+    names = {path.stem for path in write_all(panels(run), tmp_path / "figures")}
     assert {"training_mean_reward", "training_loss", "actions", "preferred_actions"} <= names
 
 

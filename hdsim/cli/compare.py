@@ -42,6 +42,7 @@ def compare(
     from hdsim.report import compare as comparing
     from hdsim.report import compare_output
     from hdsim.results.run_directory.replications import seed_warning
+    from hdsim.results.run_directory.supersteps import is_gang
 
     comparison = comparing.compare(runs, metrics, baseline)
     if schedules and len(comparison.runs) > _MOST_SCHEDULES:
@@ -52,10 +53,12 @@ def compare(
         output.mkdir(parents=True, exist_ok=True)
         compare_output.write_csv(comparison.rows, output / "compare.csv")
         compare_output.write_figure(comparison, output / "compare.png")
-        drawn = False
+        drawn = advanced = False
         if comparison.windows:
             compare_output.write_csv(comparison.windows, output / "compare_windows.csv")
             drawn = compare_output.write_windows(comparison, output / "compare_windows.png")
+        if all(map(is_gang, comparison.runs)):
+            advanced = compare_output.write_progress(comparison, output / "compare_supersteps.png")
         if schedules:
             from hdsim.report.figures import write_schedules
             from hdsim.results.run_directory.reader import read
@@ -74,5 +77,7 @@ def compare(
         click.echo(f"runs    {output / 'compare_windows.csv'}")
     if drawn:
         click.echo(f"figure  {output / 'compare_windows.png'}")
+    if advanced:
+        click.echo(f"figure  {output / 'compare_supersteps.png'}")
     if schedules:
         click.echo(f"figure  {output / 'schedules.png'}")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hdsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hdsim.report.charts import Panel
 
 
 @click.command()
@@ -27,30 +33,87 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     hdsim report runs/gaia
     hdsim report runs/gaia -o gaia.html
     hdsim report runs/gaia --figures figures --format svg
-    """  # noqa: D301 - click reads the backspace character
-    from hdsim.results.run_directory.reader import read
 
-    run = read(directory)
-    if run.dead:
-        click.echo(f"hdsim: {directory}: {run.dead}; the report shows what it has left", err=True)
+    RUN may also be a sweep of hdsim bsp.
+    """  # noqa: D301 - click reads the backspace character
+    from hdsim.results.run_directory.supersteps import is_gang
+    from hdsim.util.files import replacing
+
+    content = _sweep(directory) or (_gang if is_gang(directory) else _replay)(directory)
+    if content.text:
+        click.echo(f"{content.text}\n")
     if figures:
         from hdsim.report.figures import write_all
 
         try:
-            written = write_all(run, figures, kind)
+            written = write_all(content.panels, figures, kind)
         except OSError as error:
             raise _unwritable("a directory", error, figures) from None
         for path in written:
             click.echo(path)
     if output or not figures:
-        from hdsim.report.html import write
-
         page = output or directory / "report.html"
         try:
-            write(run, page)
+            with replacing(page) as file:
+                file.write(content.page())
         except OSError as error:
             raise _unwritable("a file", error, page) from None
         click.echo(page)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Content of a report.
+
+    Attributes:
+        panels: The panels.
+        page: Makes the page.
+        text: Tables for the terminal.
+    """
+
+    panels: Sequence[Panel]
+    page: Callable[[], str]
+    text: str = ""
+
+
+def _replay(directory: Path) -> _Content:
+    from hdsim.report.html import render
+    from hdsim.report.panels import panels
+    from hdsim.results.run_directory.reader import read
+
+    run = read(directory)
+    if run.dead:
+        click.echo(f"hdsim: {directory}: {run.dead}; the report shows what it has left", err=True)
+    return _Content(panels(run), lambda: render(run))
+
+
+def _gang(directory: Path) -> _Content:
+    from hdsim.report.gang_page import render, text
+    from hdsim.report.gangs import panels
+    from hdsim.results.run_directory.supersteps import read_gang
+
+    run = read_gang(directory)
+    if run.cut_short:
+        click.echo(f"hdsim: {directory}: {run.cut_short}; the report shows what it has left", err=True)
+    return _Content(panels(run), lambda: render(run), text(run))
+
+
+def _sweep(directory: Path) -> _Content | None:
+    """Content of a sweep of gangs; None for any other directory."""
+    from hdsim.report.gang_page import render_sweep, sweep_panels, sweep_rows
+    from hdsim.report.pairing import run_directories
+    from hdsim.results.run_directory.supersteps import is_gang, read_gang
+    from hdsim.util.text import format_table
+
+    inside = (file.parent for file in directory.glob("*/supersteps.csv"))
+    if (directory / "manifest.json").exists() or not any(map(is_gang, inside)):
+        return None
+    found = run_directories(directory)
+    runs = {str(path.relative_to(directory)): read_gang(path) for path in found if is_gang(path)}
+    for path in found:
+        if not is_gang(path):
+            click.echo(f"hdsim: left out: {path}: no supersteps of a gang", err=True)
+    return _Content(sweep_panels(runs), lambda: render_sweep(directory.name, runs), format_table(sweep_rows(runs)))
 
 
 def _unwritable(what: str, error: OSError, path: Path) -> ConfigError:

@@ -96,7 +96,7 @@ def account(
         return items
     untold = costs(Knowledge(everything))
     shares, errors = shapley(lambda known: costs(Knowledge(known)), len(tasks), orders)
-    items.append(_item("predictions that may be wrong", untold - told))
+    items.append(_item("right predictions taken for uncertain ones", untold - told))
     items += (
         _item(f"errors of the predictions of {task}", share, error)
         for task, share, error in zip(tasks, shares, errors.tolist(), strict=True)

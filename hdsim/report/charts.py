@@ -33,12 +33,14 @@ class Axis:
             logarithmic axis; ``log`` and ``number``: plain numbers; ``count``: integers.
         low: Lower end.
         high: Upper end; None leaves a margin above the largest value.
+        names: Names of lanes, which replace their numbers and the label.
     """
 
     label: str
     kind: Literal["time", "duration", "log", "number", "count"] = "number"
     low: float = 0.0
     high: float | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ class Comparison:
         runs: Name of each run directory.
         windows: Every metric of every run, if there are replications.
         dead: Runs left out because their process was killed, with a description of the time.
+        pairs: By configuration: its runs, each with the baseline's run of the same replication.
     """
 
     rows: tuple[Row, ...]
@@ -129,6 +130,7 @@ class Comparison:
     runs: Mapping[Path, str]
     windows: tuple[Window, ...] = ()
     dead: Mapping[Path, str] = field(default_factory=dict)
+    pairs: Mapping[str, Sequence[tuple[Path, Path]]] = field(default_factory=dict)
 
 
 def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: str | Path | None = None) -> Comparison:
@@ -166,6 +168,12 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
     samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()
     rows: list[Row] = []
     windows: list[Window] = []
+    pairs: dict[str, list[tuple[Path, Path]]] = {}
+    for (scenario, configuration), group in groups.items():
+        if configuration != base:
+            known = {entry.replication: entry.path for entry in groups.get((scenario, base), [])}
+            both = [(entry.path, known[entry.replication]) for entry in group if entry.replication in known]
+            pairs[joined(key_text(scenario), key_text(configuration))] = both
     for name in names:
         for (scenario, configuration), group in groups.items():
             others = groups.get((scenario, base), []) if configuration != base else []
@@ -176,7 +184,7 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
         entry.path: joined(*map(key_text, (entry.scenario, entry.configuration, entry.replication)))
         for entry in entries
     }
-    return Comparison(tuple(_with_best(rows)), names, samples.of, runs, tuple(windows), dead)
+    return Comparison(tuple(_with_best(rows)), names, samples.of, runs, tuple(windows), dead, pairs)
 
 
 def _windows(row: Row, group: list[Entry], others: list[Entry]) -> Iterator[Window]:

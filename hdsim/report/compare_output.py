@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 
 from hdsim.report.compare import JOBS, Comparison, Row, Window
+from hdsim.report.figures import write_chart
+from hdsim.report.gangs import progress
 from hdsim.report.pairing import joined
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
+from hdsim.results.run_directory.supersteps import read_gang
 from hdsim.util import files
 from hdsim.util.text import format_number, format_table
 
@@ -105,6 +108,25 @@ def write_figure(comparison: Comparison, path: Path) -> None:
         axes.set_xlabel(f"{rows[0].unit} ({better})" if rows[0].unit and better else better or rows[0].unit, fontsize=8)
     figure.supxlabel(f"diamond: baseline   green: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
     figure.savefig(path, dpi=150)
+
+
+def write_progress(comparison: Comparison, path: Path) -> bool:
+    """Draws the difference to the baseline after each superstep, for gangs: the mean over runs of a configuration.
+
+    Args:
+        comparison: A comparison of runs of gangs.
+        path: The PNG file.
+
+    Returns:
+        Whether a difference was drawn.
+    """
+    base = next(row.configuration for row in comparison.rows if row.baseline)
+    records = {run: read_gang(run) for pairs in comparison.pairs.values() for pair in pairs for run in pair}
+    pairs = {name: [(records[run], records[other]) for run, other in both] for name, both in comparison.pairs.items()}
+    panel = progress(pairs, base or "the baseline")
+    if panel is not None:
+        write_chart(panel.title, panel.views[0].chart, path)
+    return panel is not None
 
 
 def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> tuple[Any, Any]:

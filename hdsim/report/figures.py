@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from hdsim.report.charts import BLUE, HEAT, ORANGE, Axis, Blocks, Chart, Floats, Heat, Lines, time_unit
-from hdsim.report.panels import panels, schedule
+from hdsim.report.charts import BLUE, HEAT, ORANGE, Axis, Blocks, Chart, Floats, Heat, Lines, Panel, time_unit
+from hdsim.report.panels import schedule
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 OVERVIEW = ("occupancy", "utilization", "queue", "power")
 #: Number of blocks beyond which a bitmap of this many pixels is drawn, since the SVG would be too large to open.
 _MAX_SHAPES, _PIXELS = 3_000, (2_700, 1_200)
+#: Most columns of a legend, and letters in its width.
+_COLUMNS, _WIDTH = 4, 110
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
 _DURATIONS = {
     1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
@@ -60,11 +62,11 @@ _STYLE: Any = {
 }
 
 
-def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
-    """Draws every view of every panel, and the overview.
+def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> list[Path]:
+    """Draws every view of every panel, and the overview of a replay.
 
     Args:
-        run: The run.
+        panels: The panels.
         directory: Target directory, created if missing.
         kind: ``png`` or ``svg``.
 
@@ -75,8 +77,7 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
         OSError: They cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    shown = panels(run)
-    views = {view.key: (panel.title, view) for panel in shown for view in panel.views}
+    views = {view.key: (panel.title, view) for panel in panels for view in panel.views}
     written = []
     with mpl.rc_context(_STYLE):
         for key, (title, view) in views.items():
@@ -86,6 +87,16 @@ def write_all(run: Run, directory: Path, kind: str = "png") -> list[Path]:
         if parts:
             written.append(_save(_figure(parts), directory / f"overview.{kind}"))
     return written
+
+
+def write_chart(title: str, chart: Chart, path: Path) -> None:
+    """Draws one chart to a PNG or SVG file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with mpl.rc_context(_STYLE):
+        _save(_figure([(title, chart)]), path)
 
 
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
@@ -112,10 +123,10 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
         upper, lower = parts
         axes = upper.subplots(lines, 2, squeeze=False, sharex=True)
         for ax, (name, chart) in zip(axes.flat, charts.items(), strict=False):
-            ax.set_title(name, fontsize=10, pad=24 if chart and (_has_legend(chart) or isinstance(chart, Heat)) else 9)
+            ax.set_title(name, fontsize=10, pad=_above(chart) if chart else 9)
             if chart is not None:
                 _draw(ax, chart)
-                ax.set_ylabel(chart.y.label)
+                ax.set_ylabel("" if chart.y.names else chart.y.label)
             _x_axis(ax, Axis("Time since first submission", "time", 0.0, end))
             ax.label_outer()
         for ax in axes.flat[len(runs) :]:
@@ -169,14 +180,15 @@ def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
     """Charts below each other; only the last of several over time has a labelled time axis."""
     alone = len(parts) == 1
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
-    figure = Figure(figsize=(10, sum(heights) + 0.2), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+    legends = sum(max(_above(chart) - 24, 0) for _, chart in parts) / 72
+    figure = Figure(figsize=(10, sum(heights) + 0.2 + legends), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):
-        ax.set_title(title, y=1.0, pad=24 if _has_legend(chart) or isinstance(chart, Heat) else 9)
+        ax.set_title(title, y=1.0, pad=_above(chart))
         _draw(ax, chart)
         _x_axis(ax, chart.x)
-        ax.set_ylabel(chart.y.label)
+        ax.set_ylabel("" if chart.y.names else chart.y.label)
         if ax is not axes[-1]:
             ax.set_xlabel("")
             ax.tick_params(labelbottom=False)
@@ -184,12 +196,32 @@ def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
     return figure
 
 
-def _has_legend(chart: Chart) -> bool:
-    return (isinstance(chart, Lines) and len(chart.lines) > 1) or (isinstance(chart, Blocks) and bool(chart.legend))
+def _above(chart: Chart) -> int:
+    """Points between a chart and its title: room for the legend."""
+    labels = _labels(chart)
+    return 9 + 15 * (-(-len(labels) // _columns(labels)) if labels else isinstance(chart, Heat))
 
 
-def _legend(ax: Any, handles: Sequence[Any] | None = None) -> None:
-    options = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 4, "borderaxespad": 0.1, "handlelength": 1.4}
+def _labels(chart: Chart) -> list[str]:
+    """Labels of the legend; none without one."""
+    if isinstance(chart, Lines) and len(chart.lines) > 1:
+        return [line.label for line in chart.lines]
+    return [label for label, _ in chart.legend] if isinstance(chart, Blocks) else []
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """Columns of a legend."""
+    return max(1, min(_COLUMNS, _WIDTH // (max(map(len, labels)) + 6)))
+
+
+def _legend(ax: Any, chart: Chart, handles: Sequence[Any] | None = None) -> None:
+    options = {
+        "loc": "lower left",
+        "bbox_to_anchor": (0, 1.0),
+        "ncols": _columns(_labels(chart)),
+        "borderaxespad": 0.1,
+        "handlelength": 1.4,
+    }
     ax.legend(**options, **({"handles": handles} if handles else {}))
 
 
@@ -230,8 +262,8 @@ def _draw_lines(ax: Any, chart: Lines) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.6g}"))
     ax.grid(True)
     ax.set_axisbelow(True)
-    if _has_legend(chart):
-        _legend(ax)
+    if _labels(chart):
+        _legend(ax, chart)
 
 
 def _draw_blocks(ax: Any, chart: Blocks) -> None:
@@ -246,7 +278,10 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
         )
         colors = to_rgba_array(chart.colors)[color]
         # White lines between neighbours, unless they would hide thin blocks.
-        widths = np.where((high - low) * _PIXELS[1] > 12 * (chart.y.high or 1.0), 0.3, 0.0)
+        visible = ((high - low) * _PIXELS[1] > 12 * (chart.y.high or 1.0)) & (
+            (finish - start) * _PIXELS[0] > 6 * (chart.x.high or 1.0)
+        )
+        widths = np.where(visible, 0.3, 0.0)
         blocks = PolyCollection(corners, facecolors=colors, edgecolors="white", linewidths=widths)
         ax.add_collection(blocks, autolim=False)
     else:
@@ -255,7 +290,7 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
         ax.imshow(picture, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
     _lanes(ax, chart.y)
     if chart.legend:
-        _legend(ax, [Patch(color=color, label=label) for label, color in chart.legend])
+        _legend(ax, chart, [Patch(color=color, label=label) for label, color in chart.legend])
 
 
 def _paint(
@@ -297,6 +332,9 @@ def _draw_heat(ax: Any, chart: Heat) -> None:
 
 def _lanes(ax: Any, axis: Axis) -> None:
     ax.set_ylim(axis.low, axis.high)
+    if axis.names:
+        ax.set_yticks(np.arange(len(axis.names)) + 0.5, axis.names)
+        return
     ax.yaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
 

@@ -68,7 +68,7 @@ def pods(run: Run) -> Panel | None:
     for name, color, column in zip(run.pods, (GREY, ORANGE, BLUE, GREEN), known, strict=True):
         times, counts = np.unique(np.append(column, begin), return_counts=True)
         counts[0] -= 1
-        lines.append(_line(name, series.StepFunction(times, counts.cumsum().astype(float), end), color))
+        lines.append(step_line(name, series.StepFunction(times, counts.cumsum().astype(float), end), color))
     delay = run.pods["bound"] - run.pods["created"]
     note = f"{len(known[1]):,} of {len(delay):,} pods have got a node"
     if len(known[1]):
@@ -178,11 +178,11 @@ def utilization(run: Run) -> Panel | None:
     """Share of busy cores, and of busy GPUs, over time."""
     cores, gpus = _percent(series.utilization(run)), run.platform.n_gpus
     note = f"Share of the {run.platform.n_cpu_cores:,} cores that serve a job; {cores.mean():.1f} % on average."
-    lines = [_line("utilization", cores, BLUE, filled=True)]
+    lines = [step_line("utilization", cores, BLUE, filled=True)]
     if gpus:
         devices = _percent(series.gpu_utilization(run))
         note += f" Of the {gpus:,} GPUs {devices.mean():.1f} % on average."
-        lines = [_line("cores", cores, BLUE, filled=True), _line("GPUs", devices, GREEN)]
+        lines = [step_line("cores", cores, BLUE, filled=True), step_line("GPUs", devices, GREEN)]
     axis = Axis("Busy cores and GPUs (%)" if gpus else "Busy cores (%)", high=100)
     return _over_time(run, "utilization", "Utilization", note, axis, tuple(lines))
 
@@ -198,7 +198,7 @@ def queue(run: Run) -> Panel | None:
         f"At most {waiting.values.max():,.0f} jobs waited, {waiting.mean():,.1f} on average; "
         f"at most {running.values.max():,.0f} ran at once."
     )
-    lines = (_line("waiting", waiting, ORANGE), _line("running", running, BLUE))
+    lines = (step_line("waiting", waiting, ORANGE), step_line("running", running, BLUE))
     return _over_time(run, "queue", "Queue length and running jobs", note, Axis("Jobs", "count"), lines)
 
 
@@ -217,7 +217,7 @@ def power(run: Run) -> Panel | None:
     energy = f"{joules / 3.6e6:,.1f} kWh" if joules >= 3.6e6 else f"{joules:,.0f} J"
     note = f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, {energy} in all."
     return _over_time(
-        run, "power", "Power", note, Axis(f"Power ({unit})"), (_line("power", watts, PURPLE, filled=True),)
+        run, "power", "Power", note, Axis(f"Power ({unit})"), (step_line("power", watts, PURPLE, filled=True),)
     )
 
 
@@ -239,7 +239,7 @@ def outages(run: Run) -> Panel | None:
     )
     axis = Axis("Nodes", "count")
     views: tuple[View, ...] = (
-        View("down_nodes", "Number", Lines(_time(run), axis, (_line("down", down, GREY, filled=True),))),
+        View("down_nodes", "Number", Lines(_time(run), axis, (step_line("down", down, GREY, filled=True),))),
     )
     if len(found) <= MAX_SPANS:
         until = np.minimum(found.up, run.end_time)
@@ -321,7 +321,7 @@ def oversubscribed_processors(run: Run) -> Panel | None:
         return None
     steps = series.oversubscribed_processors(run)
     note = f"Out of {run.platform.n_processors:,}; at most {steps.values.max():,.0f}, {steps.mean():,.1f} on average."
-    lines = (_line("oversubscribed", steps, RED, filled=True),)
+    lines = (step_line("oversubscribed", steps, RED, filled=True),)
     return _over_time(
         run,
         "oversubscribed_processors",
@@ -343,7 +343,7 @@ def contention(run: Run) -> Panel | None:
         "Cores' worth of speed that busy cores lose because jobs compete for memory bandwidth: "
         f"{loss / run.end_time:,.3g} cores on average, at most {steps.values.max():,.4g}."
     )
-    return _over_time(run, "contention", title, note, Axis("Cores"), (_line("lost", steps, RED, filled=True),))
+    return _over_time(run, "contention", title, note, Axis("Cores"), (step_line("lost", steps, RED, filled=True),))
 
 
 def communication(run: Run) -> Panel | None:
@@ -357,15 +357,15 @@ def communication(run: Run) -> Panel | None:
         f"{steps.values.max():,.0f}. Jobs spend {100 * run.metrics.get('communication_share', np.nan):.3g} % of "
         "their core time in messages."
     )
-    lines = (_line("exchanging", steps, GREEN, filled=True),)
+    lines = (step_line("exchanging", steps, GREEN, filled=True),)
     return _over_time(run, "communication", title, note, Axis("Tasks", "count"), lines)
 
 
 def progress(run: Run) -> Panel | None:
     """Jobs submitted and jobs that ended so far."""
     lines = (
-        _line("submitted", series.submitted_jobs(run), GREY),
-        _line("ended", series.ended_jobs(run), GREEN),
+        step_line("submitted", series.submitted_jobs(run), GREY),
+        step_line("ended", series.ended_jobs(run), GREEN),
     )
     note = "Jobs so far. The gap between the curves consists of waiting, running and rejected jobs."
     return _over_time(run, "progress", "Jobs submitted and ended", note, Axis("Jobs", "count"), lines)
@@ -403,7 +403,8 @@ def _time(run: Run) -> Axis:
     return Axis("Time since first submission", "time", 0.0, run.end_time if run.end_time > 0 else 1.0)
 
 
-def _line(label: str, steps: series.StepFunction, color: str, *, filled: bool = False) -> Line:
+def step_line(label: str, steps: series.StepFunction, color: str, *, filled: bool = False) -> Line:
+    """Returns a step function as a curve of at most POINTS steps."""
     thin = steps.thinned(POINTS)
     end = max(thin.end, float(thin.times[-1]))
     return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)

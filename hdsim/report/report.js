@@ -88,6 +88,10 @@
       return axis.kind === "log" ? { ...log, dtick: 1, tickformat: ",.0f" }
         : { ...log, tickmode: "array", tickvals: DURATIONS, ticktext: DURATION_TEXTS };
     }
+    if (axis.names.length) {
+      const ticktext = axis.names.map((name) => name.length > 10 ? `${name.slice(0, 9)}…` : name);
+      return { ...base, title: "", range: [axis.low, axis.high], tickmode: "array", tickvals: ticktext.map((_, lane) => lane + 0.5), ticktext };
+    }
     const high = axis.high ?? (data || 1) * 1.06;
     const few = axis.kind === "count" && high - axis.low < 8 ? { dtick: 1 } : { nticks: 8 };
     // Long numbers would reach into the title of the axis.

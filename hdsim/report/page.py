@@ -1,0 +1,193 @@
+"""The page of a report: its data, style and plotting library in one file, which needs no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.report.charts import HEAT, Heat, Panel
+from hdsim.results import metrics
+from hdsim.util.plugins import short_name
+from hdsim.util.text import format_number
+
+_HERE = Path(__file__).parent
+#: Number of levels of a share, one byte each.
+_STEPS = 250
+#: Packages with their versions in the heading.
+_PACKAGES = {"hdsim": "hdsim", "python": "Python", "numpy": "NumPy"}
+#: Labels of metrics that differ from their keys.
+_NAMES = {
+    "energy_joules": "energy",
+    "edp": "EDP",
+    "ed2p": "ED²P",
+    "peak_power_watts": "peak power",
+    "jain_fairness": "Jain's fairness index",
+    "gini": "Gini coefficient",
+    "jobs_per_second": "speed",
+    "gpu_hours": "GPU hours",
+    "gpu_utilization": "GPU utilization",
+}
+
+
+def page(title: str, manifest: Mapping[str, Any], heading: str, numbers: str, panels: Sequence[Panel]) -> str:
+    """Returns the HTML of a page.
+
+    Args:
+        title: Title, plain text.
+        manifest: Manifest of the run.
+        heading: HTML of its upper part, from :func:`heading`.
+        numbers: HTML of its metrics and tables.
+        panels: The panels.
+    """
+    from plotly.offline import get_plotlyjs
+
+    arrays = _Arrays()
+    shown = [arrays.plain(panel) for panel in panels]
+    template = Template((_HERE / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        version=escape(str((manifest.get("versions") or {}).get("hdsim"))),
+        title=escape(title),
+        style=(_HERE / "report.css").read_text(encoding="utf-8"),
+        header=heading,
+        metrics=f"<section aria-label='Metrics'>{numbers}</section>",
+        arrays=_json(arrays.encoded),
+        panels=_json(shown),
+        plotly=get_plotlyjs(),
+        script=(_HERE / "report.js").read_text(encoding="utf-8"),
+    )
+
+
+def heading(title: str, source: str, warning: str, facts: Mapping[str, str], manifest: Mapping[str, Any]) -> str:
+    """Returns the HTML of the title, a warning, facts by name, and the configuration.
+
+    Args:
+        title: Title, plain text like the next three.
+        source: Input beside the title.
+        warning: Empty if there is none.
+        facts: Facts by name.
+        manifest: Manifest of the run.
+    """
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts.items())
+    details = json.dumps(
+        {key: manifest.get(key) for key in ("config", "inputs", "versions", "git_commit", "command")},
+        indent=2,
+        ensure_ascii=False,
+    )
+    return (
+        f"<h1>{escape(title)} <small>{escape(source)}</small></h1>"
+        + (f"<p class='warning'>{escape(warning)}</p>" if warning else "")
+        + f"<dl class='facts'>{items}</dl>"
+        f"<details><summary>Configuration, inputs and versions</summary><pre>{escape(details)}</pre></details>"
+    )
+
+
+def tiles(values: Mapping[str, str]) -> str:
+    """Returns the HTML of large values by label."""
+    shown = "".join(
+        f"<div class='tile'><b>{escape(text)}</b><span>{escape(label)}</span></div>" for label, text in values.items()
+    )
+    return f"<div class='tiles'>{shown}</div>"
+
+
+def component(settings: Any) -> str:
+    """Returns the name of a model with its settings."""
+    if not isinstance(settings, Mapping):
+        return str(settings or "none")
+    more = [
+        f"{key} {value}" for key, value in settings.items() if key not in ("path", "_target_") and value is not None
+    ]
+    return ", ".join([short_name(settings), *more])
+
+
+def versions(manifest: Mapping[str, Any]) -> str:
+    """Returns the versions of the main packages of a run."""
+    found, commit = manifest.get("versions") or {}, manifest.get("git_commit") or ""
+    texts = [f"{label} {found[key]}" for key, label in _PACKAGES.items() if key in found]
+    if commit and texts:
+        texts[0] += f" ({commit[:10]}{'+' if commit.endswith('-dirty') else ''})"
+    return ", ".join(texts)
+
+
+def listed(names: Iterable[str], values: Mapping[str, float]) -> str:
+    """Returns the HTML of metrics with their units, in columns."""
+    items = "".join(
+        f"<div><dt>{escape(words(name))}</dt>"
+        f"<dd>{_powers(format_number(values[name]))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
+        for name in names
+    )
+    return f"<dl class='numbers'>{items}</dl>"
+
+
+def words(name: str) -> str:
+    """Returns the name of a metric as words."""
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Returns the HTML of a table: names in the first column, units in the last, and numbers between them."""
+
+    def row(cells: Iterable[str]) -> str:
+        first, *middle, unit = (escape(cell) for cell in cells)
+        numbers = "".join(f"<td>{_powers(cell)}</td>" for cell in middle)
+        return f"<tr><th scope='row'>{first}</th>{numbers}<td class='unit'>{unit}</td></tr>"
+
+    *columns, unit = heads
+    head = "".join(f"<th scope='col'>{column}</th>" for column in columns)
+    body = "".join(map(row, rows))
+    return f"<table><thead><tr>{head}<th scope='col' class='unit'>{unit}</th></tr></thead><tbody>{body}</tbody></table>"
+
+
+def _powers(text: str) -> str:
+    """Sets ``10^12`` with a raised exponent."""
+    base, caret, exponent = text.partition("^")
+    return f"{base}<sup>{exponent}</sup>" if caret else text
+
+
+def _json(value: Any) -> str:
+    """JSON that is safe inside an HTML element."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+class _Arrays:
+    """Encodes charts for JSON; each array is written once, in base64, and referenced by its number."""
+
+    _TYPES = (("f", 8, "f8"), ("f", 4, "f4"), ("i", 4, "i4"), ("u", 1, "u1"))
+
+    def __init__(self) -> None:
+        self.encoded: list[dict[str, str]] = []
+        # The arrays are kept, so that no other array gets the identity of one that is gone.
+        self._numbers: dict[int, tuple[int, NDArray[Any]]] = {}
+
+    def plain(self, value: Any) -> Any:
+        if isinstance(value, Heat):
+            return self._heat(value)
+        if is_dataclass(value):
+            return {field.name: self.plain(getattr(value, field.name)) for field in fields(value)}
+        if isinstance(value, np.ndarray):
+            return {"array": self._number(value)}
+        if isinstance(value, tuple | list):
+            return [self.plain(child) for child in value]
+        return value
+
+    def _heat(self, heat: Heat) -> dict[str, Any]:
+        plain = {field.name: self.plain(getattr(heat, field.name)) for field in fields(heat) if field.name != "share"}
+        share = np.rint(heat.share * _STEPS).astype(np.uint8).ravel()
+        return plain | {"share": self.plain(share), "full": _STEPS, "colors": HEAT}
+
+    def _number(self, array: NDArray[Any]) -> int:
+        if id(array) not in self._numbers:
+            kind, size = array.dtype.kind, array.dtype.itemsize
+            name = next((name for k, s, name in self._TYPES if (k, s) == (kind, size)), "f8")
+            data = np.ascontiguousarray(array, f"<{name}")
+            self._numbers[id(array)] = (len(self.encoded), array)
+            self.encoded.append({"dtype": name, "data": base64.b64encode(data.tobytes()).decode("ascii")})
+        return self._numbers[id(array)][0]
