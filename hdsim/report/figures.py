@@ -89,16 +89,6 @@ def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> li
     return written
 
 
-def write_chart(title: str, chart: Chart, path: Path) -> None:
-    """Draws one chart to a PNG or SVG file.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    with mpl.rc_context(_STYLE):
-        _save(_figure([(title, chart)]), path)
-
-
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     """Draws the schedules of runs side by side, over one span of time, and below them statistics of the jobs.
 
