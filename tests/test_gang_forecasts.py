@@ -23,6 +23,7 @@ from hdsim.gangs.stochastic import StochasticMpc
 from hdsim.gangs.workloads import read_workloads
 
 NAMES = list(dict.fromkeys(TASKS.values()))
+statsforecast, torch = (pytest.mark.requires(name) for name in ("statsforecast", "torch"))
 sklearn = pytest.mark.requires("scikit-learn")
 #: Fast settings of each forecaster.
 SMALL = [
@@ -31,6 +32,10 @@ SMALL = [
     pytest.param("pooled.Ridge", {"lags": 5}, id="ridge"),
     pytest.param("trees.Trees", {"trees": 8, "lags": 3}, id="trees", marks=sklearn),
     pytest.param("base.Ensemble", {"members": ["ridge", "seasonal_naive"]}, id="ensemble"),
+    pytest.param("statistical.Autoets", {}, id="autoets", marks=statsforecast),
+    pytest.param("statistical.Autoarima", {}, id="autoarima", marks=statsforecast),
+    pytest.param("neural.Lstm", {"epochs": 1}, id="lstm", marks=torch),
+    pytest.param("neural.Tcn", {"lags": 5, "channels": 3, "epochs": 1}, id="tcn", marks=torch),
 ]
 
 
@@ -101,10 +106,18 @@ def test_ridge_is_the_least_squares_solution_of_an_enlarged_system() -> None:
                     assert found[n, r, lead] == pytest.approx(series[n].values[origin - 1] + change, rel=1e-8)
 
 
-@pytest.mark.parametrize("refit", [None, 3])
+def test_a_forecaster_is_fitted_again_as_if_the_rows_began_there() -> None:
+    series = small_series()
+    found = Rolling(series, 8, 4, refit=3).forecasts(Ridge(5))
+    for begin, rows in ((0, 3), (3, 3), (6, 2)):
+        later = [one.until(len(one.values) - 8 + begin + rows) for one in series]
+        assert (found[:, begin : begin + rows] == Rolling(later, rows, 4).forecasts(Ridge(5))).all()
+
+
+@pytest.mark.parametrize("refit", [None, pytest.param(3, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("target", "settings"), SMALL)
 def test_nothing_is_known_before_it_is_measured(target: str, settings: dict[str, object], refit: int | None) -> None:
-    rows, columns, changed = 8, 4, 5
+    rows, columns, changed = 8, 4, 4
     series = small_series()
     others = []
     for one in series:
