@@ -118,9 +118,7 @@ class Tcn(Standardized):
         values = self.standardized(number, series)
         with torch.no_grad():
             # Batches of one size: the last bits of a product depend on the number of its rows.
-            changes = [
-                self._network(self._inputs(values, series.period, origins[n : n + 1])) for n in range(len(origins))
-            ]
+            changes = [self._network(self._inputs(values, series.period, origin)) for origin in origins[:, None]]
         return self.restored(number, values[origins - 1], torch.cat(changes).double().numpy())
 
     def _inputs(self, values: Floats, period: int, origins: Ints) -> torch.Tensor:
