@@ -188,6 +188,7 @@ def test_nodes_are_made_and_deleted(
     assert "expected one of PLATFORM" in nodes("gaia", "--count", 1, status=2)
     for option, value, told in (
         ("--memory", "much", "--memory: expected a quantity"),
+        ("--cpu", "1e300", "at most 1Ei, got '1e300'"),
         ("--label", "kubernetes.io/hostname=x", "--label: expected none of the labels that hdsim sets"),
         ("--label", "zone=-b", "--label: expected a value of at most 63 letters"),
         ("--label", "a b=c", "metadata.labels: Invalid value"),

@@ -119,6 +119,8 @@ def test_a_trace_becomes_pods_and_gangs(cluster: Cluster, kwok: Callable[..., st
         (("--jobs", "3"), "--jobs: expected with --trace"),
         (("--trace", "lublin_256", "--epochs", "2"), "--epochs: expected without --trace"),
         (("--cpu", "1x"), "expected quantities such as 500m or 2Gi, separated by commas, got '1x'"),
+        (("--cpu", "1e400"), "expected quantities such as 500m or 2Gi, separated by commas, got '1e400'"),
+        (("--replicas", "9-3"), "expected a number of pods or a range such as 5-15, got '9-3'"),
         (("--replicas", "many"), "expected a number of pods or a range such as 5-15, got 'many'"),
         (("--namespace", "nowhere"), "--namespace: expected a namespace of https://127.0.0.1:"),
         (("--name", "A_b"), "Invalid value"),

@@ -179,11 +179,14 @@ def quantity(text: str | float) -> float:
     """Returns the value of a quantity such as ``500m`` or ``2Gi``, rounded up to thousandths.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is none, or too large.
     """
     from kubernetes.utils.quantity import parse_quantity
 
-    return math.ceil(parse_quantity(text) * 1000) / 1000
+    try:
+        return math.ceil(parse_quantity(text) * 1000) / 1000
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
 
 
 def pod_manifest(

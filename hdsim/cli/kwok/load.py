@@ -47,7 +47,7 @@ class _Range(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         low, _, high = value.partition("-")
-        if not (low.isdecimal() and (high or low).isdecimal()):
+        if not (low.isdecimal() and (high or low).isdecimal() and 0 < int(low) <= int(high or low)):
             self.fail(f"expected a number of pods or a range such as 5-15, got '{value}'", param, ctx)
         return int(low), int(high or low)
 

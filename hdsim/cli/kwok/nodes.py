@@ -80,14 +80,14 @@ def nodes(
 
 
 def _quantity(option: str, text: str) -> float:
-    from hdsim.kubernetes.objects import quantity
+    from hdsim.kubernetes.objects import UNLIMITED, quantity
 
     try:
         value = quantity(text)
     except ValueError:
         value = 0.0
-    if value <= 0:
-        raise click.UsageError(f"{option}: expected a quantity above 0 such as 500m or 2Gi, got '{text}'")
+    if not 0 < value <= UNLIMITED:
+        raise click.UsageError(f"{option}: expected a quantity above 0 such as 500m or 2Gi, at most 1Ei, got '{text}'")
     return value
 
 
