@@ -99,7 +99,12 @@ def _totals(present: Snapshot, server: str) -> Text:
 def _node_table(present: Snapshot, rows: int) -> Table:
     used, there = present.total()
     gpus = there.gpus > 0
-    table = _table("NODE", "STATE", "CPU", "", "MEMORY", "", *(("GPUS", "") if gpus else ()), "PODS", "")
+    table = _table("NODE", "STATE")
+    for resource in ("CPU", "MEMORY", *(("GPUS",) if gpus else ()), "PODS"):
+        table.add_column(resource, no_wrap=True, overflow="ellipsis")
+        # Bars are the first to be cut in a narrow terminal.
+        table.add_column(max_width=_BAR)
+        table.add_column(no_wrap=True, justify="right")
     for use in present.nodes[:rows]:
         table.add_row(use.node.name, _state(use.state), *_amounts(use.used, use.node.allocatable, gpus))
     hidden = len(present.nodes) - rows
@@ -136,22 +141,19 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _amounts(used: Amounts, there: Amounts, gpus: bool) -> list[str | Text]:
-    """Cells of the requested and allocatable amounts of resources, each with a bar."""
-    cells: list[str | Text] = []
+def _amounts(used: Amounts, there: Amounts, gpus: bool) -> list[RenderableType]:
+    """Cells of the requested and allocatable amounts of resources, each with a bar and the share."""
+    from rich.progress_bar import ProgressBar
+
+    cells: list[RenderableType] = []
     for resource in ("cpu", "memory", *(("gpus",) if gpus else ()), "pods"):
         one, all_ = float(getattr(used, resource)), float(getattr(there, resource))
         shown = _memory if resource == "memory" else "{:,.6g}".format
-        cells += [f"{shown(one)} / {shown(all_)}", _bar(one / all_ if all_ else 0.0)]
+        share = one / all_ if all_ else 0.0
+        colour = "green" if share < 0.7 else "yellow" if share < 0.9 else "red"
+        bar = ProgressBar(1.0, share, complete_style=colour, finished_style=colour)
+        cells += [f"{shown(one)} / {shown(all_)}", bar, f"{share:.0%}"]
     return cells
-
-
-def _bar(share: float) -> Text:
-    from rich.text import Text
-
-    colour = "green" if share < 0.7 else "yellow" if share < 0.9 else "red"
-    full = min(round(share * _BAR), _BAR)
-    return Text.assemble(("━" * full, colour), ("─" * (_BAR - full), "bright_black"), f" {share:4.0%}")
 
 
 def _state(state: str) -> Text:
