@@ -62,7 +62,7 @@ class Gang:
 
     @property
     def fingerprint(self) -> bytes:
-        """What tells gangs apart, whatever their controllers."""
+        """Bytes that are equal for gangs that differ in their controllers only."""
         rows = slice(self.start, self.start + self.supersteps)
         parts = (self.planner.profile.durations, self.actual[rows], self.planner.predictions[rows])
         numbers = (self.budget, self.start, self.penalty, self.certain, self.seed)

@@ -103,7 +103,7 @@ class Segments:
     def attempts(self) -> Segments:
         """One row for each start of a job, with all cores that the job has held since then at the lowest speed.
 
-        Where cores have no ids, it is the most that the job has held at a time.
+        Without ids of cores, a row has the largest allocation of the attempt.
         """
         starts = self.attempt.max(initial=0) + 1
         key = self.job * starts + self.attempt

@@ -21,7 +21,7 @@ class GangJobs(Uncontended):
     A superstep ends when its slowest task ends. Between supersteps the controller of a gang may plan its shares anew.
     They are at most the shares that the gang holds and its part of the CPU that is free on its node, which is divided
     equally among the gangs there that hold less than their total. The gang holds the planned shares from the begin of
-    the checkpoint on, which lasts for the penalty. What it holds it keeps until its controller plans less.
+    the checkpoint on, which lasts for the penalty. It keeps shares until its controller plans less.
 
     Gangs plan after all ends and starts of an instant, in order of submission.
 

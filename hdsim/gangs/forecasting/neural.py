@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 class Lstm(Forecaster):
     """The LSTM of Kube_Gang_Scheduling, one for each series.
 
-    It forecasts the next changes from the latest one and its state. Each step of training has one value, the state
-    goes on from step to step, and begins anew in each epoch and before the first row.
+    It forecasts the next changes from the latest one and its state. Each step of training has one value. The state
+    is kept from step to step, and reset in each epoch and before the first row.
 
     Args:
         epochs: Passes over the past.

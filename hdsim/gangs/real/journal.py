@@ -19,7 +19,7 @@ class Journal:
     Attributes:
         starts: A ``start`` of each controller: its ``time`` (seconds since the epoch) and its ``root`` in ZooKeeper.
         supersteps: The finished ones in their order.
-        faults: What interrupted an attempt of a superstep.
+        faults: Causes of interrupted attempts of supersteps.
 
     Args:
         path: The file.

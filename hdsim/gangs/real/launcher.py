@@ -29,7 +29,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Site:
-    """What the processes of a gang share.
+    """Settings that the processes of a gang share.
 
     Attributes:
         zookeeper: ``host:port``.
@@ -69,7 +69,7 @@ class Launcher(ABC):
     """Base class of launchers. The settings of the group ``runner`` are keyword arguments of the constructor.
 
     Attributes:
-        site: What the processes share; set before the first one starts.
+        site: Settings that the processes share; set before the first one starts.
     """
 
     #: Whether shares change while a process runs; otherwise it is ended and another one started.

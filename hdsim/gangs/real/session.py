@@ -42,7 +42,7 @@ class Session:
             from kazoo.retry import KazooRetry
         except ImportError as error:
             raise ConfigError(f"expected the client library of ZooKeeper: {error}{install_hint('kazoo')}") from None
-        # Changes of the connection are told here.
+        # The session logs changes of the connection itself.
         logging.getLogger("kazoo").setLevel(logging.CRITICAL)
         self.losses = 0
         self._address, self._patience = address, patience
