@@ -10,8 +10,12 @@ import pytest
 import rlscheduler
 
 import hdsim
+from hdsim.gangs.load import GANG_KEYS, load_gang
+from hdsim.gangs.simulation import Gang
+from hdsim.learning.controller import Learned
 from hdsim.platform.load import load_platform
 from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.alone import run_alone
 from hdsim.util.resources import bundled, folder
 from hdsim.workload.load import load_workload
 
@@ -28,11 +32,24 @@ def shipped(name: str) -> Agent:
     return make_agent({**card(name)["config"]["agent"], "checkpoint": name})
 
 
+GANGS = [name for name in CARDS if "platform" not in card(name)]
+
+
 def test_every_checkpoint_has_a_card() -> None:
     assert CARDS and list(bundled("checkpoints")) == CARDS
 
 
-@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize("name", GANGS)
+def test_a_controller_of_gangs_takes_as_long_as_its_card_says(name: str) -> None:
+    facts = card(name)
+    config, score = facts["config"], facts["scores"]["best"][0]
+    planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
+    gang = Gang(planner, workloads.actual, Learned(name), config["start"], config["supersteps"], config["penalty"])
+    assert run_alone(gang).metrics["total"] == pytest.approx(score, rel=0.01)
+    assert score < min(facts["scores"]["static_window"][0], facts["scores"]["dynamic_mpc"][0])
+
+
+@pytest.mark.parametrize("name", [name for name in CARDS if name not in GANGS])
 def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: str) -> None:
     facts = card(name)
     config = facts["config"]
