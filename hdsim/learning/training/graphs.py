@@ -131,7 +131,7 @@ def graph_scorer(
     Raises:
         ConfigError: The observation is no graph.
     """
-    chosen = _CHOSEN.get(problem.settings.get("action"))
+    chosen = _CHOSEN.get(problem.settings.get("action", ""))
     pooled = shapes.actions if chosen is None else int(problem.settings.get("void", False))
     return GraphNetwork(_features(shapes), convolutions, kernel, hidden, chosen=chosen, pooled=pooled, gain=gain)
 
