@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 GENERATED, PERFECT = "generated", "actual"
 #: Smallest and largest workload size.
 SIZES = (10.0, 50.0)
-#: Scalings of values to sizes: each column of each table by its own range, as Kube_Gang_Scheduling does it; predictions and
-#: executed values by the range of the executed ones; or values are sizes.
+#: Scalings of values to sizes: each column of each table by its own range, as Kube_Gang_Scheduling does it; predictions
+#: and executed values by the range of the executed ones; or values are sizes.
 BY_COLUMN, BY_ACTUAL, AS_IS = SCALINGS = ("columns", "actual", "none")
 
 

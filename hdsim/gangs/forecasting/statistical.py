@@ -24,8 +24,8 @@ _MEMORY = 500
 class _Remainder(Forecaster):
     """A model for each series, of the differences from the means of each time of the day.
 
-    Seasonal models of 48 or more values in a day are too slow, or not offered. A model is selected and estimated by `fit`
-    only, and applied to the values before each origin.
+    Seasonal models of 48 or more values in a day are too slow, or not offered. A model is selected and estimated by
+    `fit` only, and applied to the values before each origin.
     """
 
     @abstractmethod
