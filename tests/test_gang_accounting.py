@@ -146,6 +146,12 @@ def test_a_mistake_is_one_message(warm: Warm, tmp_path: Path, sweep: Path) -> No
     assert "expected a finished run, got one that is failed" in message(str(run))
     manifest.write_text(content.replace('"controller"', '"agent"'))
     assert "expected a run of hdsim bsp, got one of another command" in message(str(run))
+    manifest.write_text(content.replace('"scaling"', '"other"'))
+    assert "expected a run of this version of hdsim, got one without the keys scaling" in message(str(run))
+    real = json.loads(content)
+    real["config"]["runner"] = {"_target_": "hdsim.gangs.real.processes.Processes"}
+    manifest.write_text(json.dumps(real))
+    assert "expected a simulated run, got a real one" in message(str(run))
     manifest.write_text(content.replace('"seed": 1', '"seed": 2'))
     told = message(str(run))
     assert "expected a run that repeats itself" in told and f"in place of {total:.6f} s" in told

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.bsp.gang import build
+from hdsim.cli.keys import GANG_RULES
 from hdsim.cli.launch import shown
 from hdsim.errors import ConfigError
 from hdsim.util.text import format_number, format_table
@@ -109,12 +110,21 @@ def _finished(directory: Path) -> tuple[Mapping[str, Any], float]:
     manifest = read_manifest(directory)
     if manifest["status"] != "finished":
         raise ConfigError(f"expected a finished run, got one that is {told_status(manifest)}", where=str(directory))
-    if "controller" not in manifest["config"]:
+    config = manifest["config"]
+    if "controller" not in config:
         raise ConfigError("expected a run of hdsim bsp, got one of another command", where=str(directory))
+    missing = [key for key in GANG_RULES if key not in config]
+    if missing:
+        message = f"expected a run of this version of hdsim, got one without the keys {', '.join(missing)}"
+        raise ConfigError(message, where=str(directory))
+    if any(config.get("runner", {}).values()):
+        raise ConfigError(
+            "expected a simulated run, got a real one, which does not repeat itself", where=str(directory)
+        )
     metrics = read_metrics(directory, manifest)
     if "total" not in metrics:
         raise ConfigError("expected a metric total, got none", where=str(directory / "metrics.json"))
-    return manifest["config"], metrics["total"]
+    return config, metrics["total"]
 
 
 def _table(items: list[Item]) -> str:
