@@ -124,8 +124,12 @@ def test_an_own_agent_needs_no_plus_for_its_settings(composer: Composer) -> None
 def test_every_experiment_composes_and_begins_with_its_command(path: Path) -> None:
     first, second = path.read_text().splitlines()[:2]
     assert first == "# @package _global_"
-    assert second.startswith(("# hdsim run", "# hdsim train")) and f"experiment={path.stem}" in second
-    composer = Composer(config_name="train" if second.startswith("# hdsim train") else "config")
+    (primary,) = (
+        name
+        for command, name in (("run", "config"), ("train", "train"), ("bsp run", "bsp"))
+        if second.startswith(f"# hdsim {command} experiment={path.stem}")
+    )
+    composer = Composer(config_name=primary)
     directory, runs = composer.sweep(composer.overrides([f"experiment={path.stem}"]))
     assert directory.parts[0] == "runs"
     assert runs

@@ -31,6 +31,7 @@ SIZES = {  # cores, processors, nodes, clusters, processor types
     "sixteen_nodes": (256, 32, 16, 1, 1),
     "accelerated": (312, 42, 9, 1, 2),
     "ten_nodes": (640, 10, 10, 1, 1),
+    "one_node": (128, 2, 1, 1, 1),
 }
 HDEEPRM = ("learning", "das2", "gaia", "pik", "ricc", "mc2")
 

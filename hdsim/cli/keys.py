@@ -123,6 +123,8 @@ REAL_RUN_RULES: dict[str, Rule | dict[str, Any]] = {
     "timeouts": {"session": POSITIVE, "connection": POSITIVE, "superstep": POSITIVE},
     "attempts": integers_from(1),
 }
+# Further keys of `hdsim bsp share`.
+SHARING_RULES: dict[str, Rule | dict[str, Any]] = {"gangs": integers_from(1), "interarrival": NOT_NEGATIVE}
 # Keys of `hdsim bsp forecast`.
 FORECAST_RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
@@ -166,7 +168,10 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     faults: list[ConfigError] = []
     checked: dict[str, Any] = {}
     groups: tuple[str, ...]
-    if "controller" in config:
+    if "gangs" in config:
+        shared = {key: RULES[key] for key in ("platform", "workload") if key in config}
+        rules, groups = GANG_RULES | SHARING_RULES | shared, ("controller", "agent")
+    elif "controller" in config:
         rules, groups = GANG_RULES | REAL_RUN_RULES, ("controller", "runner")
     elif "forecaster" in config:
         rules, groups = FORECAST_RULES, ("forecaster",)

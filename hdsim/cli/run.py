@@ -82,7 +82,8 @@ def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple
     return result, {"backend": facts} if facts else {}
 
 
-def _report(inputs: Inputs, outcome: Outcome) -> None:
+def report_replay(inputs: Inputs, outcome: Outcome) -> None:
+    """Prints the metrics of a replay."""
     workload, platform = inputs.workload, inputs.platform
     jobs = f"{len(workload):,} jobs of {Path(workload.source).name}" if len(workload) else "the pods of the cluster"
     click.echo(
@@ -110,4 +111,4 @@ def _metrics_table(metrics: Mapping[str, float]) -> str:
     return format_table(rows) + "\n\n" + "\n".join(lines)
 
 
-_REPLAY = Command(build, _replay, _report)
+_REPLAY = Command(build, _replay, report_replay)

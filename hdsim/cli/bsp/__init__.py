@@ -9,6 +9,7 @@ from hdsim.cli import LazyGroup
 SUBCOMMANDS = {
     "forecast": "Forecast the workloads of a gang from series of measured values.",
     "run": "Run the supersteps of a gang with a controller of its CPU shares.",
+    "share": "Simulate gangs that share machines with each other and with other jobs.",
     "train": "Train an agent that controls the CPU shares of a gang.",
     "plan": "Plan all supersteps with perfect knowledge, and bound every plan from below.",
     "account": "Account for the seconds between a run and a lower bound of every plan.",
