@@ -230,15 +230,17 @@ def bsp(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedProces
 
 def test_runs_of_several_gangs_are_repeatable_and_compared_by_controller(warm: Warm, tmp_path: Path) -> None:
     arguments = (
-        "run", "-m", "platform=one_node", "gangs=3", "interarrival=100", "supersteps=8", "workload=lublin",
-        "workload.generate.jobs=200", "workload.generate.processors=16", "controller=static,static_window", "seed=1,2",
+        "platform=one_node", "gangs=3", "interarrival=100", "supersteps=8", "workload=lublin",
+        "workload.generate.jobs=200", "workload.generate.processors=16",
     )  # fmt: skip
-    for name in ("one", "two"):
-        done = bsp(warm, tmp_path, *arguments, f"hydra.sweep.dir={name}")
+    sweep = ("run", "-m", *arguments, "controller=static,static_window", "seed=1,2", "hydra.sweep.dir=one")
+    again = ("run", *arguments, "controller=static", "seed=1", "hydra.run.dir=two")
+    for command in (sweep, again):
+        done = bsp(warm, tmp_path, *command)
         assert done.returncode == 0, done.stderr
-    (first, *_) = sorted(path.parent for path in (tmp_path / "one").glob("*/metrics.json"))
+    first = next((tmp_path / "one").glob("controller=static,*seed=1,*"))
     for path in [*first.glob("*.csv"), first / "metrics.json"]:
-        assert path.read_bytes() == (tmp_path / "two" / first.name / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
     rows = list(csv.DictReader((first / "gangs.csv").open()))
     assert [row["job_id"] for row in rows] == [f"gang{number}" for number in range(3) for _ in range(8)]
     jobs = {row["job_id"]: row for row in csv.DictReader((first / "jobs.csv").open())}
