@@ -81,7 +81,7 @@ def test_a_sweep_skips_what_is_finished_unless_a_series_has_changed(warm: Warm, 
         (["controller=dynamic_mcp"], "(did you mean 'dynamic_mpc'?)"),
         (["controller.widow=3"], "controller.widow: unknown key"),
         (["penalty=-1"], "penalty: expected a number >= 0, got -1"),
-        (["contention=threshold"], "'contention'"),
+        (["platform=gaia"], "'platform'"),
     ],
 )
 def test_a_mistake_is_one_message(warm: Warm, tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -126,7 +126,7 @@ def test_every_experiment_composes_and_begins_with_its_command(path: Path) -> No
     assert first == "# @package _global_"
     (primary,) = (
         name
-        for command, name in (("run", "config"), ("train", "train"), ("bsp run", "bsp"))
+        for command, name in (("run", "config"), ("train", "train"), ("bsp share", "bsp_share"))
         if second.startswith(f"# hdsim {command} experiment={path.stem}")
     )
     composer = Composer(config_name=primary)

@@ -230,11 +230,11 @@ def bsp(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedProces
 
 def test_runs_of_several_gangs_are_repeatable_and_compared_by_controller(warm: Warm, tmp_path: Path) -> None:
     arguments = (
-        "platform=one_node", "gangs=3", "interarrival=100", "supersteps=8", "workload=lublin",
+        "gangs=3", "interarrival=100", "supersteps=8", "workload=lublin",
         "workload.generate.jobs=200", "workload.generate.processors=16",
     )  # fmt: skip
-    sweep = ("run", "-m", *arguments, "controller=static,static_window", "seed=1,2", "hydra.sweep.dir=one")
-    again = ("run", *arguments, "controller=static", "seed=1", "hydra.run.dir=two")
+    sweep = ("share", "-m", *arguments, "controller=static,static_window", "seed=1,2", "hydra.sweep.dir=one")
+    again = ("share", *arguments, "controller=static", "seed=1", "hydra.run.dir=two")
     for command in (sweep, again):
         done = bsp(warm, tmp_path, *command)
         assert done.returncode == 0, done.stderr
@@ -264,18 +264,17 @@ def test_runs_of_several_gangs_are_repeatable_and_compared_by_controller(warm: W
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "gangs=2"], "gangs: expected a gang alone; gangs and other jobs share the machines of"),
-        (["run", "workload=lublin"], "workload: expected a gang alone"),
-        (["plan", "platform=one_node"], "platform: expected a gang alone"),
-        (["run", "platform=one_node", "agent=easy"], "agent.backfill: expected none or greedy with gangs, got easy"),
-        (["run", "platform=one_node", "platform.kind=cores"], "expected quantities with gangs"),
-        (["run", "platform=one_node", "gangs=0"], "gangs: expected a whole number >= 1, got 0"),
-        (["run", "platform=one_node", "interarrival=-1"], "interarrival: expected a number >= 0, got -1"),
-        (["run", "platform=one_nod"], "(did you mean 'one_node'?)"),
-        (["run", "platform=one_node", "agent=fcsf"], "(did you mean 'fcfs'?)"),
+        (["agent=easy"], "agent.backfill: expected none or greedy with gangs, got easy"),
+        (["platform.kind=cores"], "expected quantities with gangs"),
+        (["gangs=0"], "gangs: expected a whole number >= 1, got 0"),
+        (["interarrival=-1"], "interarrival: expected a number >= 0, got -1"),
+        (["platform=one_nod"], "(did you mean 'one_node'?)"),
+        (["agent=fcsf"], "(did you mean 'fcfs'?)"),
+        (["workload=lublin", "workload.jbos=3"], "workload.jbos: unknown key (did you mean 'jobs'?)"),
+        (["start=999"], "supersteps: expected start + supersteps of at most 1000, the rows of the series, got 1001"),
     ],
 )
 def test_a_mistake_is_one_message(warm: Warm, tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = bsp(warm, tmp_path, *arguments, "supersteps=2", "hydra.run.dir=run")
+    done = bsp(warm, tmp_path, "share", "supersteps=2", *arguments, "hydra.run.dir=run")
     assert done.returncode == 2, done.stderr + done.stdout
     assert message in done.stderr and "Traceback" not in done.stderr
