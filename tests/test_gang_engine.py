@@ -120,17 +120,17 @@ def add_up(result: Any, cores: int) -> None:
     held = result.segments
     for instant in np.unique(held.begin):
         assert held.cpu_cores[(held.begin <= instant) & (instant < held.end)].sum() <= cores + 1e-9
-    for job, run in result.gangs.items():
+    for job, ran in result.gangs.items():
         gang = result.workload.gang[job]
-        assert len(run.durations) == gang.supersteps
-        assert result.finish_time[job] - result.starting_time[job] == pytest.approx(run.metrics["total"], rel=1e-9)
+        assert len(ran.durations) == gang.supersteps
+        assert result.finish_time[job] - result.starting_time[job] == pytest.approx(ran.metrics["total"], rel=1e-9)
         own = np.flatnonzero(held.job == job)
         assert (held.begin[own[1:]] == held.end[own[:-1]]).all()
         assert held.begin[own[0]] == result.starting_time[job] and held.end[own[-1]] == result.finish_time[job]
-        amounts = run.shares.sum(axis=1) / 1000
+        amounts = ran.shares.sum(axis=1) / 1000
         changes = np.flatnonzero(np.append(True, amounts[1:] != amounts[:-1]))
         assert held.cpu_cores[own].tolist() == amounts[changes].tolist()
-    totals = [run.metrics["total"] for run in result.gangs.values()]
+    totals = [ran.metrics["total"] for ran in result.gangs.values()]
     assert result.metrics["total"] == pytest.approx(np.mean(totals))
 
 
