@@ -156,6 +156,9 @@ class CgroupLimits(CpuLimits):
             if name not in self._groups:
                 made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-{name}-", dir=self._parent)
                 self._groups[name] = Path(made)
+                # Within its limit a process is served before the other load of the machine.
+                file, weight = ("cpu.weight", 10_000) if self._version == 2 else ("cpu.shares", 262_144)
+                (self._groups[name] / file).write_text(str(weight))
             group, quota = self._groups[name], share * _PERIOD // 1000
             if self._version == 2:
                 (group / "cpu.max").write_text(f"{quota} {_PERIOD}")

@@ -104,7 +104,8 @@ class Coordinator:
         for task in replaced:
             self._starts[task] += 1
             member = self._members[task] = f"{task}-{self._starts[task]}"
-            self._shares[member] = wanted[task]
+            # A process that is limited in place starts without its limit.
+            self._shares[member] = 0 if self._launcher.in_place else wanted[task]
             self._launcher.start(task, member, wanted[task])
         self._wait_for_members()
         for task, member in self._members.items():
