@@ -28,7 +28,7 @@ TASKS = ("bsearch", "cap", "vecmath")
 STRESSORS = ("stressors.scale=0.4", "stressors.operations={bsearch: 2, cap: 1000, vecmath: 30}")
 PATIENCE = 120.0  # s, until a wait has failed
 
-# One worker of pytest runs them all: it measures the profile once, and two gangs at a time would want more than two cores.
+# One worker of pytest runs them all: it measures the profile once, and two gangs would want more than two cores.
 pytestmark = [pytest.mark.requires("zookeeper", "stress-ng"), pytest.mark.xdist_group("real gangs")]
 
 
