@@ -12,7 +12,7 @@ import hdsim
 from hdsim.backends.base import make_backend
 from hdsim.cli.config import Composer, run_name
 from hdsim.cli.inputs import read_platform, read_workload
-from hdsim.cli.keys import GANG_RULES, REAL_RUN_RULES, RULES
+from hdsim.cli.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import make_contention, make_failures
@@ -148,6 +148,11 @@ def test_every_key_is_documented(key: str) -> None:
 @pytest.mark.parametrize("key", keys(GANG_RULES | REAL_RUN_RULES))
 def test_every_key_of_gangs_is_documented(key: str) -> None:
     assert f"`{key}`" in (ROOT / "docs/bsp_gangs.md").read_text()
+
+
+@pytest.mark.parametrize("key", keys(FORECAST_RULES))
+def test_every_key_of_forecasts_is_documented(key: str) -> None:
+    assert f"`{key}`" in (ROOT / "docs/bsp_forecast.md").read_text()
 
 
 @pytest.mark.parametrize(
