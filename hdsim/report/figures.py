@@ -239,6 +239,8 @@ def _x_axis(ax: Any, axis: Axis) -> None:
     elif axis.kind == "log":
         ax.xaxis.set_major_locator(LogLocator(10))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    elif axis.kind == "count":
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _draw_lines(ax: Any, chart: Lines) -> None:

@@ -98,7 +98,7 @@ def _write(directory: Path, made: Forecasts) -> dict[str, Any]:
         Line(name, np.arange(1.0, len(errors) + 1.0), errors, JOB_COLORS[number % len(JOB_COLORS)])
         for number, (name, errors) in enumerate(made.mean_errors().items())
     )
-    chart = Lines(Axis("Values ahead", "count", 1.0), Axis("Root mean squared error (workload sizes)"), lines)
+    chart = Lines(Axis("Values ahead", "count", 1.0), Axis("RMSE (workload sizes)"), lines)
     write_chart("Errors of forecasts", chart, directory / "rmse.png")
     return write_forecasts(directory, made)
 
