@@ -94,8 +94,9 @@ def run_setup(
     try:
         return run_training(setup, directory, resume=resume, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
+        name = click.get_current_context().command_path
         raise KeyboardInterrupt(
-            f"interrupted; 'hdsim train resume=true hydra.run.dir={shown(directory)}' continues from here"
+            f"interrupted; '{name} resume=true hydra.run.dir={shown(directory)}' continues from here"
         ) from None
 
 
