@@ -118,7 +118,7 @@ def test_a_killed_process_leaves_none_behind(method: str) -> None:
 
 
 def test_mistakes_are_named(quotas: CpuLimits) -> None:
-    with quotas, pytest.raises(ConfigError, match=r"x: expected at least 50 millicores with cgroup v[12], got 49"):
+    with quotas, pytest.raises(ConfigError, match=r"shares: expected at least 50 millicores with cgroup v[12], got 49"):
         quotas.change({"x": 49})
     with cpu_limits("affinity") as limits, pytest.raises(ConfigError, match=r"in steps of 1000 with CPU affinity"):
         limits.change({"x": 1500})

@@ -35,7 +35,16 @@ def _are_levels(value: Any) -> bool:
 
 
 def _is_table_of_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(POSITIVE.accepts(number) for number in value.values())
+    return isinstance(value, dict) and len(value) > 0 and all(POSITIVE.accepts(number) for number in value.values())
+
+
+def _grid_of(what: str, rule: Rule) -> Rule:
+    def accepts(value: Any) -> bool:
+        return (
+            isinstance(value, list) and len(value) > 3 and all(map(rule.accepts, value)) and value == sorted(set(value))
+        )
+
+    return Rule(f"a list of at least four growing {what}", accepts)
 
 
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
@@ -112,14 +121,15 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
         "cap": integers_from(1),
     },
 }
+_STRESSORS: dict[str, Rule | dict[str, Any]] = {
+    "operations": Rule("numbers > 0 by task, such as {memcpy: 4000}", _is_table_of_numbers),
+    "scale": POSITIVE,
+    "instances": integers_from(0),
+}
 # Further keys of `hdsim bsp run`.
 REAL_RUN_RULES: dict[str, Rule | dict[str, Any]] = {
     "zookeeper": TEXT | NULL,
-    "stressors": {
-        "operations": Rule("numbers > 0 by task, such as {memcpy: 4000}", _is_table_of_numbers),
-        "scale": POSITIVE,
-        "instances": integers_from(0),
-    },
+    "stressors": _STRESSORS,
     "timeouts": {"session": POSITIVE, "connection": POSITIVE, "superstep": POSITIVE},
     "attempts": integers_from(1),
 }
@@ -151,6 +161,17 @@ GANG_TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     },
     "train": _TRAINING | {"seeds": INTEGERS | NULL, "baselines": TEXTS},
 }
+# Keys of `hdsim bsp profile`.
+PROFILE_RULES: dict[str, Rule | dict[str, Any]] = {
+    "tasks": Rule("a list of different stressors such as [cap, zero]", _are_names) | NULL,
+    "sizes": _grid_of("sizes such as [10, 20, 35, 50]", POSITIVE),
+    "shares": _grid_of("whole millicores such as [250, 500, 750, 1000]", integers_from(1)),
+    "tries": integers_from(1),
+    "stressors": _STRESSORS,
+    # The allowed words are checked where they are used.
+    "limits": TEXT,
+    "timeout": POSITIVE,
+}
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +196,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         rules, groups = GANG_RULES | REAL_RUN_RULES, ("controller", "runner")
     elif "forecaster" in config:
         rules, groups = FORECAST_RULES, ("forecaster",)
+    elif "tries" in config:
+        rules, groups = PROFILE_RULES, ()
     elif "tasks" in config:
         rules, groups = GANG_RULES | GANG_TRAINING_RULES, ("agent",)
     else:

@@ -57,6 +57,7 @@ class Command:
         check: Checks a configuration as far as possible without reading every file.
         write: Writes the result to the run directory and returns facts for the manifest; None for a replay.
         metrics: Metrics in the table of a sweep.
+        begun: Checks that the run can go on from what an earlier one has left in the directory.
     """
 
     build: Callable[[Mapping[str, Any]], Any]
@@ -66,6 +67,7 @@ class Command:
     check: Callable[[Mapping[str, Any]], object] = _check_replay
     write: Callable[[Path, Any], dict[str, Any]] | None = None
     metrics: Sequence[str] = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
+    begun: Callable[[Any, Path], object] = lambda inputs, directory: None
 
 
 def _options() -> str:
@@ -146,6 +148,7 @@ def _single(command: Command, composer: Composer, given: Sequence[str]) -> None:
     config, directory = composer.compose_run(given)
     inputs = command.build(config)
     check_free(directory)  # before Hydra writes its own files there
+    command.begun(inputs, directory)
     with _stoppable():
         outcome: Outcome = composer.run(given, lambda directory, _: _run(command, config, inputs, directory))
     if outcome.error:
@@ -242,6 +245,7 @@ def _run_of_sweep(command: Command, config: Mapping[str, Any], directory: Path, 
     click.echo(f"{label}: {outdated}; runs again" if outdated else label)
     try:
         inputs = command.build(config)
+        command.begun(inputs, directory)
     except Exception as error:
         with contextlib.suppress(ConfigError):
             run.start(config)

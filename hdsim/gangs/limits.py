@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,16 +51,16 @@ class CpuLimits(ABC):
         for name in tuple(self._started):
             self.stop(name)
 
-    def check(self, shares: Mapping[str, int]) -> None:
+    def check(self, shares: Iterable[int]) -> None:
         """Checks that shares can be applied.
 
         Raises:
             ConfigError: A share is too small or no multiple of the step.
         """
-        for name, share in shares.items():
+        for share in shares:
             if share < self.least or share % self.step:
                 raise ConfigError(
-                    f"{name}: expected at least {self.least} millicores"
+                    f"expected at least {self.least} millicores"
                     + (f" in steps of {self.step}" if self.step > 1 else "")
                     + f" with {self.method}, got {share}",
                     where="shares",
@@ -76,7 +76,7 @@ class CpuLimits(ABC):
             ConfigError: A share is too small or no multiple of the step, or there are not enough cores.
             OSError: The kernel refuses it.
         """
-        self.check(shares)
+        self.check(shares.values())
         self._apply(shares)
         for name in shares:
             self._started.setdefault(name, [])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import BackendError, ConfigError, nearest
 
 _PROGRAM = "stress-ng"
 
@@ -38,11 +39,34 @@ class Stressors:
             size: Workload size.
             scratch: Folder for temporary files of the stressor.
         """
-        count = max(1, round(self.scale * self.operations[task] * size))
         return [
-            _PROGRAM, "--quiet", "--no-rand-seed", "--temp-path", str(scratch),
-            f"--{task}", str(self.instances), f"--{task}-ops", str(count),
+            _PROGRAM, "--quiet", "--metrics-brief", "--no-rand-seed", "--temp-path", str(scratch),
+            f"--{task}", str(self.instances), f"--{task}-ops", str(self.count(task, size)),
         ]  # fmt: skip
+
+    def count(self, task: str, size: float) -> int:
+        """Returns the operations of a workload."""
+        return max(1, round(self.scale * self.operations[task] * size))
+
+    def verify(self, task: str, size: float, status: int, output: str) -> None:
+        """Checks that a command has executed its workload: stress-ng skips what a machine lacks, with status 0.
+
+        Args:
+            task: Name of the stressor.
+            size: Workload size.
+            status: Exit status.
+            output: Standard output and error together.
+
+        Raises:
+            BackendError: It has not.
+        """
+        executed = re.search(rf"\] {re.escape(task)} +(\d+)\s", output)
+        count = int(executed[1]) if executed else 0
+        if status or count < self.count(task, size):
+            raise BackendError(
+                f"expected {self.count(task, size)} operations of stress-ng --{task}, got {count}, status {status}"
+                + (f": {output.strip().splitlines()[0]}" if output.strip() else "")
+            )
 
     def check(self, tasks: Iterable[str]) -> None:
         """Checks that stress-ng can execute tasks.

@@ -112,6 +112,8 @@ GANG_METRICS: dict[str, Metric] = {
     "total": Metric("s", _LOWER, "duration + penalty x checkpoints"),
     "rmse": Metric("", _LOWER, "root mean squared error of the forecasts, in workload sizes; of hdsim bsp forecast"),
     "coverage": Metric("", _NEITHER, "part of the values between the outermost quantiles; of hdsim bsp forecast"),
+    "points": Metric("", _NEITHER, "measured durations; of hdsim bsp profile"),
+    "variation": Metric("", _LOWER, "mean coefficient of variation of the tries; of hdsim bsp profile"),
     "lower_bound": Metric("s", _NEITHER, "total that no plan falls below; after hdsim bsp plan"),
     "predicted_duration": Metric("s", _NEITHER, "duration by the profile, for the shares and sizes of a real run"),
     "prediction_error": Metric("", _LOWER, "median over supersteps of abs(predicted - measured) / measured duration"),

@@ -7,6 +7,7 @@ import click
 from hdsim.cli import LazyGroup
 
 SUBCOMMANDS = {
+    "profile": "Measure the durations of real tasks by workload size and CPU share.",
     "forecast": "Forecast the workloads of a gang from series of measured values.",
     "run": "Run the supersteps of a gang with a controller of its CPU shares.",
     "share": "Simulate gangs that share machines with each other and with other jobs.",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
     "outages.csv", "interruptions.csv", "failed_starts.csv", "allocations.csv", "job_details.csv", "contention.csv",
-    "supersteps.csv", "gangs.csv", "barriers.csv", "faults.csv", "accounting.csv",
+    "supersteps.csv", "profile.csv", "gangs.csv", "barriers.csv", "faults.csv", "accounting.csv",
 )  # fmt: skip
 
 

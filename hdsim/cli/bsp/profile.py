@@ -1,0 +1,102 @@
+"""``hdsim bsp profile``: measured durations of tasks by workload size and CPU share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hdsim.cli.launch import Command, Outcome, configured, launch, shown
+
+if TYPE_CHECKING:
+    from hdsim.gangs.measurement import Measurement, Point
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The parts of a run. The machine itself is no platform of a simulation."""
+
+    measurement: Measurement
+    platform: None = None
+    workload: None = None
+
+    def begun(self, directory: Path) -> Mapping[Point, float]:
+        return self.measurement.measured(directory)
+
+
+@configured
+def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+    """Measures the durations of real stress-ng tasks on a grid of workload sizes and CPU shares.
+
+    \b
+    hdsim bsp profile
+    hdsim bsp profile tasks=[cap,vecmath] tries=1 hydra.run.dir=runs/profile
+    hdsim bsp profile stressors=kube_gang_scheduling shares=[1000,2000,3000,4000] limits=affinity tasks=[cap,zero]
+    hdsim bsp run profile=runs/profile/profile.csv
+
+    The command goes on where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
+    stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_profile.md.
+    """  # noqa: D301 - click reads the backspace character
+    command = Command(
+        _build, _measure, _report, resumes=True, check=_build, write=_write, metrics=("points", "variation"),
+        begun=_Job.begun,
+    )  # fmt: skip
+    launch(command, overrides, config_name=config_name or "bsp_profile", **options)
+
+
+def _build(config: Mapping[str, Any]) -> _Job:
+    from hdsim.gangs.limits import cpu_limits
+    from hdsim.gangs.measurement import Measurement
+    from hdsim.gangs.stressors import Stressors
+
+    stressors = Stressors(**config["stressors"])
+    measurement = Measurement(
+        tasks=tuple(config["tasks"] or stressors.operations),
+        sizes=tuple(map(float, config["sizes"])),
+        shares=tuple(map(int, config["shares"])),
+        tries=config["tries"],
+        stressors=stressors,
+        limits=cpu_limits(config["limits"]),
+        timeout=config["timeout"],
+    )
+    measurement.check()
+    return _Job(measurement)
+
+
+def _measure(
+    config: Mapping[str, Any], job: _Job, directory: Path
+) -> tuple[tuple[Measurement, dict[Point, float]], dict[str, Any]]:
+    from tqdm import tqdm
+
+    measurement, durations = job.measurement, dict(job.begun(directory))
+    total, done = (sum(map(measurement.expected, points)) for points in (measurement.points, durations))
+    layout = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
+    try:
+        with tqdm(total=total, initial=done, disable=not sys.stderr.isatty(), bar_format=layout) as bar:
+            for point, duration in measurement.run(directory, durations):
+                durations[point] = duration
+                bar.set_postfix_str(f"{point[0]} {duration:.3g} s", refresh=False)
+                bar.update(measurement.expected(point))
+    except KeyboardInterrupt:
+        advice = f"interrupted; the same command with hydra.run.dir={shown(directory)} goes on from here"
+        raise KeyboardInterrupt(advice) from None
+    return (measurement, durations), {"conditions": measurement.conditions()}
+
+
+def _write(directory: Path, result: tuple[Measurement, dict[Point, float]]) -> dict[str, Any]:
+    measurement, durations = result
+    measurement.write(directory, durations)
+    return {}
+
+
+def _report(job: _Job, outcome: Outcome) -> None:
+    """Prints the metrics and the files."""
+    click.echo(f"measured points         {outcome.metrics['points']:g}")
+    if "variation" in outcome.metrics:
+        click.echo(f"variation of the tries  {outcome.metrics['variation']:.1%}")
+    click.echo(f"CPU limits              {job.measurement.limits.method}")
+    click.echo(f"profile                 {shown(outcome.directory / 'profile.csv')}")
