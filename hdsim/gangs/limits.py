@@ -51,8 +51,12 @@ class CpuLimits(ABC):
         for name in tuple(self._started):
             self.stop(name)
 
-    def check(self, shares: Iterable[int]) -> None:
+    def check(self, shares: Iterable[int], where: str = "shares") -> None:
         """Checks that shares can be applied.
+
+        Args:
+            shares: CPU shares in millicores.
+            where: Configuration key of the shares, for the message.
 
         Raises:
             ConfigError: A share is too small or no multiple of the step.
@@ -63,7 +67,7 @@ class CpuLimits(ABC):
                     f"expected at least {self.least} millicores"
                     + (f" in steps of {self.step}" if self.step > 1 else "")
                     + f" with {self.method}, got {share}",
-                    where="shares",
+                    where=where,
                 )
 
     def change(self, shares: Mapping[str, int]) -> None:

@@ -36,7 +36,7 @@ class Processes(Launcher):
     def check(self, stressors: Stressors, tasks: Sequence[str], least: int, zookeeper: str | None) -> None:
         """Checks stress-ng and the limits."""
         stressors.check(tasks)
-        self._limits.check({"shares.start": least})
+        self._limits.check([least], "shares.start")
 
     def start(self, task: str, member: str, millicores: int) -> None:
         """Starts a process."""
