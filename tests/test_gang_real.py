@@ -25,7 +25,7 @@ from hdsim.gangs.real.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ("bsearch", "cap", "vecmath")
-STRESSORS = ("stressors.scale=0.4", "stressors.operations={bsearch: 2, cap: 1000, vecmath: 30}")
+SCALE = "stressors.scale=0.3"
 PATIENCE = 120.0  # s, until a wait has failed
 
 # One worker of pytest runs them all: it measures the profile once, and two gangs would want more than two cores.
@@ -37,8 +37,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory, warm_replays: Warm) -> Pat
     """A profile of this machine as it is now."""
     folder = tmp_path_factory.mktemp("profile")
     arguments = [
-        "bsp", "profile", f"tasks=[{','.join(TASKS)}]", "sizes=[10,23,37,50]", "shares=[200,300,400,600]", "tries=1",
-        STRESSORS[0], "hydra.run.dir=run",
+        "bsp", "profile", f"tasks=[{','.join(TASKS)}]", "sizes=[10,23,37,50]", "shares=[250,350,450,600]", "tries=1",
+        SCALE, "hydra.run.dir=run",
     ]  # fmt: skip
     subprocess.run([*warm_replays.command("hdsim"), *arguments], cwd=folder, check=True, capture_output=True)
     return folder / "run" / "profile.csv"
@@ -48,8 +48,8 @@ def arguments(profile: Path, *overrides: str) -> list[str]:
     """A run whose tasks get 1.2 cores together, so that other load of two cores does not take their shares away."""
     series = "{bsearch: nyc_taxi_1, cap: nyc_taxi_2, vecmath: nyc_taxi_3}"
     return [
-        "bsp", "run", "runner=processes", f"profile={profile}", "~tasks", f"+tasks={series}", *STRESSORS,
-        "shares.start=200", "shares.increment=50", "shares.total=1200", "supersteps=20", "penalty=0.05",
+        "bsp", "run", "runner=processes", f"profile={profile}", "~tasks", f"+tasks={series}", SCALE,
+        "shares.start=250", "shares.increment=50", "shares.total=1200", "supersteps=20", "penalty=0.05",
         "forecasts=actual", "hydra.run.dir=run", *overrides,
     ]  # fmt: skip
 
