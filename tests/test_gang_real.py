@@ -63,6 +63,8 @@ def check_supersteps(run: Path, count: int) -> None:
     """Checks that each superstep counts once and that the times of the tasks are those of a barrier."""
     lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     assert [line["superstep"] for line in lines if "tasks" in line] == list(range(count))
+    # Replaced processes get the sizes and shares of their tasks.
+    assert all(list(line["tasks"]) == list(TASKS) for line in lines if "tasks" in line)
     supersteps = table(run / "supersteps.csv")
     assert [int(row["superstep"]) for row in supersteps] == list(range(count))
     barriers = table(run / "barriers.csv")

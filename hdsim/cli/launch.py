@@ -57,7 +57,7 @@ class Command:
         check: Checks a configuration as far as possible without reading every file.
         write: Writes the result to the run directory and returns facts for the manifest; None for a replay.
         metrics: Metrics in the table of a sweep.
-        begun: Checks that the run can go on from what an earlier one has left in the directory.
+        begun: Checks that the run can continue from what an earlier one has left in the directory.
     """
 
     build: Callable[[Mapping[str, Any]], Any]

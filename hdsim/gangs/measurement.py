@@ -156,7 +156,7 @@ class Measurement:
             output, _ = process.communicate(timeout=self.timeout)
         except subprocess.TimeoutExpired:
             raise ConfigError(
-                f"expected at most {self.timeout:g} s for {task} of size {size:g} at {share} millicores, got more",
+                f"expected at most {self.timeout:g} s, got more: {task}, size {size:g}, {share} millicores",
                 where="timeout",
             ) from None
         duration = time.monotonic() - begin

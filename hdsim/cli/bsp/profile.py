@@ -38,7 +38,7 @@ def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any)
     hdsim bsp profile stressors=kube_gang_scheduling shares=[1000,2000,3000,4000] limits=affinity tasks=[cap,zero]
     hdsim bsp run profile=runs/profile/profile.csv
 
-    The command goes on where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
+    The command continues where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
     stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_profile.md.
     """  # noqa: D301 - click reads the backspace character
     command = Command(

@@ -38,8 +38,6 @@ class Coordinator:
         root: Path of the gang in ZooKeeper.
         launcher: Starts the processes.
         tasks: Names of the tasks.
-        launcher: Starts the processes.
-        tasks: Names of the tasks.
         journal: Record of finished supersteps and faults.
         attempts: Number of attempts of a superstep before the run fails.
     """
@@ -107,6 +105,8 @@ class Coordinator:
             # A process that is limited in place starts without its limit.
             self._shares[member] = 0 if self._launcher.in_place else wanted[task]
             self._launcher.start(task, member, wanted[task])
+        # Sizes and shares are in the order of the tasks.
+        self._members = {task: self._members[task] for task in self._tasks}
         self._wait_for_members()
         for task, member in self._members.items():
             if self._shares[member] != wanted[task]:

@@ -78,6 +78,7 @@ class Task:
             with Process(command, _LOG, "stress-ng", ended=self._session.wake) as stress:
                 self._session.wait(lambda: self._ended(stress, barrier), self._timeout)
                 stress.wait(0)
+                self._stressors.verify(self._task, size, 0, _LOG.read_text(errors="replace"))
             times = {"entered": entered, "began": began, "ended": time.time()}
             barrier.leave(self._member, json.dumps(times).encode())
             barrier.gather([CONTROLLER], self._timeout)
