@@ -42,7 +42,7 @@ class Capabilities:
         failures: Support for failure models.
         gpus: Support for jobs that request GPUs.
         supersteps: Support for jobs with supersteps.
-        gangs: Support for gangs.
+        gangs: Jobs whose CPU a controller changes between supersteps.
         kills: Support for ``cluster.kill``.
         resizes: Support for ``cluster.resize``.
         sets_speed: Support for ``cluster.set_speed``.
