@@ -50,6 +50,7 @@ class Coordinator:
         self._members: dict[str, str] = {}  # process of each task
         self._shares: dict[str, int] = {}  # millicores of each process
         self._starts: Counter[str] = Counter()
+        self._told: set[str] = set()  # processes whose end has been told
         self._losses = 0
         self._latest: DoubleBarrier | None = None
         session.create(f"{self._root}/members", makepath=True)
@@ -89,11 +90,12 @@ class Coordinator:
         """Replaces dead processes and applies the shares.
 
         Raises:
-            _Fault: A process does not start.
+            _Fault: A process has ended since the superstep before, or does not start.
         """
         if self._session.losses != self._losses:
             self._end(set(self._members.values()))  # They end without a controller, some sooner than others.
             self._losses = self._session.losses
+        self._check_processes()
         self._session.create(f"{self._root}/{CONTROLLER}", ephemeral=True)
         alive = self._session.children(f"{self._root}/members")
         wanted = dict(zip(self._tasks, shares, strict=True))
@@ -171,7 +173,8 @@ class Coordinator:
 
     def _check_processes(self, patience: float = 0.0) -> None:
         for member in self._members.values():
-            if fault := self._launcher.fault(member, patience):
+            if member not in self._told and (fault := self._launcher.fault(member, patience)):
+                self._told.add(member)
                 raise _Fault(f"{member} {fault}")
 
     def _hung(self, members: Iterable[str], words: str) -> _Fault:
