@@ -14,6 +14,7 @@ from hdsim.envs.episodes import Episodes
 from hdsim.errors import ConfigError
 from hdsim.gangs.load import load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead, fitted
+from hdsim.gangs.workloads import check_rows
 from hdsim.util.rules import NOT_NEGATIVE, NULL, integers_from, require
 
 Observation = NDArray[np.float32]
@@ -64,12 +65,7 @@ class GangEnv(gymnasium.Env[Observation, Any]):
         self._series, self._penalty = list(series), float(penalty)
         first = 0 if start is None else start
         parts = [one[first : first + supersteps] if start is not None else one for one in self._series]
-        if min(map(len, parts)) < supersteps:
-            rows = min(map(len, self._series))
-            raise ConfigError(
-                f"expected start + supersteps of at most {rows}, the rows of the series, got {first + supersteps}",
-                where="env.supersteps",
-            )
+        check_rows(first + supersteps, min(map(len, self._series)), where="env.supersteps")
         held_out = held_out if start is None else ()
         self.episodes = Episodes(parts, supersteps, held_out, unit="supersteps")
         seen = [part.durations[part.rows.start : part.rows.stop] for part in parts]

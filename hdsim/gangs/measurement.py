@@ -21,7 +21,7 @@ from hdsim.errors import ConfigError
 from hdsim.gangs.limits import AffinityLimits, CpuLimits
 from hdsim.gangs.profile import Profile, write_profile
 from hdsim.gangs.stressors import Stressors, version
-from hdsim.util.files import csv_text, replacing
+from hdsim.util.files import csv_text, dump_json
 from hdsim.util.inputs import parse_json, read_csv, read_text
 
 _POINTS, _CONDITIONS = "points.csv", "conditions.json"
@@ -130,7 +130,7 @@ class Measurement:
         """
         if not (directory / _CONDITIONS).exists():
             (directory / _POINTS).write_text(csv_text([_COLUMNS]))
-            _write_json(directory / _CONDITIONS, self.conditions())
+            dump_json(directory / _CONDITIONS, self.conditions())
         memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
         with (
             self.limits,
@@ -175,13 +175,7 @@ class Measurement:
         metrics: dict[str, float] = {"points": tries.size}
         if self.tries > 1:
             metrics["variation"] = float((tries.std(axis=0, ddof=1) / mean).mean())
-        _write_json(directory / "metrics.json", metrics)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with replacing(path) as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
+        dump_json(directory / "metrics.json", metrics)
 
 
 def _read_points(path: Path) -> dict[Point, float]:

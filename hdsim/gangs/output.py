@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from hdsim.gangs.accounting import Item
 from hdsim.gangs.simulation import GangRun
-from hdsim.util.files import replacing, write_csv
+from hdsim.util.files import dump_json, write_csv
 
 Floats = NDArray[np.float64]
 
@@ -44,9 +43,7 @@ def write_run(
         [*_COLUMNS, *_names(run.tasks), *further],
         ([*row, *(column[n] for column in further.values())] for n, row in enumerate(rows)),
     )
-    with replacing(path / "metrics.json") as file:
-        json.dump(run.metrics, file, indent=2)
-        file.write("\n")
+    dump_json(path / "metrics.json", run.metrics)
     return {"simulated_seconds": run.metrics["total"]}
 
 

@@ -80,6 +80,22 @@ def read_workloads(
     return Workloads(known[:, 0], predicted, forecasts == PERFECT)
 
 
+def check_rows(needed: int, rows: int, *, where: str = "supersteps", parts: str = "start + supersteps") -> None:
+    """Checks that series are long enough.
+
+    Args:
+        needed: Row after the last one of the gangs.
+        rows: Rows of the series.
+        where: Configuration key, for the message.
+        parts: The sum that `needed` is, for the message.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    if needed > rows:
+        raise ConfigError(f"expected {parts} of at most {rows}, the rows of the series, got {needed}", where=where)
+
+
 def scaled(values: Floats, reference: Floats | None = None) -> Floats:
     """Scales each column of a table to the range of workload sizes, as scikit-learn's MinMaxScaler does it.
 

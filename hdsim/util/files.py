@@ -1,10 +1,11 @@
-"""Atomic writing of files, and CSV."""
+"""Atomic writing of files, CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,6 +59,13 @@ def write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -
     """Writes a CSV file with a header atomically."""
     with replacing(path) as file:
         file.write(csv_text([names, *rows]))
+
+
+def dump_json(path: Path, content: Any, **options: Any) -> None:
+    """Writes a JSON document atomically; `options` are those of `json.dump`."""
+    with replacing(path) as file:
+        json.dump(content, file, indent=2, **options)
+        file.write("\n")
 
 
 class GrowingCsv:

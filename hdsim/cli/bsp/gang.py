@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import Outcome, shown
-from hdsim.errors import ConfigError
 from hdsim.util.text import format_number
 
 if TYPE_CHECKING:
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
     from hdsim.gangs.simulation import GangRun
     from hdsim.gangs.workloads import Workloads
 
-#: Name, description and unit of each metric; the last one is absent unless it is known.
-METRICS = (
-    ("duration", "duration without checkpoints", "s"),
-    ("checkpoints", "checkpoints", ""),
-    ("total", "total", "s"),
-    ("lower_bound", "lower bound of every plan", "s"),
-    ("predicted_duration", "predicted duration", "s"),
-    ("prediction_error", "median error of predictions", ""),
-    ("repetitions", "repeated attempts", ""),
-    ("elapsed", "elapsed time", "s"),
-)
+#: Metrics in words, for the terminal; those of real runs and of bounds are absent elsewhere.
+METRICS = {
+    "duration": "duration without checkpoints",
+    "checkpoints": "checkpoints",
+    "total": "total",
+    "lower_bound": "lower bound of every plan",
+    "predicted_duration": "predicted duration",
+    "prediction_error": "median error of predictions",
+    "repetitions": "repeated attempts",
+    "elapsed": "elapsed time",
+}
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,11 @@ def build(config: Mapping[str, Any]) -> Gang:
     """
     from hdsim.gangs.controllers import make_controller
     from hdsim.gangs.load import GANG_KEYS, load_gang
+    from hdsim.gangs.workloads import check_rows
 
     controller = make_controller(config["controller"])
     planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
-    rows, needed = len(workloads.actual), config["start"] + config["supersteps"]
-    if needed > rows:
-        message = f"expected start + supersteps of at most {rows}, the rows of the series, got {needed}"
-        raise ConfigError(message, where="supersteps")
+    check_rows(config["start"] + config["supersteps"], len(workloads.actual))
     return Gang(planner, workloads, controller, _launcher(config))
 
 
@@ -104,12 +101,14 @@ def write(directory: Path, result: GangRun) -> dict[str, Any]:
 
 def report(gang: Gang, outcome: Outcome) -> None:
     """Prints the metrics."""
+    from hdsim.results.metrics import unit
+
     lines = [
-        (f"{text}  ", format_number(outcome.metrics[name]), unit)
-        for name, text, unit in METRICS
+        (f"{text}  ", format_number(outcome.metrics[name]), unit(name))
+        for name, text in METRICS.items()
         if name in outcome.metrics
     ]
     width = max(len(number) for _, number, _ in lines)
-    for text, number, unit in lines:
-        click.echo(f"{text:31}{number:>{width}} {unit}".rstrip())
+    for text, number, of in lines:
+        click.echo(f"{text:31}{number:>{width}} {of}".rstrip())
     click.echo(f"\nrun directory  {shown(outcome.directory)}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from hdsim.cli.inputs import read_platform, read_workload
 from hdsim.cli.launch import Command, configured, launch
 from hdsim.cli.run import Inputs, report_replay
-from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from hdsim.gangs.simulation import Gang
@@ -69,7 +68,7 @@ def _gangs(config: Mapping[str, Any]) -> list[Gang]:
     from hdsim.gangs.controllers import make_controller
     from hdsim.gangs.load import GANG_KEYS, load_gang
     from hdsim.gangs.simulation import Gang
-    from hdsim.gangs.workloads import GENERATED
+    from hdsim.gangs.workloads import GENERATED, check_rows
 
     settings, gangs = {key: config[key] for key in GANG_KEYS}, []
     count, supersteps, generated = config["gangs"], config["supersteps"], config["actual"] == GENERATED
@@ -77,11 +76,8 @@ def _gangs(config: Mapping[str, Any]) -> list[Gang]:
         seed, start = config["seed"] * count + number, config["start"]
         if generated or not number:
             planner, workloads = load_gang(**settings | {"seed": seed})
-            rows, needed = len(workloads.actual), start + supersteps * (1 if generated else count)
-            if needed > rows:
-                parts = "start + supersteps" if generated else "start + gangs x supersteps"
-                message = f"expected {parts} of at most {rows}, the rows of the series, got {needed}"
-                raise ConfigError(message, where="supersteps")
+            each, parts = (1, "start + supersteps") if generated else (count, "start + gangs x supersteps")
+            check_rows(start + each * supersteps, len(workloads.actual), parts=parts)
         if not generated:
             start += number * supersteps
         # A planner caches the plans of successive rows.

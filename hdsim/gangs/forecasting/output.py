@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from hdsim.gangs.forecasting.series import Series
 from hdsim.gangs.workloads import scaled
-from hdsim.util.files import replacing, write_csv
+from hdsim.util.files import dump_json, replacing, write_csv
 
 Floats = NDArray[np.float64]
 
@@ -95,9 +94,7 @@ def write_forecasts(path: Path, made: Forecasts) -> dict[str, Any]:
         for name, table in zip(made.names, values, strict=True):
             _write_table(folder / f"{name}_{kind}.csv", table)
     write_csv(path / "rmse.csv", ["forecaster", "series", "lead", "rmse"], _errors(made))
-    with replacing(path / "metrics.json") as file:
-        json.dump(made.metrics, file, indent=2)
-        file.write("\n")
+    dump_json(path / "metrics.json", made.metrics)
     return {}
 
 

@@ -16,7 +16,7 @@ from hdsim.gangs.controllers import Controller, DynamicMpc, DynamicWindow, Stati
 from hdsim.gangs.load import GANG_KEYS, load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead
 from hdsim.gangs.simulation import Gang, GangRun
-from hdsim.gangs.workloads import GENERATED
+from hdsim.gangs.workloads import GENERATED, check_rows
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
 from hdsim.learning.training.evaluation import Scoring
@@ -89,9 +89,7 @@ class GangSetup(Setup):
         planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
         series = GangSeries.of(problem, planner, workloads.actual)
         first, last = config["start"], config["start"] + config["supersteps"]
-        if last > len(series):
-            message = f"expected start + supersteps of at most {len(series)}, the rows of the series, got {last}"
-            raise ConfigError(message, where="supersteps")
+        check_rows(last, len(series))
         held_out = [(first, last - first)]
         validation = _validation(train["validation"], episodes["supersteps"], len(series), range(first, last))
         held_out += [(row, episodes["supersteps"]) for row in validation]

@@ -5,7 +5,6 @@ After Mitchell et al., Model Cards for Model Reporting (FAT* 2019).
 
 from __future__ import annotations
 
-import json
 import platform as host
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.results.metrics import Direction, direction, unit
-from hdsim.util.files import replacing
+from hdsim.util.files import dump_json, replacing
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
@@ -65,9 +64,7 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
 
 def write(directory: Path, card: Mapping[str, Any]) -> None:
     """Writes model_card.json and model_card.md."""
-    with replacing(directory / "model_card.json") as file:
-        json.dump(card, file, indent=2, default=list)
-        file.write("\n")
+    dump_json(directory / "model_card.json", card, default=list)
     with replacing(directory / "model_card.md") as file:
         file.write(_text(card))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.util import inputs
-from hdsim.util.files import replacing
+from hdsim.util.files import dump_json
 from hdsim.util.version import __version__
 
 Floats = NDArray[np.float64]
@@ -130,9 +129,7 @@ def is_number(value: Any) -> bool:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a JSON object; NaN and infinities become null."""
-    with replacing(path) as file:
-        json.dump(plain(content), file, indent=2, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
+    dump_json(path, plain(content), ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
