@@ -21,7 +21,7 @@ PACKAGE = ROOT / "hdsim"
 # Lowest first. A package imports only from itself and from packages of lower layers.
 LAYERS = (
     ("errors",),
-    ("util",),
+    ("kernels", "util"),
     ("platform",),
     ("failures", "network", "workload"),
     ("gangs",),
@@ -46,6 +46,7 @@ MOST_LINES = 450
 LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 # Modules that are only loaded by the command or function that needs the package.
 HEAVY = {
+    "kernels": {"numba"},
     "cli/config.py": {"hydra", "omegaconf", "yaml"},
     "backends/batsim/zeromq.py": {"zmq"},
     "kubernetes": {"yaml"},

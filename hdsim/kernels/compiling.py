@@ -1,0 +1,108 @@
+"""Compilation of kernels by numba, once per machine.
+
+Machine code is kept in ``HDSIM_CACHE``, else ``$XDG_CACHE_HOME/hdsim``, else ``~/.cache/hdsim``, in a folder named by a
+digest of all kernels: a kernel is compiled again after a change of any of them, since those that it calls are part of
+its machine code. Where nothing can be written, each process compiles what it needs; where numba is missing, kernels are
+ordinary Python functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+try:
+    import numba
+    from numba.core import caching, event
+
+    HAS_NUMBA = True
+except ImportError as error:
+    HAS_NUMBA = False
+    log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
+
+
+def kernel(function: _Function) -> _Function:
+    """Compiles a function at its first call for each combination of argument types.
+
+    The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a
+    division of floating-point numbers by 0 is infinite or NaN.
+    """
+    if not HAS_NUMBA:
+        return function
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    # With NUMBA_DISABLE_JIT=1 it is the function itself.
+    if _FOLDER is not None and compiled is not function:
+        compiled._cache = _Cache(function)
+    result: _Function = compiled
+    return result
+
+
+def _digest() -> str:
+    """Digest of the sources of all kernels and of the settings that change their machine code."""
+    digest = hashlib.sha256(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _writable_folder() -> Path | None:
+    """Folder of the machine code, None where nothing can be written."""
+    chosen = os.environ.get("HDSIM_CACHE")
+    try:
+        base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hdsim"
+        folder = base / "kernels" / _digest()
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, RuntimeError) as error:
+        log.info("compiled kernels are not kept, each process compiles them anew: %s", error)
+        return None
+    return folder
+
+
+if HAS_NUMBA:
+    _FOLDER = _writable_folder()
+
+    class _Locator(caching._CacheLocator):
+        """Places the machine code of all functions in one folder, whose name changes with any of their sources."""
+
+        def get_cache_path(self) -> str:
+            return str(_FOLDER)
+
+        def get_source_stamp(self) -> str:
+            return ""
+
+        def get_disambiguator(self) -> str:
+            return "hdsim"
+
+        @classmethod
+        def from_function(cls, py_func: Any, py_file: str) -> _Locator:
+            return cls()
+
+    class _Implementation(caching.CompileResultCacheImpl):
+        _locator_classes: Any = (_Locator,)
+
+    class _Cache(caching.FunctionCache):
+        _impl_class = _Implementation
+
+    class _Notice(event.Listener):
+        """Logs the first compilation of a process."""
+
+        def on_start(self, event: Any) -> None:
+            if event.data["dispatcher"].py_func.__module__.startswith("hdsim.kernels"):
+                numba.core.event.unregister("numba:compile", self)
+                kept = "once on this machine" if _FOLDER is not None else "in each process, since no cache is writable"
+                log.warning("compiling kernels (%s, at most 20 s) ...", kept)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", _Notice())
