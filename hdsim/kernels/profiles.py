@@ -21,13 +21,13 @@ class Releases(NamedTuple):
         end: (R,) expected ends in seconds.
         job: (R,) the jobs.
         cores: (R,) their cores.
-        count: (1,) number of running jobs; the arrays may be longer.
+        length: (1,) number of running jobs; the arrays may be longer.
     """
 
     end: Floats
     job: Ints
     cores: Floats
-    count: Ints
+    length: Ints
 
 
 class Profile(NamedTuple):
@@ -37,12 +37,12 @@ class Profile(NamedTuple):
         times: (S,) beginnings of steps in seconds, ascending. One step for each running and each queued job and one
             more are enough.
         free: (S,) unreserved cores.
-        count: (1,) number of steps; the arrays may be longer.
+        length: (1,) number of steps; the arrays may be longer.
     """
 
     times: Floats
     free: Floats
-    count: Ints
+    length: Ints
 
 
 def make_releases(size: int) -> Releases:
@@ -64,7 +64,7 @@ def later(end: float, now: float) -> float:
 @kernel
 def release_place(releases: Releases, end: float, job: int) -> int:
     """Returns the place of a job of expected `end` among the running ones."""
-    first, last = 0, releases.count[0]
+    first, last = 0, releases.length[0]
     while first < last:
         middle = (first + last) // 2
         at = releases.end[middle]
@@ -78,20 +78,20 @@ def release_place(releases: Releases, end: float, job: int) -> int:
 @kernel
 def add_release(releases: Releases, end: float, job: int, cores: float) -> None:
     """Adds a started job."""
-    place, count = release_place(releases, end, job), releases.count[0]
+    place, count = release_place(releases, end, job), releases.length[0]
     for i in range(count, place, -1):
         releases.end[i] = releases.end[i - 1]
         releases.job[i] = releases.job[i - 1]
         releases.cores[i] = releases.cores[i - 1]
     releases.end[place], releases.job[place], releases.cores[place] = end, job, cores
-    releases.count[0] = count + 1
+    releases.length[0] = count + 1
 
 
 @kernel
 def remove_release(releases: Releases, end: float, job: int) -> None:
     """Removes a job that has ended, whose expected end was `end`."""
-    releases.count[0] -= 1
-    for i in range(release_place(releases, end, job), releases.count[0]):
+    releases.length[0] -= 1
+    for i in range(release_place(releases, end, job), releases.length[0]):
         releases.end[i] = releases.end[i + 1]
         releases.job[i] = releases.job[i + 1]
         releases.cores[i] = releases.cores[i + 1]
@@ -112,7 +112,7 @@ def head_reservation(releases: Releases, now: float, idle: float, cores: float) 
         idle beside the head at that time.
     """
     missing, shadow = cores - idle, math.inf
-    for i in range(releases.count[0]):
+    for i in range(releases.length[0]):
         date = max(releases.end[i], now)
         if missing <= 0 and date > shadow:
             break
@@ -133,32 +133,32 @@ def plan(profile: Profile, releases: Releases, now: float, idle: float) -> None:
     """
     times, free, last = profile.times, profile.free, 0
     times[0], free[0] = now, idle
-    for i in range(releases.count[0]):
+    for i in range(releases.length[0]):
         date = later(releases.end[i], now)
         if date > times[last]:
             last += 1
             times[last], free[last] = date, free[last - 1]
         free[last] += releases.cores[i]
-    profile.count[0] = last + 1
+    profile.length[0] = last + 1
 
 
 @kernel
 def forward(profile: Profile, now: float) -> None:
     """Removes the time before `now`, at which or before which the profile begins."""
-    times, free, count, past = profile.times, profile.free, profile.count[0], 0
+    times, free, count, past = profile.times, profile.free, profile.length[0], 0
     while past + 1 < count and times[past + 1] <= now:
         past += 1
     if past:
         for i in range(past, count):
             times[i - past], free[i - past] = times[i], free[i]
-        profile.count[0] = count - past
+        profile.length[0] = count - past
     times[0] = now
 
 
 @kernel
 def reserve(profile: Profile, cores: float, duration: float) -> float:
     """Reserves cores for some seconds and returns their earliest start in seconds, infinite if there is none."""
-    times, free, count = profile.times, profile.free, profile.count[0]
+    times, free, count = profile.times, profile.free, profile.length[0]
     if free[count - 1] < cores:
         return math.inf
     i = 0
@@ -176,7 +176,7 @@ def reserve(profile: Profile, cores: float, duration: float) -> float:
         for k in range(count, j, -1):
             times[k], free[k] = times[k - 1], free[k - 1]
         times[j], free[j] = end, free[j - 1]
-        profile.count[0] = count + 1
+        profile.length[0] = count + 1
     for k in range(i, j):
         free[k] -= cores
     return times[i]
