@@ -12,6 +12,10 @@ from hdsim.kernels.compiling import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+#: More cores than a node has.
+_UNLIMITED = float(1 << 31)
 
 
 class Releases(NamedTuple):
@@ -180,3 +184,211 @@ def reserve(profile: Profile, cores: float, duration: float) -> float:
     for k in range(i, j):
         free[k] -= cores
     return times[i]
+
+
+# Nodes: free amounts are arrays (R, N) of the resources cores, memory and, if len(free) is 5, GPUs, pods, storage.
+
+
+class JobRequests(NamedTuple):
+    """Requested resources and times of jobs. The equal parts of a job that must each be on one node are its chunks.
+
+    Attributes:
+        chunks: (J,) number of chunks.
+        cores: (J,) cores of a chunk.
+        cpu: (J,) CPU in cores that each core takes of a node, 1 where cores have ids.
+        memory: (J,) bytes per core, 0 if memory is not tracked.
+        gpus: (J,) GPUs of a chunk.
+        storage: (J,) bytes of ephemeral storage per core.
+        place: (J,) row of the nodes that the job's constraints allow.
+        time: (J,) requested times in seconds.
+        fixed: (J,) whether the job takes that time at any speed.
+    """
+
+    chunks: Ints
+    cores: Ints
+    cpu: Floats
+    memory: Floats
+    gpus: Ints
+    storage: Floats
+    place: Ints
+    time: Floats
+    fixed: Bools
+
+
+class Holdings(NamedTuple):
+    """Cores of running jobs on each of their nodes: those of a job are at places `first` to `last` - 1.
+
+    Attributes:
+        first: (J,) first place.
+        last: (J,) place behind the last one.
+        node: (E,) nodes.
+        cores: (E,) cores on the node.
+        length: (1,) places in use; the arrays may be longer.
+    """
+
+    first: Ints
+    last: Ints
+    node: Ints
+    cores: Ints
+    length: Ints
+
+
+class NodeSpeeds(NamedTuple):
+    """Speeds of nodes relative to the reference speed, without GPUs.
+
+    Attributes:
+        slowest: (N,) speed of the slowest processor of each node.
+        preferred: (N,) nodes by descending speed of their fastest processor.
+        fastest: Upper bound of the speeds of processors, with a margin for rounding.
+    """
+
+    slowest: Floats
+    preferred: Ints
+    fastest: float
+
+
+class NodeProfile(NamedTuple):
+    """Unreserved resources of nodes over time: step i lasts from ``times[i]`` to ``times[i + 1]``, the last for ever.
+
+    Attributes:
+        times: (S,) beginnings of steps in seconds, ascending. One step for each running and each queued job and one
+            more are enough.
+        row: (S,) row of `idle` and `free` of each step, then the rows that are not in use.
+        idle: (S,) unreserved CPU on all nodes together, in cores.
+        free: (S, R, N) unreserved amounts.
+        allowed: (M, N) nodes in service that constraints allow.
+        speeds: Speeds of the nodes.
+        length: (1,) number of steps.
+    """
+
+    times: Floats
+    row: Ints
+    idle: Floats
+    free: Floats
+    allowed: Bools
+    speeds: NodeSpeeds
+    length: Ints
+
+
+@kernel
+def capacity(free: Floats, allowed: Bools, jobs: JobRequests, job: int, first: int, last: int, room: Floats) -> float:
+    """Counts the chunks of a job that fit on the nodes `first` to `last` - 1.
+
+    Args:
+        free: (R, N) free amounts.
+        allowed: (M, N) nodes in service that constraints allow.
+        jobs: Requests.
+        job: The job.
+        first: First node.
+        last: Node behind the last one.
+        room: (N,) takes the chunks that fit on each node.
+
+    Returns:
+        Their sum.
+    """
+    cpu, memory = jobs.cpu[job], jobs.memory[job]
+    for node in range(first, last):
+        # Both are thousandths: a quotient this close to an integer is one.
+        room[node] = np.floor(free[0, node] / cpu + 1e-9) if cpu > 0 else _UNLIMITED
+    if memory > 0:
+        for node in range(first, last):
+            room[node] = min(room[node], np.floor(free[1, node] / memory))
+    if len(free) > 2:
+        cores, gpus, storage, place = jobs.cores[job], jobs.gpus[job], jobs.storage[job], jobs.place[job]
+        for node in range(first, last):
+            fits = room[node]
+            if storage > 0:
+                fits = min(fits, np.floor(free[4, node] / storage))
+            fits = np.floor(fits / cores)
+            if gpus > 0:
+                fits = min(fits, np.floor(free[2, node] / gpus))
+            room[node] = max(min(fits, free[3, node]), 0.0) if allowed[place, node] else 0.0
+    total = 0.0
+    for node in range(first, last):
+        total += room[node]
+    return total
+
+
+@kernel
+def add_amounts(free: Floats, jobs: JobRequests, job: int, node: int, cores: int) -> None:
+    """Releases what a job holds on a node with some of its cores; a negative number of `cores` allocates it."""
+    # Thousandths stay thousandths, so that sums do not depend on their order.
+    free[0, node] = np.rint((free[0, node] + cores * jobs.cpu[job]) * 1000) / 1000
+    free[1, node] += cores * jobs.memory[job]
+    if len(free) > 2:
+        chunks = cores / jobs.cores[job]
+        free[2, node] += chunks * jobs.gpus[job]
+        free[3, node] += chunks
+        free[4, node] += cores * jobs.storage[job]
+
+
+@kernel
+def _exchange(
+    free: Floats, allowed: Bools, jobs: JobRequests, head: int, job: int, nodes: Ints, cores: Ints, sign: int
+) -> float:
+    """Releases (1) or allocates (-1) the resources of a job and returns the increase of the head's capacity."""
+    change, room = 0.0, np.empty(free.shape[1])
+    for i in range(len(nodes)):
+        node = nodes[i]
+        change -= capacity(free, allowed, jobs, head, node, node + 1, room)
+        add_amounts(free, jobs, job, node, sign * cores[i])
+        change += capacity(free, allowed, jobs, head, node, node + 1, room)
+    return change
+
+
+@kernel
+def reserve_head(
+    free: Floats, allowed: Bools, jobs: JobRequests, releases: Releases, holdings: Holdings, head: int, now: float
+) -> tuple[float, float]:
+    """Returns the reservation of the head of the queue on nodes.
+
+    Args:
+        free: (R, N) free amounts, which become those at the shadow time without the head.
+        allowed: (M, N) nodes in service that constraints allow.
+        jobs: Requests.
+        releases: Expected ends of running jobs.
+        holdings: Their cores on nodes.
+        head: The head.
+        now: Present time in seconds.
+
+    Returns:
+        The shadow time, the earliest expected start of the head in seconds, infinite if unknown, and the margin: chunks
+        of the head for which there is room beside it at that time.
+    """
+    margin = capacity(free, allowed, jobs, head, 0, free.shape[1], np.empty(free.shape[1])) - jobs.chunks[head]
+    shadow = math.inf
+    for i in range(releases.length[0]):
+        date = max(releases.end[i], now)
+        if margin >= 0 and date > shadow:
+            break
+        job = releases.job[i]
+        held = slice(holdings.first[job], holdings.last[job])
+        margin += _exchange(free, allowed, jobs, head, job, holdings.node[held], holdings.cores[held], 1)
+        shadow = date
+    return (shadow if margin >= 0 else math.inf), margin
+
+
+@kernel
+def admit(
+    free: Floats, allowed: Bools, jobs: JobRequests, head: int, margin: float, job: int, nodes: Ints, cores: Ints
+) -> float:
+    """Allocates the cores of a job that ends after the shadow time, unless the head does not fit beside it.
+
+    Args:
+        free: (R, N) amounts of `reserve_head`.
+        allowed: (M, N) nodes in service that constraints allow.
+        jobs: Requests.
+        head: The head.
+        margin: Its margin.
+        job: The job.
+        nodes: (k,) nodes of the job.
+        cores: (k,) cores on each.
+
+    Returns:
+        The new margin; negative if the head does not fit and nothing has changed.
+    """
+    left = margin + _exchange(free, allowed, jobs, head, job, nodes, cores, -1)
+    if left < 0:
+        for i in range(len(nodes)):
+            add_amounts(free, jobs, job, nodes[i], cores[i])
+    return left
