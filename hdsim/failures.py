@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.inputs import parse_json, read_text
-from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.intervals import IntervalSets
 from hdsim.util.rules import NULL, POSITIVE, integers_from, require
 from hdsim.util.text import shown
 from hdsim.util.units import DURATION_UNITS, LONGEST_TIME, parse_duration
@@ -345,7 +345,7 @@ def _events(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[C
             )
             continue
         try:
-            members = parse_interval_sets([str(resources)], nodes).tolist()
+            members = IntervalSets.parse([str(resources)], nodes).ids.tolist()
         except ValueError as error:
             faults.append(ConfigError(f"resources: {error}", where=where))
             continue

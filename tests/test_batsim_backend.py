@@ -214,7 +214,7 @@ def replayed(
     setup.agent.begin(setup.cluster)
     serve(server, exchange)
     assert session.ended
-    return Result(setup.cluster, config=None, wall_seconds=0.0, interrupted=False)
+    return Result.of(setup.cluster, interrupted=False)
 
 
 def assert_equal(batsim: Result, sim: Result, tolerance: float = ROUNDING) -> None:

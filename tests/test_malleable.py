@@ -26,7 +26,7 @@ from hdsim.results import series
 from hdsim.results.result import Result
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import read
-from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.intervals import IntervalSets
 
 #: Two processors of five cores, the second of half the speed of the first.
 TWO_SPEEDS = Platform.from_dict(
@@ -256,7 +256,7 @@ def test_a_failure_undoes_the_end_of_an_attempt_over_several_segments() -> None:
     cluster.start_on(0, [5, 6])
     cluster.now = 100.0
     cluster.end(0, FinalState.COMPLETED_SUCCESSFULLY)
-    result = Result(cluster, config=None, wall_seconds=0.0, interrupted=False)
+    result = Result.of(cluster, interrupted=False)
     assert result.segments.lost.tolist() == [20.0, 10.0, 0.0]
     assert result.segments.attempt.tolist() == [0, 0, 1]
     assert result.jobs["lost_core_seconds"].tolist() == [2 * 20 + 4 * 10]
@@ -403,7 +403,7 @@ def check(case: Case, agent: Resizer, contention: str, directory: Path) -> None:
         last = expected.last(job) if any(own.job == job for own in agent.holdings) else []
         if last:
             union = sorted(set().union(*(own.cores for own in last)))
-            assert parse_interval_sets([result.jobs["allocated_resources"][job]]).tolist() == union
+            assert IntervalSets.parse([result.jobs["allocated_resources"][job]]).ids.tolist() == union
         one = case.jobs[job]
         if one.fixed:
             assert result.jobs["execution_time"][job] == pytest.approx(one.runtime)

@@ -30,7 +30,7 @@ from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import read
 from hdsim.simulation.replay import Interrupted
-from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.intervals import IntervalSets
 from hdsim.util.resources import resolve
 
 HEADER = (
@@ -410,7 +410,7 @@ def test_interval_sets_are_read_as_written(sets: list[set[int]]) -> None:
             else:
                 spans.append([core, core])
         texts.append(" ".join(f"{low}-{high}" if low < high else str(low) for low, high in spans))
-    assert parse_interval_sets(texts).tolist() == [core for cores in sets for core in sorted(cores)]
+    assert IntervalSets.parse(texts).ids.tolist() == [core for cores in sets for core in sorted(cores)]
 
 
 @pytest.mark.parametrize(

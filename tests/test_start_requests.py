@@ -61,7 +61,7 @@ def test_starts_are_confirmed_out_of_order_and_together_with_the_end() -> None:
     invariants.check(cluster)
     assert cluster.ended == [2]
     assert list(cluster.starting) == [1]
-    result = Result(cluster, config=None, wall_seconds=0.0, interrupted=False)
+    result = Result.of(cluster, interrupted=False)
     np.testing.assert_array_equal(result.starting_time, [19.0, math.nan, 4.0, math.nan])
     np.testing.assert_array_equal(result.finish_time, [math.nan, math.nan, 14.0, math.nan])
 
@@ -141,7 +141,7 @@ def test_a_job_that_is_starting_or_held_at_the_end_counts_as_one_that_never_ran(
             cluster.hold(3)
         else:
             cluster.submit(3)
-        return Result(cluster, config=None, wall_seconds=0.0, interrupted=False)
+        return Result.of(cluster, interrupted=False)
 
     begun, waiting = result(begun=True), result(begun=False)
     assert begun.metrics == waiting.metrics

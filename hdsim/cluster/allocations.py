@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.util.intervals import IntervalSets
+
 
 class ClosedSegment(NamedTuple):
     """An allocation segment that ended before its job: by a resize, a change of speed or a failure."""
@@ -29,7 +31,7 @@ class Allocations:
 
     Attributes:
         placements: Last placement of each started job that is not in `compacted`, in order of the starts.
-        compacted: Blocks of earlier starts: jobs, numbers of core ids, core ids.
+        compacted: Blocks of earlier starts: jobs, core ids of each.
         closed: Segments that ended before their jobs, in order of their ends.
         begin: Begin of the last segment of a job in seconds, if it is not the start.
         speed: Speed of the cores of a job as a share of their peak speed, if it is not 1.
@@ -38,7 +40,7 @@ class Allocations:
 
     def __init__(self) -> None:
         self.placements: dict[int, Any] = {}
-        self.compacted: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]] = []
+        self.compacted: list[tuple[NDArray[np.int64], IntervalSets]] = []
         self.closed: list[ClosedSegment] = []
         self.begin: dict[int, float] = {}
         self.speed: dict[int, float] = {}
@@ -47,7 +49,7 @@ class Allocations:
     @property
     def started(self) -> int:
         """Number of started jobs, without requeued ones."""
-        return len(self.placements) + sum(len(jobs) for jobs, _, _ in self.compacted)
+        return len(self.placements) + sum(len(jobs) for jobs, _ in self.compacted)
 
     def resize(self, job: int, held: Any, placement: Any, start: float, now: float) -> None:
         """Begins a segment of a job with another placement.
@@ -95,5 +97,5 @@ class Allocations:
         jobs = np.fromiter(self.placements, np.int64, len(self.placements))
         placements = list(self.placements.values())
         sizes = np.array([len(held) for held in placements], np.int64) if self.begin else sizes[jobs]
-        self.compacted.append((jobs, sizes, store.cores_of(placements, sizes)))
+        self.compacted.append((jobs, IntervalSets.of(store.cores_of(placements, sizes), sizes)))
         self.placements.clear()

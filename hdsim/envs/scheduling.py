@@ -192,7 +192,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self._mask = self._action_mask(over)
         info: dict[str, Any] = {"action_mask": self._mask, "invalid_action": not valid}
         if over or truncated:
-            self.result = Result(self.cluster, config=None, wall_seconds=0.0, interrupted=truncated)
+            self.result = Result.of(self.cluster, interrupted=truncated)
             info["metrics"] = self.result.metrics
         reward = self.objective.reward(over) * self._reward_scale
         return self.problem.observe(), reward, over, truncated, info

@@ -120,12 +120,8 @@ def schedule(run: Run) -> Panel:
 def _job_blocks(run: Run) -> Blocks | None:
     """Every allocation segment as blocks of neighbouring cores; None when there are too many to draw."""
     ran = run.segments
-    cores, started = ran.cores, ran.job
-    ends = np.cumsum(ran.sizes)
-    first = np.append(True, cores[1:] != cores[:-1] + 1)
-    first[ends - ran.sizes] = True
-    begins = np.flatnonzero(first)
-    if len(begins) > MAX_BLOCKS:
+    held, started = ran.held, ran.job
+    if len(held.first) > MAX_BLOCKS:
         return None
     state = run.state[started]
     color = (np.arange(len(started)) % len(JOB_COLORS)).astype(np.uint8)
@@ -146,9 +142,9 @@ def _job_blocks(run: Run) -> Blocks | None:
         y=Axis("Core", "count", high=run.platform.n_cores),
         start=ran.begin,
         finish=ran.end,
-        item=np.searchsorted(ends, begins, side="right").astype(np.int32),
-        low=cores[begins],
-        high=cores[np.append(begins[1:], len(cores)) - 1] + 1,
+        item=np.repeat(np.arange(len(held), dtype=np.int32), held.counts),
+        low=held.first,
+        high=held.last + 1,
         position=np.arange(run.platform.n_cores + 1, dtype=np.float32),
         color=color,
         colors=colors,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.failures import Outages
 from hdsim.platform import power
-from hdsim.results import details, segments
+from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
+from hdsim.results.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hdsim.cluster.state import Cluster
-    from hdsim.cluster.time_breakdown import TimeBreakdown
-    from hdsim.gangs.simulation import GangRun
     from hdsim.results.segments import Segments
 
 Column = NDArray[Any]
@@ -46,69 +44,20 @@ class Jobs(Mapping[str, Column]):
         return len(self._makers)
 
 
-class Result:
+@dataclass(kw_only=True, eq=False)
+class Result(Schedule):
     """A finished (or interrupted) replay; see :class:`hdsim.results.replay.FullReplay`.
 
     Attributes:
-        platform: The platform.
-        workload: The jobs.
         config: Settings of the replay.
-        starting_time: (J,) s since the first submission, NaN for a job that never started.
-        finish_time: (J,) s, NaN for a job that never ended.
-        state: (J,) :class:`hdsim.cluster.state.FinalState`.
-        latest: The last allocation segment of every job that has started, in order of the starts.
-        earlier: The segments that a resize, a change of speed or a failure has ended.
-        failed_permanently: (G,) jobs that have failed because nodes failed under them too often.
-        failed_starts: Starts that the backend has refused, in order.
-        outages: When nodes were down, None where they do not fail.
-        time_breakdown: Time of jobs by activity, None where none has a program.
-        gangs: Executed supersteps of each gang that has started.
-        end_time: End of the period accounted for in seconds: the last finish, or the moment of the interruption.
         wall_seconds: Wall-clock time the replay took.
-        interrupted: The replay was stopped before its end.
         engine: Which parts of the engine the replay has used: ``mode`` (``events`` or ``in_order``), ``cores`` (store)
             and ``executor``; empty on other backends.
-
-    Args:
-        cluster: The state at the end of the replay.
-        config: Settings of the replay.
-        wall_seconds: Wall-clock time the replay took.
-        interrupted: The replay was stopped before its end.
-        engine: Which parts of the engine the replay has used.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        config: Mapping[str, Any] | None,
-        wall_seconds: float,
-        interrupted: bool,
-        engine: Mapping[str, str] | None = None,
-    ) -> None:
-        self.platform = cluster.platform
-        self.workload = cluster.workload
-        self.config = dict(config or {})
-        self.starting_time = np.array(cluster.starting_time)
-        self.finish_time = np.array(cluster.finish_time)
-        self.state = np.array(cluster.state, np.int8)
-        self.earlier = segments.earlier(cluster)
-        finish = self.finish_time[~np.isnan(self.finish_time)]
-        last = max(float(finish.max(initial=0.0)), float(self.earlier.end.max(initial=0.0)))
-        self.end_time: float = cluster.now if interrupted else last
-        busy_until = np.where(np.isnan(self.finish_time), self.end_time, self.finish_time)
-        self.latest = segments.latest(cluster, self.starting_time, busy_until)
-        self.failed_permanently = np.array(cluster.failed_permanently, np.int64)
-        self.failed_starts = tuple(cluster.failed_starts)
-        self.outages = Outages.of(cluster.outages).begun_before(self.end_time) if cluster.nodes_fail else None
-        self.time_breakdown: TimeBreakdown | None = cluster.time_breakdown
-        done = FinalState.COMPLETED_SUCCESSFULLY
-        self.gangs: dict[int, GangRun] = {
-            job: running.run(complete=self.state[job] == done) for job, running in cluster.gangs.items()
-        }
-        self.wall_seconds = wall_seconds
-        self.interrupted = interrupted
-        self.engine: dict[str, str] = dict(engine or {})
+    config: Mapping[str, Any] = field(default_factory=dict)
+    wall_seconds: float = 0.0
+    engine: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def jobs(self) -> Jobs:

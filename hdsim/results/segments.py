@@ -5,7 +5,6 @@ A job that is started once and never resized has one segment. A resize, a change
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.platform import power
-from hdsim.util.arrays import Floats, Ints, members
-from hdsim.util.intervals import interval_sets
+from hdsim.util.arrays import Floats, Ints
+from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
-    from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
 
 
@@ -32,8 +30,7 @@ class Segments:
         attempt: (A,) earlier starts of the job that failures have cut short.
         begin: (A,) s.
         end: (A,) s; for a job that still runs the end of the period accounted for.
-        sizes: (A,) core ids, those of GPUs included.
-        cores: (sum of sizes,) core ids of each segment in turn, ascending within a segment.
+        held: Core ids of each segment, those of GPUs included; none where cores have no ids.
         speed: (A,) share of their peak speed at which the cores compute.
         lost: (A,) s of running that a failure has undone.
         requeued: (A,) whether the job went back to the queue at the end because of a failure.
@@ -46,8 +43,7 @@ class Segments:
     attempt: Ints
     begin: Floats
     end: Floats
-    sizes: Ints
-    cores: NDArray[np.int32]
+    held: IntervalSets
     speed: Floats
     lost: Floats
     requeued: NDArray[np.bool_]
@@ -56,9 +52,23 @@ class Segments:
     @classmethod
     def none(cls, platform: Platform) -> Segments:
         """Makes an empty table."""
-        whole, real = np.zeros(0, np.int64), np.zeros(0)
-        cores, requeued = np.zeros(0, np.int32), np.zeros(0, bool)
-        return cls(platform, whole, whole, real, real, whole, cores, real, real, requeued)
+        none = np.zeros(0)
+        return cls.once(platform, np.zeros(0, np.int64), none, none, IntervalSets.empty())
+
+    @classmethod
+    def once(
+        cls,
+        platform: Platform,
+        job: Ints,
+        begin: Floats,
+        end: Floats,
+        held: IntervalSets,
+        amounts: NDArray[np.object_] | None = None,
+    ) -> Segments:
+        """Makes the table of jobs that were started once and never resized; see the attributes for the arguments."""
+        rows = len(job)
+        first, nothing, never = np.zeros(rows, np.int64), np.zeros(rows), np.zeros(rows, bool)
+        return cls(platform, job, first, begin, end, held, np.ones(rows), nothing, never, amounts)
 
     def __len__(self) -> int:
         return len(self.job)
@@ -67,22 +77,23 @@ class Segments:
         """These and others in order of their begins."""
         if not len(others):
             return self
-        pairs = zip(self._columns, others._columns, strict=True)
-        joined = Segments(
-            self.platform, *(None if first is None else np.concatenate([first, *rest]) for first, *rest in pairs)
-        )
+        columns: list[Any] = []
+        for field in fields(self)[1:]:
+            both = getattr(self, field.name), getattr(others, field.name)
+            if isinstance(both[0], IntervalSets):
+                columns.append(IntervalSets.concatenate(both))
+            else:
+                columns.append(None if both[0] is None else np.concatenate(both))
+        joined = Segments(self.platform, *columns)
         return joined.rows(np.argsort(joined.begin, kind="stable"))
 
     def rows(self, rows: Ints) -> Segments:
         """Some rows, in the given order."""
         if not len(rows):
             return Segments.none(self.platform)
-        cores = self.cores[members(np.append(0, np.cumsum(self.sizes)), rows)]
-        return Segments(
-            self.platform, self.job[rows], self.attempt[rows], self.begin[rows], self.end[rows], self.sizes[rows],
-            cores, self.speed[rows], self.lost[rows], self.requeued[rows],
-            None if self.amounts is None else self.amounts[rows],
-        )  # fmt: skip
+        columns: list[Any] = [getattr(self, field.name) for field in fields(self)[1:]]
+        chosen: list[Any] = [None if column is None else column[rows] for column in columns]
+        return Segments(self.platform, *chosen)
 
     def with_losses_spread(self) -> Segments:
         """The same, where losses longer than their segments reach back over earlier segments of the same attempt."""
@@ -96,8 +107,14 @@ class Segments:
         return replace(self, lost=lost)
 
     @property
-    def _columns(self) -> list[NDArray[Any]]:
-        return [getattr(self, field.name) for field in fields(self)[1:]]
+    def sizes(self) -> Ints:
+        """(A,) core ids of each segment, those of GPUs included."""
+        return self.held.sizes
+
+    @cached_property
+    def cores(self) -> NDArray[np.int32]:
+        """(sum of sizes,) core ids of each segment in turn, ascending within a segment."""
+        return self.held.ids
 
     @cached_property
     def attempts(self) -> Segments:
@@ -123,8 +140,8 @@ class Segments:
             amounts = self.amounts[most_first[np.unique(group[most_first], return_index=True)[1]]]
         return Segments(
             self.platform, self.job[first], self.attempt[first], self.begin[first], end,
-            np.bincount(held // n_cores, minlength=len(first)), (held % n_cores).astype(np.int32), speed,
-            np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0, amounts,
+            IntervalSets.of((held % n_cores).astype(np.int32), np.bincount(held // n_cores, minlength=len(first))),
+            speed, np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0, amounts,
         )  # fmt: skip
 
     @cached_property
@@ -162,7 +179,7 @@ class Segments:
     def texts(self) -> list[str]:
         """(A,) holdings as text: the interval set of the core ids, or ``NODE:CPU[:GPUS]`` of each node."""
         if self.amounts is None:
-            return interval_sets(self.cores, self.sizes)
+            return self.held.texts
         names = self.platform.node_names
         return [
             " ".join(
@@ -194,76 +211,3 @@ class Segments:
     def lost_by_job(self, jobs: int) -> Floats:
         """(jobs,) s x cores of each job that failures have undone."""
         return np.bincount(self.job, self.lost_core_seconds, jobs).astype(np.float64)
-
-
-def latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segments:
-    """The last segment of every job that has started, in order of the starts.
-
-    Args:
-        cluster: The state at the end of a replay.
-        starting_time: (J,) s, start of each job.
-        busy_until: (J,) s, end of each job, or of the period for one that still runs.
-    """
-    amounts = None
-    if cluster.has_core_ids:
-        cluster.compact()
-        job, sizes, cores = (np.concatenate(portions) for portions in zip(*cluster.allocations.compacted, strict=True))
-    else:
-        held = cluster.allocations.placements
-        job, amounts = np.fromiter(held, np.int64, len(held)), _objects(held.values())
-        sizes, cores = np.zeros(len(job), np.int64), np.zeros(0, np.int32)
-    begin, speed, attempt = (
-        starting_time.copy(),
-        np.ones(len(busy_until)),
-        np.zeros(len(busy_until), np.int64),
-    )
-    for values, known in (
-        (begin, cluster.allocations.begin),
-        (speed, cluster.allocations.speed),
-        (attempt, cluster.allocations.restarts),
-    ):
-        values[list(known)] = list(known.values())
-    begin, end = begin[job], busy_until[job]
-    # All running of a job that has failed permanently is lost.
-    lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
-    return Segments(
-        cluster.platform,
-        job,
-        attempt[job],
-        begin,
-        end,
-        sizes,
-        cores,
-        speed[job],
-        lost,
-        np.zeros(len(job), bool),
-        amounts,
-    )
-
-
-def earlier(cluster: Cluster) -> Segments:
-    """The segments that a resize, a change of speed or a failure has ended, in order of their ends.
-
-    Args:
-        cluster: The state at the end of a replay.
-    """
-    if not cluster.allocations.closed:
-        return Segments.none(cluster.platform)
-    job, attempt, placements, begin, end, speed, lost, requeued = (
-        list(column) for column in zip(*cluster.allocations.closed, strict=True)
-    )
-    sizes = np.array([len(placement) for placement in placements], np.int64)
-    segments = Segments(
-        cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), sizes,
-        cluster.cores.cores_of(placements, sizes), np.array(speed), np.array(lost), np.array(requeued),
-        None if cluster.has_core_ids else _objects(placements),
-    ).with_losses_spread()  # fmt: skip
-    failed = np.isin(segments.job, cluster.failed_permanently)
-    return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
-
-
-def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
-    values = list(values)
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column

@@ -86,7 +86,9 @@ def carry_out(
 
     def result(*, interrupted: bool) -> Result:
         seconds = time.perf_counter() - begin
-        return Result(cluster, config=config, wall_seconds=seconds, interrupted=interrupted, engine=engine)
+        return Result.of(
+            cluster, interrupted=interrupted, config=dict(config or {}), wall_seconds=seconds, engine=dict(engine or {})
+        )
 
     with collecting_less(), signals_received() as stop, replay_bar(cluster, shown=progress) as bar:
         try:

@@ -4,64 +4,127 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.util.arrays import Ints, members
 from hdsim.util.text import shown
 
 _SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
 
 
-def parse_interval_sets(texts: Iterable[str], below: int = 2**24) -> NDArray[np.int32]:
-    """Returns the ids of interval sets such as ``"0-3 8"``, concatenated.
+@dataclass(frozen=True)
+class IntervalSets:
+    """Many sets of ids, each as its intervals of consecutive ids.
 
-    Args:
-        texts: The sets.
-        below: Exclusive upper limit of the ids.
-
-    Raises:
-        ValueError: A text is not an interval set.
+    Attributes:
+        counts: (S,) number of intervals of each set.
+        first: (R,) first id of each interval, set by set, ascending within a set.
+        last: (R,) last id of each interval.
     """
-    low, high = [], []
-    for span in " ".join(texts).split():
-        first, dash, last = span.partition("-")
-        low.append(int(first))
-        high.append(int(last) if dash else low[-1])
-    if max(high, default=0) >= below:
-        raise ValueError(f"expected ids below {below}, got {max(high)}")
-    begins = np.array(low, np.int64)
-    lengths = np.array(high, np.int64) - begins + 1
-    if (lengths < 1).any():
-        raise ValueError("an interval ends before it begins")
-    offsets = np.cumsum(lengths) - lengths
-    return (np.repeat(begins - offsets, lengths) + np.arange(lengths.sum())).astype(np.int32)
 
+    counts: Ints
+    first: NDArray[np.int32]
+    last: NDArray[np.int32]
 
-def interval_sets(cores: NDArray[np.int32], sizes: NDArray[np.int64]) -> list[str]:
-    """Returns the interval sets of some sets of ids.
+    @classmethod
+    def empty(cls, sets: int = 0) -> IntervalSets:
+        """Makes sets without ids."""
+        none = np.zeros(0, np.int32)
+        return cls(np.zeros(sets, np.int64), none, none)
 
-    Args:
-        cores: (sum of sizes,) members of each set, set by set, ascending within a set.
-        sizes: (S,) number of members of each set.
-    """
-    if not len(cores):
-        return [""] * len(sizes)
-    ends = np.cumsum(sizes)
-    first = np.empty(len(cores), bool)
-    first[0] = True
-    np.not_equal(cores[1:], cores[:-1] + 1, out=first[1:])
-    first[ends - sizes] = True
-    begins = np.flatnonzero(first)
-    low = cores[begins].tolist()
-    high = cores[np.append(begins[1:], len(cores)) - 1].tolist()
-    spans = [f"{a}-{b}" if a != b else str(a) for a, b in zip(low, high, strict=True)]
-    until = np.searchsorted(begins, ends).tolist()
-    joined, start = [], 0
-    for end in until:
-        joined.append(spans[start] if end == start + 1 else " ".join(spans[start:end]))
-        start = end
-    return joined
+    @classmethod
+    def of(cls, ids: NDArray[np.int32], sizes: Ints) -> IntervalSets:
+        """Makes sets from their ids.
+
+        Args:
+            ids: (sum of sizes,) members of each set, set by set, ascending within a set.
+            sizes: (S,) number of members of each set.
+        """
+        if not len(ids):
+            return cls.empty(len(sizes))
+        ends = np.cumsum(sizes)
+        begins = np.append(True, ids[1:] != ids[:-1] + 1)
+        begins[(ends - sizes)[sizes > 0]] = True
+        begin = np.flatnonzero(begins)
+        until = np.append(0, np.cumsum(begins))
+        return cls(until[ends] - until[ends - sizes], ids[begin], ids[np.append(begin[1:], len(ids)) - 1])
+
+    @classmethod
+    def parse(cls, texts: Iterable[str], below: int = 2**24) -> IntervalSets:
+        """Reads texts such as ``"0-3 8"``.
+
+        Args:
+            texts: The sets.
+            below: Exclusive upper limit of the ids.
+
+        Raises:
+            ValueError: A text is not an interval set.
+        """
+        counts, low, high = [], [], []
+        for text in texts:
+            spans = text.split()
+            counts.append(len(spans))
+            for span in spans:
+                first, dash, last = span.partition("-")
+                low.append(int(first))
+                high.append(int(last) if dash else low[-1])
+        if (largest := max([*low, *high], default=0)) >= below:
+            raise ValueError(f"expected ids below {below}, got {largest}")
+        sets = cls(np.array(counts, np.int64), np.array(low, np.int32), np.array(high, np.int32))
+        if (sets.first > sets.last).any():
+            raise ValueError("an interval ends before it begins")
+        return sets
+
+    @classmethod
+    def concatenate(cls, several: Sequence[IntervalSets]) -> IntervalSets:
+        """Joins several lists of sets."""
+        columns = ([getattr(sets, field.name) for sets in several] for field in fields(cls))
+        return cls(*(np.concatenate(column) for column in columns))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, sets: NDArray[Any]) -> IntervalSets:
+        """Some sets, in the given order."""
+        intervals = members(self.begins, sets)
+        return IntervalSets(self.counts[sets], self.first[intervals], self.last[intervals])
+
+    @cached_property
+    def begins(self) -> Ints:
+        """(S + 1,) index of the first interval of each set; the last entry is R."""
+        return np.append(0, np.cumsum(self.counts))
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """(R,) number of ids of each interval."""
+        return np.subtract(self.last, self.first, dtype=np.int64) + 1
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """(S,) number of ids of each set."""
+        before = np.append(0, np.cumsum(self.lengths))
+        return np.diff(before[self.begins])
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """(sum of sizes,) members of each set, set by set, ascending within a set."""
+        before = np.cumsum(self.lengths) - self.lengths
+        ids = np.repeat(self.first - before, self.lengths) + np.arange(self.lengths.sum())
+        return ids.astype(np.int32)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """(S,) the sets as texts such as ``"0-3 8"``."""
+        low, high = self.first.tolist(), self.last.tolist()
+        spans = [f"{a}-{b}" if a != b else str(a) for a, b in zip(low, high, strict=True)]
+        begins = self.begins.tolist()
+        return [spans[begin] if end == begin + 1 else " ".join(spans[begin:end]) for begin, end in pairwise(begins)]
 
 
 def parse_interval_set(text: str, count: int) -> list[int]:

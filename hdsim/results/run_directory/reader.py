@@ -35,7 +35,7 @@ from hdsim.results.run_directory.formats import (
 from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.results.segments import Segments
 from hdsim.util.arrays import Floats, Ints
-from hdsim.util.intervals import parse_interval_sets
+from hdsim.util.intervals import IntervalSets
 from hdsim.util.text import shown
 
 _TEXTS = {"job_id", "workload_name", "profile", "final_state", "allocated_resources", "metadata"}
@@ -252,12 +252,12 @@ def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]], platform: 
         return Segments.none(platform)
     job, texts = _rows_of_jobs(path, INTERRUPTION_COLUMNS, jobs)
     begin, end, lost, requeued = (numbers(path, name, texts[name]) for name in INTERRUPTION_COLUMNS[1:5])
-    cores, sizes, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
+    held, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
     attempts: dict[int, int] = {}
     attempt = np.zeros(len(job), np.int64)
     for row, one in enumerate(job.tolist()):
         attempt[row] = attempts[one] = attempts.get(one, -1) + 1
-    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, requeued == 1, amounts)
+    return Segments(platform, job, attempt, begin, end, held, np.ones(len(job)), lost, requeued == 1, amounts)
 
 
 def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, cut_short: Segments) -> Segments:
@@ -266,18 +266,15 @@ def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, 
     job = np.argsort(start, kind="stable")[: np.count_nonzero(~np.isnan(start))]
     texts = jobs["allocated_resources"][job].tolist()
     amounts = _amounts(path, texts, platform)
-    cores = _cores(path, [] if amounts is not None else texts, platform)
-    sizes = jobs["requested_number_of_resources"][job] * (amounts is None)
-    if len(cores) != sizes.sum():
+    held = _core_ids(path, texts, platform) if amounts is None else IntervalSets.empty(len(job))
+    if amounts is None and not np.array_equal(held.sizes, jobs["requested_number_of_resources"][job]):
         raise ConfigError("allocated_resources: expected as many cores as each job asked for", where=str(path))
     cut = cut_short.rows(np.flatnonzero(cut_short.requeued))
     begin, end = start[job], finish[job]
     lost = np.where(np.isin(job, cut_short.job[~cut_short.requeued]), end - begin, 0.0)
     attempt = np.bincount(cut.job, minlength=len(start))[job]
     none = np.zeros(len(job), bool)
-    return Segments(platform, job, attempt, begin, end, sizes, cores, np.ones(len(job)), lost, none, amounts).joined(
-        cut
-    )
+    return Segments(platform, job, attempt, begin, end, held, np.ones(len(job)), lost, none, amounts).joined(cut)
 
 
 def _read_allocations(
@@ -286,7 +283,7 @@ def _read_allocations(
     job, texts = _rows_of_jobs(path, ALLOCATION_COLUMNS, jobs)
     attempt = integers(path, "attempt", texts["attempt"], len(job))
     begin, end, speed = (numbers(path, name, texts[name]) for name in ("begin", "end", "speed"))
-    cores, sizes, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
+    held, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
     lost, requeued = np.zeros(len(job)), np.zeros(len(job), bool)
     last = {key: row for row, key in enumerate(zip(job.tolist(), attempt.tolist(), strict=True))}
     for key, seconds, again in zip(
@@ -297,8 +294,7 @@ def _read_allocations(
     ):
         if key in last:
             lost[last[key]], requeued[last[key]] = seconds, again
-    held = Segments(platform, job, attempt, begin, end, sizes, cores, speed, lost, requeued, amounts)
-    return held.with_losses_spread()
+    return Segments(platform, job, attempt, begin, end, held, speed, lost, requeued, amounts).with_losses_spread()
 
 
 def _rows_of_jobs(
@@ -316,16 +312,15 @@ def _rows_of_jobs(
 
 def _held(
     path: Path, texts: Sequence[str], begin: Floats, end: Floats, platform: Platform
-) -> tuple[NDArray[np.int32], Ints, NDArray[np.object_] | None]:
-    """Core ids of interval sets, one set after the other, and their numbers in each row; or the amounts of nodes."""
+) -> tuple[IntervalSets, NDArray[np.object_] | None]:
+    """Core ids of each row, or its amounts of nodes."""
     amounts = _amounts(path, texts, platform)
     if amounts is not None:
-        return np.zeros(0, np.int32), np.zeros(len(texts), np.int64), amounts
-    held = [_cores(path, [text], platform) for text in texts]
-    sizes = np.array([len(cores) for cores in held], np.int64)
-    if not (begin <= end).all() or not sizes.all():
+        return IntervalSets.empty(len(texts)), amounts
+    held = _core_ids(path, texts, platform)
+    if not (begin <= end).all() or not held.counts.all():
         raise ConfigError("expected an end after each begin, and cores in each row", where=str(path))
-    return np.concatenate([np.zeros(0, np.int32), *held]), sizes, None
+    return held, None
 
 
 def _amounts(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.object_] | None:
@@ -349,10 +344,10 @@ def _amounts(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np
     return amounts
 
 
-def _cores(path: Path, texts: Sequence[str], platform: Platform) -> NDArray[np.int32]:
-    """Core ids of interval sets, one set after the other."""
+def _core_ids(path: Path, texts: Sequence[str], platform: Platform) -> IntervalSets:
+    """Core ids of each text."""
     try:
-        return parse_interval_sets(texts, platform.n_cores)
+        return IntervalSets.parse(texts, platform.n_cores)
     except ValueError as error:
         raise ConfigError(f"allocated_resources: expected interval sets: {error}", where=str(path)) from None
 

@@ -1,0 +1,196 @@
+"""Schedules: starts, ends, states and cores of all jobs as plain columns, from which all results derive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.state import FinalState
+from hdsim.failures import Outages
+from hdsim.results.segments import Segments
+from hdsim.util.arrays import Floats, Ints
+from hdsim.util.intervals import IntervalSets
+
+if TYPE_CHECKING:
+    from hdsim.cluster.job_state import FailedStart
+    from hdsim.cluster.state import Cluster
+    from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.gangs.simulation import GangRun
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+
+
+@dataclass(kw_only=True, eq=False)
+class Schedule:
+    """The starts, ends, states and cores of all jobs.
+
+    Attributes:
+        platform: The platform.
+        workload: The jobs.
+        starting_time: (J,) s since the first submission, NaN for a job that never started.
+        finish_time: (J,) s, NaN for a job that never ended.
+        state: (J,) :class:`hdsim.cluster.state.FinalState`.
+        end_time: End of the period accounted for in seconds: the last finish, or the moment of the interruption.
+        latest: The last allocation segment of every job that has started, in order of the starts.
+        earlier: The segments that a resize, a change of speed or a failure has ended.
+        failed_permanently: (G,) jobs that have failed because nodes failed under them too often.
+        failed_starts: Starts that the backend has refused, in order.
+        outages: When nodes were down, None where they do not fail.
+        time_breakdown: Time of jobs by activity, None where none has a program.
+        gangs: Executed supersteps of each gang that has started.
+        interrupted: The replay was stopped before its end.
+    """
+
+    platform: Platform
+    workload: Workload
+    starting_time: Floats
+    finish_time: Floats
+    state: NDArray[np.int8]
+    end_time: float
+    latest: Segments
+    earlier: Segments
+    failed_permanently: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    failed_starts: tuple[FailedStart, ...] = ()
+    outages: Outages | None = None
+    time_breakdown: TimeBreakdown | None = None
+    gangs: Mapping[int, GangRun] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @classmethod
+    def once(
+        cls,
+        platform: Platform,
+        workload: Workload,
+        starting_time: Floats,
+        finish_time: Floats,
+        state: NDArray[np.int8],
+        started: Ints,
+        held: IntervalSets,
+        *,
+        interrupted_at: float | None = None,
+        **others: Any,
+    ) -> Self:
+        """Makes the schedule of jobs that were started once and never resized.
+
+        Args:
+            platform: The platform.
+            workload: The jobs.
+            starting_time: See the attributes.
+            finish_time: See the attributes.
+            state: See the attributes.
+            started: (A,) jobs in order of their starts.
+            held: Core ids of each of these.
+            interrupted_at: Time in seconds at which the replay was interrupted, if it was.
+            **others: Other attributes.
+        """
+        end_time = float(np.nanmax(finish_time, initial=0.0)) if interrupted_at is None else interrupted_at
+        finish = finish_time[started]
+        end = np.where(np.isnan(finish), end_time, finish)
+        return cls(
+            platform=platform, workload=workload, starting_time=starting_time, finish_time=finish_time, state=state,
+            end_time=end_time, latest=Segments.once(platform, started, starting_time[started], end, held),
+            earlier=Segments.none(platform), interrupted=interrupted_at is not None, **others,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, cluster: Cluster, *, interrupted: bool, **others: Any) -> Self:
+        """Makes the schedule from the state at the end of a replay.
+
+        Args:
+            cluster: The state.
+            interrupted: The replay was stopped before its end.
+            **others: Other attributes.
+        """
+        starting_time, finish_time = np.array(cluster.starting_time), np.array(cluster.finish_time)
+        state = np.array(cluster.state, np.int8)
+        earlier = _earlier(cluster)
+        finish = finish_time[~np.isnan(finish_time)]
+        last = max(float(finish.max(initial=0.0)), float(earlier.end.max(initial=0.0)))
+        end_time = cluster.now if interrupted else last
+        busy_until = np.where(np.isnan(finish_time), end_time, finish_time)
+        done = FinalState.COMPLETED_SUCCESSFULLY
+        return cls(
+            platform=cluster.platform,
+            workload=cluster.workload,
+            starting_time=starting_time,
+            finish_time=finish_time,
+            state=state,
+            end_time=end_time,
+            latest=_latest(cluster, starting_time, busy_until),
+            earlier=earlier,
+            failed_permanently=np.array(cluster.failed_permanently, np.int64),
+            failed_starts=tuple(cluster.failed_starts),
+            outages=Outages.of(cluster.outages).begun_before(end_time) if cluster.nodes_fail else None,
+            time_breakdown=cluster.time_breakdown,
+            gangs={job: running.run(complete=state[job] == done) for job, running in cluster.gangs.items()},
+            interrupted=interrupted,
+            **others,
+        )
+
+
+def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segments:
+    """The last segment of every job that has started, in order of the starts.
+
+    Args:
+        cluster: The state at the end of a replay.
+        starting_time: (J,) s, start of each job.
+        busy_until: (J,) s, end of each job, or of the period for one that still runs.
+    """
+    amounts = None
+    if cluster.has_core_ids:
+        cluster.compact()
+        jobs, sets = zip(*cluster.allocations.compacted, strict=True)
+        job, held = np.concatenate(jobs), IntervalSets.concatenate(sets)
+    else:
+        placements = cluster.allocations.placements
+        job, amounts = np.fromiter(placements, np.int64, len(placements)), _objects(placements.values())
+        held = IntervalSets.empty(len(job))
+    begin, speed, attempt = starting_time.copy(), np.ones(len(busy_until)), np.zeros(len(busy_until), np.int64)
+    for values, known in (
+        (begin, cluster.allocations.begin),
+        (speed, cluster.allocations.speed),
+        (attempt, cluster.allocations.restarts),
+    ):
+        values[list(known)] = list(known.values())
+    begin, end = begin[job], busy_until[job]
+    # All running of a job that has failed permanently is lost.
+    lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
+    never = np.zeros(len(job), bool)
+    return Segments(cluster.platform, job, attempt[job], begin, end, held, speed[job], lost, never, amounts)
+
+
+def _earlier(cluster: Cluster) -> Segments:
+    """The segments that a resize, a change of speed or a failure has ended, in order of their ends.
+
+    Args:
+        cluster: The state at the end of a replay.
+    """
+    if not cluster.allocations.closed:
+        return Segments.none(cluster.platform)
+    job, attempt, placements, begin, end, speed, lost, requeued = (
+        list(column) for column in zip(*cluster.allocations.closed, strict=True)
+    )
+    held, amounts = IntervalSets.empty(len(job)), None
+    if cluster.has_core_ids:
+        sizes = np.array([len(placement) for placement in placements], np.int64)
+        held = IntervalSets.of(cluster.cores.cores_of(placements, sizes), sizes)
+    else:
+        amounts = _objects(placements)
+    segments = Segments(
+        cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), held,
+        np.array(speed), np.array(lost), np.array(requeued),
+        amounts,
+    ).with_losses_spread()  # fmt: skip
+    failed = np.isin(segments.job, cluster.failed_permanently)
+    return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
+
+
+def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
+    values = list(values)
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
