@@ -15,7 +15,7 @@ import numpy as np
 
 import hdsim
 from hdsim.cluster.placement import Placement
-from hdsim.simulation.contended import contended
+from hdsim.simulation.contended import Contended
 from hdsim.simulation.setup import make_contention
 
 CORES = 8  # of a processor
@@ -44,7 +44,7 @@ def event_seconds(contention: str, running: int, events: int) -> float:
     for _ in range(ROUNDS):
         model = make_contention(contention, platform)
         assert model is not None
-        executor = contended(platform, workload, model)
+        executor = Contended(platform, workload, model)
         for core, placement in enumerate(placements):
             executor.start(core, placement, 0.0)
         retimed = sum(1 for _ in executor.settle(0.0))

@@ -21,7 +21,7 @@ from hdsim.contention import Contention
 from hdsim.contention.threshold import Threshold
 from hdsim.errors import BackendError, ConfigError, DecisionError
 from hdsim.simulation.bsp_jobs import BspJobs
-from hdsim.simulation.contended import contended
+from hdsim.simulation.contended import Contended
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.workload.batsim_json import jobs_of
@@ -274,7 +274,7 @@ def make(executor: str, cluster: Cluster) -> Executor:
     model: Contention = Threshold(platform)
     if executor == "uncontended":
         return Uncontended(cluster)
-    return contended(platform, workload, model) if executor == "contended" else BspJobs(platform, workload, model, None)
+    return Contended(platform, workload, model) if executor == "contended" else BspJobs(platform, workload, model, None)
 
 
 cores = st.sets(st.integers(0, PROCESSORS * CORES - 1), min_size=1).map(sorted)

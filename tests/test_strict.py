@@ -119,6 +119,6 @@ def test_the_result_tells_the_parts_of_the_engine():
     cores = {"cores": "OrderedCores"}
     assert hdsim.simulate(platform, workload, "fcfs").engine == {"mode": "in_order", "executor": "none", **cores}
     assert hdsim.simulate(platform, workload, "easy").engine == {"mode": "events", "executor": "Uncontended", **cores}
-    contended = {"mode": "events", "cores": "NodeCores", "executor": "ContendedProcessors"}
+    contended = {"mode": "events", "cores": "NodeCores", "executor": "Contended"}
     assert hdsim.simulate(platform, workload, "fcfs", contention="threshold").engine == contended
     assert hdsim.simulate(platform, workload, "fcfs", failures="external").engine["cores"] == "FailingCores"

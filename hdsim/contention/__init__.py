@@ -7,7 +7,7 @@ A model derives from :class:`ProcessorContention` if all busy cores of a process
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,25 @@ ROUNDING = 1e-9
 class Contention:
     """Base class of contention models.
 
+    Attributes:
+        kernel: Number of the model in :mod:`hdsim.kernels.speeds`, 0 without a kernel.
+        parameters: (R, P) parameters of the kernel.
+
     Args:
         platform: The platform of the replay. The settings of the model's file in ``conf/contention`` are keyword
             arguments.
     """
 
+    kernel: ClassVar[int] = 0
+    parameters: NDArray[np.float64]
+
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether the speeds are those of a kernel, which those of a subclass are not."""
+        return "kernel" in vars(type(self))
 
     def applies(self, workload: Workload) -> bool:
         """Returns whether the model can slow any of the jobs; otherwise the replay does not use it."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.contention import CoreContention
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
+from hdsim.kernels.speeds import SMOOTHSTEP, smoothstep
 from hdsim.platform.schema import GPU
 from hdsim.util.rules import is_finite
 
@@ -24,8 +25,6 @@ CONSTANTS = ("b", "c", "da", "db", "dc", "dd")
 #: GB/s of each unit. Constants may also be shares of the bandwidth of the processor.
 UNITS = {"GB/s": 1.0, "MB/s": 1e-3, "B/s": 1e-9}
 OWN_BANDWIDTH = "mem_bw"
-#: Relative increase of the time of the most affected cores per further busy core.
-_CROWDING = 0.6
 
 
 class Smoothstep(CoreContention):
@@ -47,13 +46,14 @@ class Smoothstep(CoreContention):
         ConfigError: `constants` or `digits` are not allowed.
     """
 
+    kernel = SMOOTHSTEP
+
     def __init__(self, platform: Platform, constants: Mapping[str, Any] | None = None, digits: int | None = 9) -> None:
         super().__init__(platform)
         if digits is not None and (type(digits) is not int or not 1 <= digits <= 15):
             raise ConfigError(
                 f"expected a whole number from 1 to 15 or null, got {digits!r}", where="contention.digits"
             )
-        self._digits = digits
         faults: dict[str, HdsimError] = {}
         error: type[HdsimError]
         by_type = np.full((len(CONSTANTS), len(platform.processor_type_names)), np.nan)
@@ -74,7 +74,8 @@ class Smoothstep(CoreContention):
         if faults:
             listed = list(faults.values())
             raise type(listed[0]).many(listed)
-        self._constants = by_type[:, platform.processor_type]
+        scale = np.full(platform.n_processors, 0.0 if digits is None else 10.0**digits)
+        self.parameters = np.ascontiguousarray(np.vstack([by_type[:, platform.processor_type], scale]))
 
     def applies(self, workload: Workload) -> bool:
         """See :meth:`hdsim.contention.Contention.applies`."""
@@ -88,22 +89,8 @@ class Smoothstep(CoreContention):
         self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
-        counts = np.diff(first)
-        total = np.add.reduceat(demands, first[:-1])
-        pressed = total >= self._constants[CONSTANTS.index("c"), processors]
-        speeds = np.ones(len(demands))
-        if not pressed.any():
-            return speeds
-        cores = np.repeat(pressed, counts)
-        sizes = counts[pressed]
-        b, c, da, db, dc, dd = np.repeat(self._constants[:, processors[pressed]], sizes, axis=1)
-        others = np.repeat(sizes - 1, sizes)
-        crowd = _CROWDING * others
-        suffering = np.clip((demands[cores] - (da - others * db)) / (dc - others * dd), 0.0, 1.0)
-        spared = 1 - suffering**3 * (suffering * (6 * suffering - 15) + 10)
-        least = spared * (crowd / (1 + crowd)) + 1 / (1 + crowd)
-        curve = np.maximum(least, b * (np.repeat(total[pressed], sizes) - c) + 1)
-        speeds[cores] = curve if self._digits is None else np.round(curve, self._digits)
+        speeds = np.empty(len(demands))
+        smoothstep(self.parameters, np.asarray(processors, np.int64), first, demands, speeds)
         return speeds
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
+from hdsim.kernels.speeds import THRESHOLD, threshold
 from hdsim.platform.power import BUSY_SPEED
 
 if TYPE_CHECKING:
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 class Threshold(ProcessorContention):
     """Full speed while the demands fit into the processor's bandwidth, 75 % for all its cores when they do not."""
 
+    kernel = THRESHOLD
+
     def __init__(self, platform: Platform) -> None:
         super().__init__(platform)
-        self._limit = platform.mem_bw * (1 + ROUNDING)
+        self.parameters = np.stack([platform.mem_bw * (1 + ROUNDING), np.full(platform.n_processors, BUSY_SPEED[1])])
 
     def applies(self, workload: Workload) -> bool:
         """See :meth:`hdsim.contention.Contention.applies`."""
@@ -32,4 +35,6 @@ class Threshold(ProcessorContention):
 
     def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
-        return BUSY_SPEED.take(demands > self._limit[processors])
+        speeds = np.empty(len(demands))
+        threshold(self.parameters, np.asarray(processors, np.int64), demands, speeds)
+        return speeds

@@ -18,7 +18,7 @@ from hdsim.network import Network
 from hdsim.platform.schema import QUANTITIES
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.bsp_jobs import BspJobs
-from hdsim.simulation.contended import contended
+from hdsim.simulation.contended import Contended
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.simulation.gang_jobs import GangJobs
@@ -84,7 +84,7 @@ def make_executor(cluster: Cluster, contention: Contention | None, network: Netw
     if cluster.workload.has_programs:
         return BspJobs(cluster.platform, cluster.workload, contention, network)
     if contention is not None:
-        return contended(cluster.platform, cluster.workload, contention)
+        return Contended(cluster.platform, cluster.workload, contention)
     return Uncontended(cluster)
 
 
