@@ -239,6 +239,15 @@ class FreeNodes:
             self.up,
         )
 
+    def arrays(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Returns the (R, N) amounts and the (M, N) allowed nodes of :mod:`hdsim.kernels.profiles`."""
+        rows, n, up = [self.idle, self.memory], len(self.idle), np.True_ if self.up is None else self.up
+        if self.gpus is not None or self.masks:
+            more = ((self.gpus, 0.0), (self.pods, math.inf), (self.storage, 0.0))
+            rows += [np.full(n, default) if amounts is None else amounts for amounts, default in more]
+        allowed = [np.full(n, up) if mask is None else mask & up for mask in self.masks or [None]]
+        return np.array(rows, np.float64), np.array(allowed)
+
     def capacity(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
         """Returns the number of chunks of a job that fit on each node, by default on all nodes."""
         at = slice(None) if nodes is None else nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,9 @@ class Profile(NamedTuple):
     length: Ints
 
 
+Rows = TypeVar("Rows", Releases, Profile)
+
+
 def make_releases(size: int) -> Releases:
     """Returns space for the expected ends of `size` running jobs."""
     return Releases(np.zeros(size), np.zeros(size, np.int64), np.zeros(size), np.zeros(1, np.int64))
@@ -57,6 +60,14 @@ def make_releases(size: int) -> Releases:
 def make_profile(size: int) -> Profile:
     """Returns space for `size` steps."""
     return Profile(np.zeros(size), np.zeros(size), np.zeros(1, np.int64))
+
+
+def with_space(rows: Rows, size: int) -> Rows:
+    """Returns releases or a profile of cores, moved to longer arrays if there is no space for `size` rows."""
+    if size <= len(rows[0]):
+        return rows
+    longer: Any = {name: np.resize(getattr(rows, name), 2 * size) for name in rows._fields if name != "length"}
+    return rows._replace(**longer)
 
 
 @kernel
@@ -189,26 +200,39 @@ def reserve(profile: Profile, cores: float, duration: float) -> float:
 # Nodes: free amounts are arrays (R, N) of the resources cores, memory and, if len(free) is 5, GPUs, pods, storage.
 
 
-class JobRequests(NamedTuple):
-    """Requested resources and times of jobs. The equal parts of a job that must each be on one node are its chunks.
+class Chunk(NamedTuple):
+    """The equal parts of a job, each of which must be on one node; without GPUs each core is a chunk.
 
     Attributes:
-        chunks: (J,) number of chunks.
-        cores: (J,) cores of a chunk.
-        cpu: (J,) CPU in cores that each core takes of a node, 1 where cores have ids.
-        memory: (J,) bytes per core, 0 if memory is not tracked.
-        gpus: (J,) GPUs of a chunk.
-        storage: (J,) bytes of ephemeral storage per core.
-        place: (J,) row of the nodes that the job's constraints allow.
-        time: (J,) requested times in seconds.
-        fixed: (J,) whether the job takes that time at any speed.
+        number: Number of chunks.
+        cores: Cores of a chunk.
+        gpus: GPUs of a chunk.
+        memory: Bytes per core.
+        cpu: CPU of a node in cores that each core takes, 1 where cores have ids.
+        storage: Bytes of ephemeral storage per core.
+        place: Row of the nodes that the constraints of the job allow.
     """
 
-    chunks: Ints
+    number: int
+    cores: int
+    gpus: int
+    memory: float
+    cpu: float = 1.0
+    storage: float = 0.0
+    place: int = 0
+
+
+class JobRequests(NamedTuple):
+    """Requests of all jobs: (J,) the attributes of their chunks, requested times in seconds, whether they are fixed.
+
+    A job takes a fixed time at any speed.
+    """
+
+    number: Ints
     cores: Ints
-    cpu: Floats
-    memory: Floats
     gpus: Ints
+    memory: Floats
+    cpu: Floats
     storage: Floats
     place: Ints
     time: Floats
@@ -233,52 +257,28 @@ class Holdings(NamedTuple):
     length: Ints
 
 
-class NodeSpeeds(NamedTuple):
-    """Speeds of nodes relative to the reference speed, without GPUs.
-
-    Attributes:
-        slowest: (N,) speed of the slowest processor of each node.
-        preferred: (N,) nodes by descending speed of their fastest processor.
-        fastest: Upper bound of the speeds of processors, with a margin for rounding.
-    """
-
-    slowest: Floats
-    preferred: Ints
-    fastest: float
-
-
-class NodeProfile(NamedTuple):
-    """Unreserved resources of nodes over time: step i lasts from ``times[i]`` to ``times[i + 1]``, the last for ever.
-
-    Attributes:
-        times: (S,) beginnings of steps in seconds, ascending. One step for each running and each queued job and one
-            more are enough.
-        row: (S,) row of `idle` and `free` of each step, then the rows that are not in use.
-        idle: (S,) unreserved CPU on all nodes together, in cores.
-        free: (S, R, N) unreserved amounts.
-        allowed: (M, N) nodes in service that constraints allow.
-        speeds: Speeds of the nodes.
-        length: (1,) number of steps.
-    """
-
-    times: Floats
-    row: Ints
-    idle: Floats
-    free: Floats
-    allowed: Bools
-    speeds: NodeSpeeds
-    length: Ints
+@kernel
+def chunk_of(jobs: JobRequests, job: int) -> Chunk:
+    """Returns the chunks of a job."""
+    return Chunk(
+        jobs.number[job],
+        jobs.cores[job],
+        jobs.gpus[job],
+        jobs.memory[job],
+        jobs.cpu[job],
+        jobs.storage[job],
+        jobs.place[job],
+    )
 
 
 @kernel
-def capacity(free: Floats, allowed: Bools, jobs: JobRequests, job: int, first: int, last: int, room: Floats) -> float:
+def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, room: Floats) -> float:
     """Counts the chunks of a job that fit on the nodes `first` to `last` - 1.
 
     Args:
         free: (R, N) free amounts.
         allowed: (M, N) nodes in service that constraints allow.
-        jobs: Requests.
-        job: The job.
+        chunk: The chunks.
         first: First node.
         last: Node behind the last one.
         room: (N,) takes the chunks that fit on each node.
@@ -286,23 +286,21 @@ def capacity(free: Floats, allowed: Bools, jobs: JobRequests, job: int, first: i
     Returns:
         Their sum.
     """
-    cpu, memory = jobs.cpu[job], jobs.memory[job]
     for node in range(first, last):
         # Both are thousandths: a quotient this close to an integer is one.
-        room[node] = np.floor(free[0, node] / cpu + 1e-9) if cpu > 0 else _UNLIMITED
-    if memory > 0:
+        room[node] = np.floor(free[0, node] / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
+    if chunk.memory > 0:
         for node in range(first, last):
-            room[node] = min(room[node], np.floor(free[1, node] / memory))
+            room[node] = min(room[node], np.floor(free[1, node] / chunk.memory))
     if len(free) > 2:
-        cores, gpus, storage, place = jobs.cores[job], jobs.gpus[job], jobs.storage[job], jobs.place[job]
         for node in range(first, last):
             fits = room[node]
-            if storage > 0:
-                fits = min(fits, np.floor(free[4, node] / storage))
-            fits = np.floor(fits / cores)
-            if gpus > 0:
-                fits = min(fits, np.floor(free[2, node] / gpus))
-            room[node] = max(min(fits, free[3, node]), 0.0) if allowed[place, node] else 0.0
+            if chunk.storage > 0:
+                fits = min(fits, np.floor(free[4, node] / chunk.storage))
+            fits = np.floor(fits / chunk.cores)
+            if chunk.gpus > 0:
+                fits = min(fits, np.floor(free[2, node] / chunk.gpus))
+            room[node] = max(min(fits, free[3, node]), 0.0) if allowed[chunk.place, node] else 0.0
     total = 0.0
     for node in range(first, last):
         total += room[node]
@@ -310,29 +308,27 @@ def capacity(free: Floats, allowed: Bools, jobs: JobRequests, job: int, first: i
 
 
 @kernel
-def add_amounts(free: Floats, jobs: JobRequests, job: int, node: int, cores: int) -> None:
+def add_amounts(free: Floats, chunk: Chunk, node: int, cores: int) -> None:
     """Releases what a job holds on a node with some of its cores; a negative number of `cores` allocates it."""
     # Thousandths stay thousandths, so that sums do not depend on their order.
-    free[0, node] = np.rint((free[0, node] + cores * jobs.cpu[job]) * 1000) / 1000
-    free[1, node] += cores * jobs.memory[job]
+    free[0, node] = np.rint((free[0, node] + cores * chunk.cpu) * 1000) / 1000
+    free[1, node] += cores * chunk.memory
     if len(free) > 2:
-        chunks = cores / jobs.cores[job]
-        free[2, node] += chunks * jobs.gpus[job]
+        chunks = cores / chunk.cores
+        free[2, node] += chunks * chunk.gpus
         free[3, node] += chunks
-        free[4, node] += cores * jobs.storage[job]
+        free[4, node] += cores * chunk.storage
 
 
 @kernel
-def _exchange(
-    free: Floats, allowed: Bools, jobs: JobRequests, head: int, job: int, nodes: Ints, cores: Ints, sign: int
-) -> float:
+def _exchange(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, nodes: Ints, cores: Ints, sign: int) -> float:
     """Releases (1) or allocates (-1) the resources of a job and returns the increase of the head's capacity."""
     change, room = 0.0, np.empty(free.shape[1])
     for i in range(len(nodes)):
         node = nodes[i]
-        change -= capacity(free, allowed, jobs, head, node, node + 1, room)
-        add_amounts(free, jobs, job, node, sign * cores[i])
-        change += capacity(free, allowed, jobs, head, node, node + 1, room)
+        change -= capacity(free, allowed, head, node, node + 1, room)
+        add_amounts(free, chunk, node, sign * cores[i])
+        change += capacity(free, allowed, head, node, node + 1, room)
     return change
 
 
@@ -355,7 +351,8 @@ def reserve_head(
         The shadow time, the earliest expected start of the head in seconds, infinite if unknown, and the margin: chunks
         of the head for which there is room beside it at that time.
     """
-    margin = capacity(free, allowed, jobs, head, 0, free.shape[1], np.empty(free.shape[1])) - jobs.chunks[head]
+    chunk = chunk_of(jobs, head)
+    margin = capacity(free, allowed, chunk, 0, free.shape[1], np.empty(free.shape[1])) - chunk.number
     shadow = math.inf
     for i in range(releases.length[0]):
         date = max(releases.end[i], now)
@@ -363,7 +360,8 @@ def reserve_head(
             break
         job = releases.job[i]
         held = slice(holdings.first[job], holdings.last[job])
-        margin += _exchange(free, allowed, jobs, head, job, holdings.node[held], holdings.cores[held], 1)
+        nodes, cores = holdings.node[held], holdings.cores[held]
+        margin += _exchange(free, allowed, chunk, chunk_of(jobs, job), nodes, cores, 1)
         shadow = date
     return (shadow if margin >= 0 else math.inf), margin
 
@@ -387,8 +385,23 @@ def admit(
     Returns:
         The new margin; negative if the head does not fit and nothing has changed.
     """
-    left = margin + _exchange(free, allowed, jobs, head, job, nodes, cores, -1)
+    chunk = chunk_of(jobs, job)
+    left = margin + _exchange(free, allowed, chunk_of(jobs, head), chunk, nodes, cores, -1)
     if left < 0:
         for i in range(len(nodes)):
-            add_amounts(free, jobs, job, nodes[i], cores[i])
+            add_amounts(free, chunk, nodes[i], cores[i])
     return left
+
+
+@kernel
+def reserve_all(profile: Profile, cores: Floats, durations: Floats, starts: Floats) -> None:
+    """Reserves cores for jobs in order; see `reserve`.
+
+    Args:
+        profile: The profile.
+        cores: (Q,) cores of each job.
+        durations: (Q,) their durations in seconds.
+        starts: (Q,) takes their starts in seconds.
+    """
+    for i in range(len(starts)):
+        starts[i] = reserve(profile, cores[i], durations[i])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hdsim.kernels.profiles import add_release, make_releases, remove_release, with_space
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 
 if TYPE_CHECKING:
@@ -18,29 +18,29 @@ class ReleaseTimes:
     """Expected ends of running jobs.
 
     Attributes:
-        order: (expected end in seconds, job), ascending.
         end: Expected end of each running job, seconds.
+        sorted: The same ends in arrays, ascending.
     """
 
     def __init__(self) -> None:
-        self.order: list[tuple[float, int]] = []
         self.end: dict[int, float] = {}
+        self.sorted = make_releases(64)
 
-    def add(self, job: int, end: float) -> None:
+    def add(self, job: int, end: float, cores: float) -> None:
         """Adds a started job."""
         self.end[job] = end
-        insort(self.order, (end, job))
+        self.sorted = with_space(self.sorted, len(self.end))
+        add_release(self.sorted, end, job, float(cores))
 
     def overdue(self, now: float) -> bool:
         """Returns whether the expected end of a running job has passed."""
-        return bool(self.order) and self.order[0][0] <= now
+        return bool(self.end) and bool(self.sorted.end[0] <= now)
 
     def remove(self, job: int) -> float:
         """Removes an ended job and returns its expected end in seconds, NaN if it was not added."""
         end = self.end.pop(job, math.nan)
-        if math.isnan(end):
-            return end
-        del self.order[bisect_left(self.order, (end, job))]
+        if not math.isnan(end):
+            remove_release(self.sorted, end, job)
         return end
 
 

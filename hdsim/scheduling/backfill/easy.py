@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hdsim.kernels.profiles import admit, head_reservation, reserve_head
+from hdsim.scheduling.backfill.arrays import NodeArrays
 from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
-from hdsim.scheduling.backfill.reservation import HeadReservation, NodeHeadReservation
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -22,11 +26,13 @@ class Easy:
         fastest = platform.gflops[~platform.is_gpu].max()
         self._fastest = 1.0 if cluster.uniform_speed else float(fastest / platform.reference_gflops)
         self._head = -1
-        self._reservation: HeadReservation | NodeHeadReservation | None = None
+        # Shadow time in seconds, extra cores, and on nodes the chunks of the head that fit beside it at that time.
+        self._shadow, self._extra, self._margin = math.inf, 0.0, 0.0
+        self._nodes = None if cluster.only_counts else NodeArrays()
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """See :meth:`Backfill.started`."""
-        self._ends.add(job, cluster.now + cluster.estimate(job, placement))
+        self._ends.add(job, cluster.now + cluster.estimate(job, placement), cluster.size[job])
         self._head = -1
 
     def ended(self, cluster: Cluster) -> None:
@@ -52,13 +58,8 @@ class Easy:
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         else:
             candidates = order.jobs
-            self._reservation = (HeadReservation if cluster.only_counts else NodeHeadReservation)(
-                cluster, self._ends, head
-            )
-            self._head = head
-        reservation = self._reservation
-        assert reservation is not None
-        now, shadow, extra, counts = cluster.now, reservation.shadow, reservation.extra, cluster.only_counts
+            self._reserve(cluster, head)
+        now, shadow, extra, counts = cluster.now, self._shadow, self._extra, cluster.only_counts
         # An upper bound with a margin for rounding; the estimates below decide.
         longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
@@ -71,10 +72,37 @@ class Easy:
                 continue
             placement = cluster.pick(job)
             end = now + cluster.estimate(job, placement)
-            if end > shadow and not reservation.admit(cluster, job, placement):
+            if end > shadow and not self._admit(cluster, job, placement):
                 continue
             start_queued(cluster, queue, order, job, placement)
-            self._ends.add(job, end)
+            self._ends.add(job, end, size[job])
             idle = cluster.n_idle
             if not idle and cluster.has_core_ids:
                 break
+
+    def _reserve(self, cluster: Cluster, head: int) -> None:
+        """Reserves the earliest expected start of the head."""
+        self._head, now, size = head, cluster.now, float(cluster.size[head])
+        if self._nodes is None:
+            self._shadow, self._extra = head_reservation(self._ends.sorted, now, float(cluster.n_idle), size)
+            return
+        self._free, self._allowed = cluster.cores.free_nodes().arrays()
+        requests, running = self._nodes.requests(cluster), self._nodes.holdings(cluster)
+        self._shadow, self._margin = reserve_head(
+            self._free, self._allowed, requests, self._ends.sorted, running, head, now
+        )
+        # An upper bound: admission also depends on the nodes of the cores.
+        self._extra = float(np.maximum(self._free[0], 0).sum()) - size
+
+    def _admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
+        """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
+        if self._nodes is not None:
+            requests, nodes, cores = self._nodes.requests(cluster), placement.nodes, placement.node_counts
+            margin = admit(self._free, self._allowed, requests, self._head, self._margin, job, nodes, cores)
+            if margin < 0:
+                return False
+            self._margin = margin
+        elif cluster.size[job] > self._extra:
+            return False
+        self._extra -= cluster.size[job]
+        return True

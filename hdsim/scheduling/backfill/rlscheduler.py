@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hdsim.kernels.profiles import head_reservation
 from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
-from hdsim.scheduling.backfill.reservation import HeadReservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,7 @@ class RLScheduler:
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """See :meth:`Backfill.started`."""
-        self._ends.add(job, cluster.now + cluster.estimate(job, placement))
+        self._ends.add(job, cluster.now + cluster.estimate(job, placement), cluster.size[job])
 
     def ended(self, cluster: Cluster) -> None:
         """See :meth:`Backfill.ended`."""
@@ -49,7 +49,8 @@ class RLScheduler:
         candidates: Iterable[int] = cluster.queue
         if self._head != head:
             self._head = head
-            self._earliest = HeadReservation(cluster, self._ends, head).shadow
+            idle, wanted = float(cluster.n_idle), float(cluster.size[head])
+            self._earliest, _ = head_reservation(self._ends.sorted, cluster.now, idle, wanted)
         elif not self._freed:
             candidates = [job for job in cluster.submitted if job in cluster.queue]
         self._freed = False

@@ -1,0 +1,76 @@
+"""Requests of jobs and resources of nodes in the arrays of the kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.cluster.selection import STATIC_KEYS
+from hdsim.kernels.node_profiles import NodeSpeeds
+from hdsim.kernels.profiles import Holdings, JobRequests
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.platform.model import Platform
+
+_NONE = np.zeros(0, np.int64)
+
+
+def node_speeds(platform: Platform) -> NodeSpeeds:
+    """Returns the speeds of the nodes of a platform."""
+    first = platform.node_first_processor[:-1]
+    speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
+    preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
+    return NodeSpeeds(
+        np.minimum.reduceat(speed, first),
+        np.argsort(-np.maximum.reduceat(preference, first), kind="stable"),
+        float(speed[~platform.is_gpu].max()) * (1 + 1e-9),
+    )
+
+
+class NodeArrays:
+    """Requests of the jobs of a cluster and cores of the running ones on nodes."""
+
+    def __init__(self) -> None:
+        self._known = 0
+        columns: list[Any] = [np.zeros(0, dtype) for dtype in "qqqdddqd?"]
+        self._jobs = JobRequests(*columns)
+        self._first = self._last = np.zeros(0, np.int64)
+
+    def requests(self, cluster: Cluster) -> JobRequests:
+        """Returns the requests of all jobs that are known so far."""
+        known, jobs = self._known, len(cluster.size)
+        if jobs > len(self._jobs.time):
+            space = max(jobs, 2 * known)
+            columns: list[Any] = [np.resize(column, space) for column in self._jobs]
+            self._jobs = JobRequests(*columns)
+            self._first, self._last = np.zeros((2, space), np.int64)
+        if jobs > known:
+            asked, rows = cluster.requests, slice(known, jobs)
+            size = np.array(asked.size[rows])
+            gpus = np.array(asked.gpus[rows]) if asked.gpus else np.zeros_like(size)
+            number = np.gcd(size, gpus)
+            values = (
+                *(number, size // number, gpus // number, asked.memory[rows]),
+                *(asked.cpu[rows] if asked.cpu else 1.0, asked.storage[rows] if asked.storage else 0.0),
+                *(asked.places.of_job[rows] if asked.places else 0, cluster.requested_time[rows]),
+                cluster.fixed_duration[rows],
+            )
+            for column, value in zip(self._jobs, values, strict=True):
+                column[rows] = value
+            self._known = jobs
+        return self._jobs
+
+    def holdings(self, cluster: Cluster) -> Holdings:
+        """Returns the cores of the running jobs on nodes; `requests` comes first."""
+        held = list(cluster.running.values())
+        jobs = np.fromiter(cluster.running, np.int64, len(held))
+        count = np.fromiter((len(each.nodes) for each in held), np.int64, len(held))
+        self._last[jobs] = count.cumsum()
+        self._first[jobs] = self._last[jobs] - count
+        nodes, cores = (
+            np.concatenate([_NONE, *(getattr(each, name) for each in held)]) for name in ("nodes", "node_counts")
+        )
+        return Holdings(self._first, self._last, nodes, cores, np.array([len(nodes)]))
