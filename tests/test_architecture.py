@@ -20,8 +20,8 @@ PACKAGE = ROOT / "hdsim"
 
 # Lowest first. A package imports only from itself and from packages of lower layers.
 LAYERS = (
-    ("errors",),
-    ("kernels", "util"),
+    ("errors", "kernels"),
+    ("util",),
     ("platform",),
     ("failures", "network", "workload"),
     ("gangs",),

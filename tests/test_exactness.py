@@ -123,7 +123,7 @@ def _reported_by_batsim(result: Result) -> float:
     """Energy in the watts of the platform's XML, which has three decimals, plus the artefact term."""
     platform, ran = result.platform, result.segments
     held = ran.usage
-    computing, active = power.busy_seconds(platform, ran.sizes, ran.cores, ran.begin, ran.end)
+    computing, active = power.busy_seconds(platform, ran.held, ran.begin, ran.end)
     cores = platform.cores_per_processor
     seconds = {
         power.COMPUTING: computing,

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.kernels import intervals
+
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
+    from hdsim.util.intervals import IntervalSets
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ BUSY_SPEED = np.array([PSTATES[state].speed for state in BUSY_PSTATE])
 #: Power of an idle core as a share of its peak, indexed as `IDLE_PSTATE`; a busy core draws `PSTATES[COMPUTING].power`.
 IDLE_POWER = np.array([PSTATES[state].power for state in IDLE_PSTATE])
 
-_STARTS_PER_SLICE = 8192
+
+Ids = NDArray[np.int32]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -79,79 +84,60 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
     return share
 
 
-def usage(platform: Platform, sizes: NDArray[np.int64], cores: NDArray[np.int32]) -> Usage:
+def usage(platform: Platform, held: IntervalSets) -> Usage:
     """Counts the cores of each allocation segment on each processor.
 
     Args:
         platform: The platform.
-        sizes: (A,) cores of each segment.
-        cores: (sum of sizes,) core ids, ascending within a segment.
+        held: Core ids of each segment.
     """
-    if not len(cores):
-        none = np.zeros(0, np.int64)
-        return Usage(none, none.astype(np.int32), none)
-    processor = platform.core_processor[cores]
-    row_starts = np.empty(len(cores), bool)
-    row_starts[0] = True
-    np.not_equal(processor[1:], processor[:-1], out=row_starts[1:])
-    job_ends = np.cumsum(sizes)
-    row_starts[(job_ends - sizes)[sizes > 0]] = True
-    first = np.flatnonzero(row_starts)
-    counts = np.diff(first, append=len(cores))
-    rows_per_job = np.diff(np.searchsorted(first, job_ends), prepend=0)
-    return Usage(np.repeat(np.arange(len(sizes)), rows_per_job), processor[first], counts)
+    owner = platform.core_processor
+    most = int((owner[held.last] - owner[held.first]).sum()) + len(held.first)
+    segment, processor, cores = np.empty(most, np.int64), np.empty(most, np.int32), np.empty(most, np.int64)
+    rows = intervals.count_cores(*_arrays(platform, held), segment, processor, cores)
+    return Usage(segment[:rows], processor[:rows], cores[:rows])
 
 
 def busy_seconds(
-    platform: Platform,
-    sizes: NDArray[np.int64],
-    cores: NDArray[np.int32],
-    begin: NDArray[np.float64],
-    end: NDArray[np.float64],
+    platform: Platform, held: IntervalSets, begin: NDArray[np.float64], end: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
 
     Args:
         platform: The platform.
-        sizes: (A,) cores of each segment.
-        cores: (sum of sizes,) core ids, ascending within a segment.
+        held: Core ids of each segment.
         begin: (A,) s, ascending.
         end: (A,) s.
 
     Returns:
         Two (P,) arrays in seconds.
     """
-    n = platform.n_processors
-    core_seconds, active_seconds = np.zeros(n), np.zeros(n)
-    covered = np.full(n, -np.inf)  # until when each processor is known to be busy
-    order = np.argsort(end, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    last = np.concatenate([[0], np.cumsum(sizes)])
-    # In slices that stay in the processor's cache.
-    for i in range(0, len(sizes), _STARTS_PER_SLICE):
-        j = min(i + _STARTS_PER_SLICE, len(sizes))
-        held = usage(platform, sizes[i:j], cores[last[i] : last[j]])
-        segments = i + held.segment
-        seconds = end[segments] - begin[segments]
-        core_seconds += np.bincount(held.processor, seconds * held.cores, n)
-        if platform.n_cores == n:
-            continue
-        # The union of a processor's segments: in order, a segment adds what lies after the latest end before it.
-        # Ends are compared by rank, so that one running maximum serves all processors without losing digits.
-        by_processor = np.argsort(held.processor.astype(np.int16 if n < 2**15 else np.int32), kind="stable")
-        processor = held.processor[by_processor].astype(np.int64)
-        segment = segments[by_processor]
-        latest = np.maximum.accumulate(rank[segment] + processor * len(order)) - processor * len(order)
-        latest_end = np.maximum(end[order[latest]], covered[processor])
-        until = covered[processor]
-        same = np.flatnonzero(processor[1:] == processor[:-1])
-        until[same + 1] = latest_end[same]
-        added = np.maximum(latest_end - np.maximum(begin[segment], until), 0.0)
-        active_seconds += np.bincount(processor, added, n)
-        ends = np.append(np.flatnonzero(processor[1:] != processor[:-1]), len(processor) - 1)
-        covered[processor[ends]] = latest_end[ends]
-    return core_seconds, core_seconds if platform.n_cores == n else active_seconds
+    busy = np.zeros((2, platform.n_processors))
+    intervals.add_busy_seconds(*_arrays(platform, held), begin, end, busy)
+    return busy[0], busy[1]
+
+
+def power_after(platform: Platform, held: IntervalSets, events: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Computes the power of the platform after each begin and end of allocation segments.
+
+    Args:
+        platform: The platform.
+        held: Core ids of each segment.
+        events: (2 A,) in order of time, i for the begin of segment i and A + i for its end.
+
+    Returns:
+        (2 A,) W.
+    """
+    watts, kind = np.unique(platform.power, return_inverse=True)
+    shares = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
+    power = np.empty(len(events))
+    intervals.find_power(*_arrays(platform, held), events, kind, watts, shares, power)
+    return power
+
+
+def _arrays(platform: Platform, held: IntervalSets) -> tuple[Ints, Ids, Ids, Ids, Ids]:
+    """The first arguments of the kernels."""
+    return held.begins, held.first, held.last, platform.core_processor, platform.processor_first_core
 
 
 def total_energy(

@@ -90,12 +90,7 @@ def nodes(result: FullReplay) -> Ints:
     if held.amounts is not None:
         counts[held.job] = [len(amounts.nodes) for amounts in held.amounts]
     elif len(held):
-        # Core ids of a node follow each other.
-        node = platform.processor_node[platform.core_processor[held.cores]]
-        first = np.cumsum(held.sizes) - held.sizes
-        new = np.append(True, node[1:] != node[:-1])
-        new[first] = True
-        counts[held.job] = np.add.reduceat(new.astype(np.int64), first)
+        counts[held.job] = held.held.groups(platform.processor_node[platform.core_processor])
     return counts
 
 
@@ -120,6 +115,8 @@ def _uncontended_time(result: FullReplay) -> Floats:
     attempt = np.full(len(workload), -1)
     attempt[last.job] = last.attempt
     same = earlier.rows(np.flatnonzero(earlier.attempt == attempt[earlier.job]))
+    if not len(same):
+        return alone
     held = last.rows(np.flatnonzero(np.isin(last.job, same.job))).joined(same)
     # Core-seconds at the reference speed that each job with several segments has yet to do.
     work: dict[int, float] = {}
@@ -146,5 +143,5 @@ def _slowest(held: Segments) -> Floats:
     if held.amounts is not None:
         of_node = np.minimum.reduceat(speed, platform.node_first_processor[:-1])
         return np.array([of_node[amounts.nodes].min() for amounts in held.amounts])
-    first = np.cumsum(held.sizes) - held.sizes
-    return np.minimum.reduceat(speed[platform.core_processor[held.cores]], first)
+    used = held.usage
+    return np.minimum.reduceat(speed[used.processor], np.searchsorted(used.segment, np.arange(len(held))))

@@ -109,7 +109,7 @@ class Result(Schedule):
         held = self.segments
         if held.amounts is not None:
             return math.nan
-        core_seconds, active = power.busy_seconds(self.platform, held.sizes, held.cores, held.begin, held.end)
+        core_seconds, active = power.busy_seconds(self.platform, held.held, held.begin, held.end)
         platform, end = self.platform, self.end_time
         if self.outages is None:
             return power.total_energy(platform, core_seconds, active, end)
@@ -119,10 +119,11 @@ class Result(Schedule):
     @cached_property
     def oversubscribed(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
         """Spans in which the demands on a processor exceeded its memory bandwidth: processors, begins, ends."""
-        ran, held = self.segments, self.segments.usage
+        ran = self.segments.rows(np.flatnonzero(self.workload.memory_bandwidth[self.segments.job] > 0))
+        held = ran.usage
         demand = held.cores * self.workload.memory_bandwidth[ran.job[held.segment]]
         limited = np.isfinite(self.platform.mem_bw) & ~self.platform.is_gpu
-        used = np.flatnonzero((demand > 0) & limited[held.processor])
+        used = np.flatnonzero(limited[held.processor])
         processor, demand, segment = held.processor[used], demand[used], held.segment[used]
         time = np.concatenate([ran.begin[segment], ran.end[segment]])
         change = np.concatenate([demand, -demand])

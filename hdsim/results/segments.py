@@ -159,9 +159,8 @@ class Segments:
         """(A,) GPUs of each segment."""
         if self.amounts is not None:
             return np.array([amounts.gpus.sum() for amounts in self.amounts], np.int64)
-        before = np.append(0, np.cumsum(self.platform.is_gpu[self.platform.core_processor[self.cores]]))
-        ends = np.cumsum(self.sizes)
-        return before[ends] - before[ends - self.sizes]
+        before = np.append(0, np.cumsum(self.platform.is_gpu[self.platform.core_processor]))
+        return self.held.sums(before[self.held.last + 1] - before[self.held.first])
 
     @cached_property
     def cpu_cores(self) -> Ints | Floats:
@@ -192,7 +191,7 @@ class Segments:
     @cached_property
     def usage(self) -> power.Usage:
         """Cores of every processor that each segment holds."""
-        return power.usage(self.platform, self.sizes, self.cores)
+        return power.usage(self.platform, self.held)
 
     @cached_property
     def core_seconds(self) -> Floats:

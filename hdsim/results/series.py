@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.platform.power import IDLE_PACKAGE, PSTATES, processor_power
+from hdsim.platform.power import IDLE_PACKAGE, PSTATES, power_after
 
 if TYPE_CHECKING:
     from hdsim.results.replay import Replay
@@ -89,7 +89,11 @@ def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0
         initial: Value before the first change.
     """
     order = np.argsort(times, kind="stable")
-    times, values = times[order], initial + np.cumsum(changes[order])
+    return _steps(times[order], initial + np.cumsum(changes[order]), end, initial)
+
+
+def _steps(times: Floats, values: Floats, end: float, initial: float) -> StepFunction:
+    """The step function with a value after each of some times, ascending; the last of several at one time counts."""
     last_of_instant = np.append(times[1:] != times[:-1], True) & (times <= end) if len(times) else np.zeros(0, bool)
     times, values = times[last_of_instant], values[last_of_instant]
     if not len(times) or times[0] > 0:
@@ -248,34 +252,16 @@ def power(result: Replay) -> StepFunction:
     Its integral is the energy of the replay.
     """
     platform, ran = result.platform, result.segments
-    held = ran.usage
-    time = np.concatenate([ran.begin[held.segment], ran.end[held.segment]])
-    processor = np.concatenate([held.processor, held.processor])
-    change = np.concatenate([held.cores, -held.cores])
-    order = np.argsort(time, kind="stable")
-    # Small integers are sorted by radix.
-    narrow = processor.astype(np.uint16) if platform.n_processors < 2**16 else processor
-    order = order[np.argsort(narrow[order], kind="stable")]
-    processor, time = processor[order], time[order]
-    # One running sum serves all processors: each processor's changes add up to nothing.
-    busy = np.cumsum(change[order])
-    same = processor[1:] == processor[:-1]
-    last_of_instant = np.append(~same | (time[1:] != time[:-1]), True) if len(time) else np.zeros(0, bool)
-    processor, time, busy = processor[last_of_instant], time[last_of_instant], busy[last_of_instant]
-
-    cores, watts = platform.cores_per_processor, platform.power
-    asleep = PSTATES[IDLE_PACKAGE].power * cores * watts
-    after = watts[processor] * processor_power(cores[processor], busy)
-    before = np.append(0.0, after[:-1])[: len(after)]
-    first_of_processor = np.append(True, processor[1:] != processor[:-1])[: len(after)]
-    before[first_of_processor] = asleep[processor[first_of_processor]]
-    change = after - before
-    if result.outages is not None:
-        # A node that is down, and idle, draws nothing.
-        out = np.add.reduceat(asleep, platform.node_first_processor[:-1])[result.outages.node]
-        time = np.concatenate([time, result.outages.down, result.outages.up])
-        change = np.concatenate([change, -out, out])
-    return accumulate(time, change, result.end_time, initial=float(asleep.sum()))
+    times = np.concatenate([ran.begin, ran.end])
+    events = np.argsort(times, kind="stable")
+    asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * platform.power
+    steps = _steps(times[events], power_after(platform, ran.held, events), result.end_time, float(asleep.sum()))
+    if result.outages is None:
+        return steps
+    # A node that is down, and idle, draws nothing.
+    down = _down(result, np.add.reduceat(asleep, platform.node_first_processor[:-1]))
+    times = np.union1d(steps.times, down.times)
+    return StepFunction(times, steps.at(times) - down.at(times), result.end_time)
 
 
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:

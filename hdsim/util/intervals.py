@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.kernels import intervals
 from hdsim.util.arrays import Ints, members
 from hdsim.util.text import shown
 
@@ -108,8 +108,25 @@ class IntervalSets:
     @cached_property
     def sizes(self) -> Ints:
         """(S,) number of ids of each set."""
-        before = np.append(0, np.cumsum(self.lengths))
-        return np.diff(before[self.begins])
+        return self.sums(self.lengths)
+
+    def sums(self, values: Ints) -> Ints:
+        """Sums values of intervals over each set: (R,) to (S,)."""
+        return np.diff(np.append(0, np.cumsum(values))[self.begins])
+
+    def groups(self, group: NDArray[np.integer]) -> Ints:
+        """Counts the groups that have ids of each set.
+
+        Args:
+            group: Group of each id, ascending.
+
+        Returns:
+            (S,) numbers of groups.
+        """
+        low, high = group[self.first], group[self.last]
+        fresh = np.append(True, low[1:] != high[:-1])[: len(low)]
+        fresh[self.begins[:-1][self.counts > 0]] = True
+        return self.sums(high - low + fresh)
 
     @property
     def ids(self) -> NDArray[np.int32]:
@@ -121,10 +138,10 @@ class IntervalSets:
     @cached_property
     def texts(self) -> list[str]:
         """(S,) the sets as texts such as ``"0-3 8"``."""
-        low, high = self.first.tolist(), self.last.tolist()
-        spans = [f"{a}-{b}" if a != b else str(a) for a, b in zip(low, high, strict=True)]
-        begins = self.begins.tolist()
-        return [spans[begin] if end == begin + 1 else " ".join(spans[begin:end]) for begin, end in pairwise(begins)]
+        digits = len(str(self.last.max(initial=0)))
+        text = np.empty((2 * digits + 2) * len(self.first) + len(self), np.uint8)
+        end = intervals.write_sets(self.begins, self.first, self.last, text)
+        return str(text[:end].data, "ascii").split("\n")[:-1]
 
 
 def parse_interval_set(text: str, count: int) -> list[int]:
