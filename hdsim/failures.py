@@ -124,6 +124,8 @@ class Failures(ABC):
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
         """Returns the outages of each node, ascending and disjoint; an iterator may be infinite.
 
+        A simulation with iterators that :func:`copy.deepcopy` cannot copy, such as generators, has no exact fork.
+
         Args:
             rng: Source of all random numbers.
         """
@@ -173,14 +175,30 @@ class Weibull(Failures):
 
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
         """See :meth:`Failures.outages`."""
-        return [self._draw(stream) for stream in rng.spawn(self.platform.n_nodes)]
+        return [_Draws(stream, self._scale, self._shape, self._mttr) for stream in rng.spawn(self.platform.n_nodes)]
 
-    def _draw(self, rng: np.random.Generator) -> Iterator[Outage]:
-        up = 0.0
-        while True:
-            down = up + self._scale * rng.weibull(self._shape)
-            up = down + self._mttr * rng.standard_exponential()
-            yield down, up
+
+class _Draws:
+    """Outages of a node with Weibull times between failures and exponential repair times; it can be copied.
+
+    Args:
+        rng: Source of the draws.
+        scale: Weibull scale, seconds.
+        shape: Weibull shape.
+        mttr: Mean time to repair, seconds.
+    """
+
+    def __init__(self, rng: np.random.Generator, scale: float, shape: float, mttr: float) -> None:
+        self._rng, self._scale, self._shape, self._mttr = rng, scale, shape, mttr
+        self._up = 0.0
+
+    def __iter__(self) -> Iterator[Outage]:
+        return self
+
+    def __next__(self) -> Outage:
+        down = self._up + self._scale * self._rng.weibull(self._shape)
+        self._up = down + self._mttr * self._rng.standard_exponential()
+        return down, self._up
 
 
 class Exponential(Weibull):

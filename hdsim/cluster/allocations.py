@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.util.copies import with_own_containers
 from hdsim.util.intervals import IntervalSets
 
 
@@ -37,6 +38,8 @@ class Allocations:
         speed: Speed of the cores of a job as a share of their peak speed, if it is not 1.
         restarts: Number of interrupted attempts of a job, if any.
     """
+
+    __deepcopy__ = with_own_containers
 
     def __init__(self) -> None:
         self.placements: dict[int, Any] = {}

@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from hdsim.cluster.allocations import Allocations
 from hdsim.cluster.job_state import FailedStart, FinalState
 from hdsim.cluster.requests import Requests, millicores
-from hdsim.cluster.selection import CORE_POLICIES
-from hdsim.cluster.stores.failing import FailingCores
-from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.cluster.stores.ordered import OrderedCores
-from hdsim.cluster.stores.quantities import NodeQuantities
-from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError, nearest
+from hdsim.cluster.selection import require_policy
+from hdsim.cluster.stores.choose import make_store
+from hdsim.errors import BackendError, DecisionError, WorkloadError
 from hdsim.platform.schema import CORES
 from hdsim.workload.feasibility import infeasible_jobs
 from hdsim.workload.growing import GrowingWorkload
@@ -115,11 +112,6 @@ class ClusterState:
         has_core_ids: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if core_policy not in CORE_POLICIES:
-            raise ConfigError(
-                f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
-                where="agent.core_policy",
-            )
         jobs = len(workload)
         self.rng = rng or np.random.default_rng(0)
         self.time_breakdown: TimeBreakdown | None = None
@@ -166,17 +158,18 @@ class ClusterState:
         self._note_sizes(workload)
         self.requested_time: list[float] = workload.requested_time.tolist()
         self.fixed_duration: list[bool] = workload.fixed_duration.tolist()
-        self.cores: Any
-        only_order = self.only_counts and self.uniform_speed and not needs_processors
+        self._only_order = self.only_counts and self.uniform_speed and not needs_processors
+        self._set_store(core_policy, fixed_policy, core_policies)
+
+    def _set_store(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
+        """Creates the store, without jobs."""
+        require_policy(core_policy)
         asked = list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
-        if not has_core_ids:
-            self.cores = NodeQuantities(platform, self.requests, core_policy, self.rng)
-        elif nodes_fail:
-            self.cores = FailingCores(platform, self.requests, core_policy, self.rng)
-        elif asked and only_order and OrderedCores.suit(asked, platform, self.requests):
-            self.cores = OrderedCores(platform, self.requests, asked, self.rng)
-        else:
-            self.cores = NodeCores(platform, self.requests, core_policy, self.rng)
+        self._policies = core_policy, asked
+        only_order, nodes_fail = self._only_order, self.nodes_fail
+        self.cores: Any = make_store(
+            self.platform, self.requests, self.rng, self._policies, only_order=only_order, nodes_fail=nodes_fail
+        )
         self.pick: Callable[..., Any] = self.cores.pick
 
     @property

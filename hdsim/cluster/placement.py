@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.util.arrays import Ints, runs
+from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -32,6 +33,8 @@ class Placement:
         gpus: Core ids of GPUs, ascending.
         on: `processors` and `counts` if they are known.
     """
+
+    __deepcopy__ = itself
 
     __slots__ = ("cores", "counts", "gpus", "node_counts", "nodes", "processors")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import DecisionError
+from hdsim.errors import ConfigError, DecisionError
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.copies import own, with_own_containers
 from hdsim.util.units import in_bytes
 from hdsim.workload.constraints import Constraints
 
@@ -68,6 +69,34 @@ class Requests(NamedTuple):
         )
         requests.add(jobs)
         return requests
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Requests:
+        """Returns a copy, or the requests themselves if no jobs can be added."""
+        if self.open_ended:
+            return Requests(*[own(each, memo) for each in self])
+        memo.update({id(each): each for each in self if isinstance(each, list)})
+        return self
+
+    def grow(self, memo: dict[int, Any], platform: Platform, jobs: Workload) -> None:
+        """Has a copy made to which jobs can be added; see :func:`copy.deepcopy` for `memo`.
+
+        Raises:
+            ConfigError: The jobs request a resource that no job requests so far.
+        """
+        if self.open_ended:
+            return
+        has_core_ids = self.cpu is None
+        asked = Requests.of(jobs, platform, has_core_ids=has_core_ids)
+        for name, new in (
+            ("memory", asked.memory_matters and not self.memory_matters),
+            ("memory bandwidth", any(asked.bandwidth) and not any(self.bandwidth)),
+            ("GPUs", asked.gpus is not None and self.gpus is None),
+            ("ephemeral storage", asked.storage is not None and self.storage is None),
+        ):
+            if new:
+                raise ConfigError(f"expected jobs without {name}, which no job has requested so far", where="arrivals")
+        parts = [own(each, memo) for each in self]
+        memo[id(self)] = Requests(*parts)._replace(open_ended=True)
 
     def add(self, jobs: Workload) -> None:
         """Appends jobs."""
@@ -153,6 +182,9 @@ class AllowedNodes:
     Args:
         platform: The platform.
     """
+
+    __deepcopy__ = with_own_containers
+    deep_containers = ("masks",)
 
     def __init__(self, platform: Platform) -> None:
         self._nodes = list(zip(platform.node_names, platform.node_labels, platform.node_taints, strict=True))

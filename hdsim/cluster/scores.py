@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from hdsim.cluster.requests import Chunk
@@ -35,6 +36,8 @@ class NodeScores:
         cpu: (N,) CPU of each node in cores.
         memory: (N,) memory of each node in bytes, inf = unlimited.
     """
+
+    __deepcopy__ = with_own_containers
 
     def __init__(self, cpu: Ints | Floats, memory: Floats) -> None:
         capacity = np.stack([cpu, memory]).astype(np.float64)

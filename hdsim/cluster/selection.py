@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.scores import SCORES
+from hdsim.errors import ConfigError, nearest
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
@@ -24,6 +25,19 @@ CORE_POLICIES = (
     *("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack"),
     *SCORES,
 )
+
+
+def require_policy(core_policy: str) -> None:
+    """Checks the name of a core policy.
+
+    Raises:
+        ConfigError: There is no such policy.
+    """
+    if core_policy not in CORE_POLICIES:
+        raise ConfigError(
+            f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
+            where="agent.core_policy",
+        )
 
 
 def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:

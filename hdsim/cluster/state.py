@@ -12,15 +12,19 @@ place in the queue, which an agent sees as an end and a submission, as after the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 
 from hdsim.cluster.base import ClusterState
 from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, completed
+from hdsim.cluster.selection import require_policy
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.errors import DecisionError
+from hdsim.cluster.stores.ordered import OrderedCores
+from hdsim.errors import ConfigError, DecisionError
+from hdsim.util.copies import with_own_containers
 
 __all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "completed"]
 
@@ -29,6 +33,11 @@ _RUNNING, _STARTING = int(FinalState.RUNNING), int(FinalState.STARTING)
 
 class Cluster(ClusterState):
     """The state of a cluster and the decisions of a scheduler; :class:`ClusterState` lists the attributes."""
+
+    __deepcopy__ = with_own_containers
+
+    #: The method `fork` of the simulation, weak, since the simulation has a reference to the cluster.
+    forker: WeakMethod[Callable[..., Any]] | None = None
 
     def start(self, job: int, placement: Any = None) -> None:
         """Starts a queued job now on the cores of a placement from `pick` (by default one is picked here).
@@ -150,6 +159,45 @@ class Cluster(ClusterState):
         if not 0 < share <= 1:
             raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
         self.speed_changes.append((np.array(cores, np.int64), share))
+
+    def fork(self, agent: Any = None, seed: int | None = None, **assumptions: Any) -> Any:
+        """Returns a copy of the simulation of this cluster; see :meth:`hdsim.simulation.simulation.Simulation.fork`.
+
+        Raises:
+            ConfigError: This cluster belongs to no simulation, or to one that cannot be copied.
+        """
+        fork = None if self.forker is None else self.forker()
+        if fork is None:
+            raise ConfigError(
+                "fork: expected the cluster of a hdsim.Simulation (backend=sim); other backends cannot copy their jobs"
+            )
+        return fork(agent, seed, **assumptions)
+
+    def use_policies(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
+        """Changes the core policies to those of another agent; see :class:`ClusterState`.
+
+        Raises:
+            ConfigError: `core_policy` is unknown.
+        """
+        before, policies, allocations = self.cores, self._policies, self.allocations
+        require_policy(core_policy)
+        if not isinstance(before, OrderedCores):
+            before.policy = core_policy
+            return
+        self._set_store(core_policy, fixed_policy, core_policies)
+        if self._policies == policies:
+            self.cores, self.pick = before, before.pick
+            return
+
+        def converted(placement: Any) -> Any:
+            return self.cores.placement_of(before.ids_of(placement))
+
+        allocations.closed = [each._replace(placement=converted(each.placement)) for each in allocations.closed]
+        for job, placement in self.placements.items():
+            self.placements[job] = converted(placement)
+        for job, placement in self.running.items():
+            self.running[job] = converted(placement)
+            self.cores.allocate(job, self.running[job])
 
     def _hold(self, job: int, placement: Any) -> None:
         """Begins a segment of a running job with another placement."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+from hdsim.util.copies import with_own_containers
+
 
 class TimeBreakdown:
     """Durations of computation, communication and waiting of each job, 0 for jobs that never ran.
@@ -17,6 +19,8 @@ class TimeBreakdown:
         changes: Three numbers per change, unordered: date in seconds, change of the speed lost to contention in cores,
             change of the number of tasks that exchange messages.
     """
+
+    __deepcopy__ = with_own_containers
 
     def __init__(self, jobs: int) -> None:
         self.computation: list[float] = []

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.util.copies import itself
+
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
@@ -34,6 +36,8 @@ class Contention:
 
     kernel: ClassVar[int] = 0
     parameters: NDArray[np.float64]
+
+    __deepcopy__ = itself
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform

@@ -27,6 +27,7 @@ from hdsim.platform.schema import (
     inline_types,
     name_nodes,
 )
+from hdsim.util.copies import itself
 from hdsim.util.text import label_safe
 from hdsim.util.units import in_bytes
 
@@ -78,6 +79,8 @@ class Platform:
         sha256: Digest of the platform file, None without a file.
         type_files: sha256 of each type library, by path.
     """
+
+    __deepcopy__ = itself
 
     name: str
     cluster_names: tuple[str, ...]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -36,6 +37,8 @@ class JobOrder:
         dynamic: The scores depend on time or state.
         after_start: The scores change with every start of a job.
     """
+
+    __deepcopy__ = itself
 
     name: str
     score: Callable[..., Scores]

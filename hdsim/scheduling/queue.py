@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.scheduling.orders import JobOrder
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -36,6 +37,8 @@ class FixedQueue:
         cluster: The cluster.
         order: A static order.
     """
+
+    __deepcopy__ = with_own_containers
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._cluster, self._order = cluster, order
@@ -98,6 +101,8 @@ class DynamicQueue:
         cluster: The cluster.
         order: A dynamic order.
     """
+
+    __deepcopy__ = with_own_containers
 
     def __init__(self, cluster: Cluster, order: JobOrder) -> None:
         self._order = order

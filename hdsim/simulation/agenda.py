@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
+from copy import deepcopy
 from heapq import heapify, heappush
 from itertools import count
 from typing import Any
+
+from simpy import Event
 
 #: Ranks at an instant: dates of jobs, then changes of nodes (a job that completes when its node fails is complete),
 #: then arrivals of added jobs, before those of the trace.
 FIRST, AFTER_ENDS, AFTER_NODES = range(3)
 #: Number of entries up to which outdated ones are kept.
 _FEW = 256
+_LAST = (math.inf, -1, -1, None, None)
 
 
 class Agenda:
@@ -21,19 +25,18 @@ class Agenda:
     A job has one date at a time; an entry for another date of the job is outdated.
 
     Attributes:
-        entries: Heap of (date, rank, sequence number, action, its argument). The last entry is a sentinel at infinity.
+        entries: Heap of (date, rank, sequence number, action, its argument). At the date of a job, which may be
+            outdated, the action is None and the argument the job. The last entry is a sentinel at infinity.
         dates: Date of each job, NaN for none.
 
     Args:
         jobs: Number of jobs.
-        at_date: Action at the date of a job, which is called with the job, also for outdated entries.
     """
 
-    def __init__(self, jobs: int, at_date: Callable[[int], Any]) -> None:
-        self.entries: list[tuple[Any, ...]] = [(math.inf,)]
+    def __init__(self, jobs: int) -> None:
+        self.entries: list[tuple[Any, ...]] = [_LAST]
         self.dates = [math.nan] * jobs
         self._sequence = count()
-        self._at_date = at_date
         # Number of entries at which outdated ones are removed.
         self._limit = _FEW
 
@@ -48,15 +51,46 @@ class Agenda:
     def set_date(self, job: int, date: float) -> None:
         """Sets the date of a job."""
         self.dates[job] = date
-        heappush(self.entries, (date, FIRST, next(self._sequence), self._at_date, job))
+        heappush(self.entries, (date, FIRST, next(self._sequence), None, job))
         if len(self.entries) > self._limit:
             self._remove_outdated()
 
     def _remove_outdated(self) -> None:
-        dates, at_date = self.dates, self._at_date
+        dates = self.dates
         # In place: the loop of the engine has a reference to the list.
-        self.entries[:] = [
-            entry for entry in self.entries if len(entry) == 1 or entry[3] is not at_date or dates[entry[4]] == entry[0]
-        ]
+        self.entries[:] = [entry for entry in self.entries if entry[3] or entry is _LAST or dates[entry[4]] == entry[0]]
         heapify(self.entries)
         self._limit = max(_FEW, 2 * len(self.entries))
+
+    def set_dates(self, dates: Iterable[tuple[int, float]]) -> None:
+        """Sets the dates of all jobs that have one, in seconds, in place of those before."""
+        self.dates = [math.nan] * len(self.dates)
+        entries = [entry for entry in self.entries if entry[3] or entry is _LAST]
+        for job, date in dates:
+            self.dates[job] = date
+            entries.append((date, FIRST, next(self._sequence), None, job))
+        heapify(entries)
+        self.entries = entries
+        self._limit = max(_FEW, 2 * len(entries))
+
+    def number(self, actions: Container[Callable[[Any], Any]]) -> int:
+        """Returns the number of entries of some actions."""
+        return sum(entry[3] is not None and entry[3] in actions for entry in self.entries)
+
+    def drop(self, unwanted: Callable[[Any, Any], bool]) -> None:
+        """Removes the entries of some actions and arguments."""
+        self.entries = [entry for entry in self.entries if entry[3] is None or not unwanted(entry[3], entry[4])]
+        heapify(self.entries)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Agenda:
+        """Returns a copy without the events of user processes, which have no copies."""
+        memo[id(self)] = other = Agenda(0)
+        other.dates, other._limit = self.dates.copy(), self._limit
+        other._sequence = count(next(self._sequence))
+        other.entries = [
+            entry if entry[3] is None else (*entry[:3], deepcopy(entry[3], memo), deepcopy(entry[4], memo))
+            for entry in self.entries
+            if not isinstance(getattr(entry[3], "__self__", None), Event)
+        ]
+        heapify(other.entries)
+        return other

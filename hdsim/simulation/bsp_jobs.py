@@ -44,6 +44,8 @@ class BspJobs(Executor):
         network: Network model; None for messages of duration h g (Valiant).
     """
 
+    deep_containers = ("_running", "_affected", "_early")
+
     def __init__(
         self, platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
     ) -> None:
@@ -152,6 +154,27 @@ class BspJobs(Executor):
         self.end(job, now)
         self.time_breakdown.forget(job)
         return lost
+
+    def worked(self, job: int, now: float, begin: float) -> float:
+        """See :meth:`hdsim.simulation.executor.Executor.worked`; programs count at the peak speed of the cores."""
+        running = self._running[job]
+        if self._program[job] is None:
+            return running.step.longest - running.left + running.rate * (now - running.since)
+        return (now - begin) * min(self._cores.peak[processor] for processor in running.placement.processors)
+
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+        """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
+        placements = {job: (running.placement, running.growth) for job, running in self._running.items()}
+        worked = {job: self.worked(job, now, starts[job]) for job in placements}
+        for job in placements:
+            self.end(job, now)
+        self._program, self._done = [None] * len(runtimes), {}
+        for job, (placement, growth) in placements.items():
+            self._runtime[job] = max(runtimes[job] - worked[job], 0.0)
+            self.start(job, placement, now)
+            self._running[job].growth = growth
+        self._runtime = runtimes
+        return []
 
     def resize(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""

@@ -13,6 +13,7 @@ from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.errors import ConfigError
 from hdsim.kernels import speeds
 from hdsim.simulation.executor import CoreIds, RigidExecutor, placed
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -81,6 +82,12 @@ class Contended(RigidExecutor):
         self._state = shared_state(platform, workload)
         self._jobs = speeds.shared_of(self._state)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Contended:
+        memo[id(self._jobs)] = self._jobs
+        other = with_own_containers(self, memo)
+        other._jobs = speeds.shared_of(other._state)
+        return other
+
     def add(self, jobs: Workload) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
@@ -107,6 +114,15 @@ class Contended(RigidExecutor):
         lost = self._checkpoint(job, self._runtime[job] - self._left_at(job, now), now - begin, interval)
         self.end(job, now)
         return lost
+
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+        """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
+        jobs, running = self._jobs, np.flatnonzero(self._jobs.core_of_job >= 0)
+        done = np.array(self._runtime)[running] - jobs.left[running]
+        self._runtime = runtimes
+        jobs.left[running] = np.array(runtimes)[running] - done
+        dates = jobs.since[running] + jobs.left[running] / jobs.rate[running]
+        return list(zip(running.tolist(), np.maximum(dates, now).tolist(), strict=True))
 
     def resize(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""

@@ -11,15 +11,17 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from heapq import heappop
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import simpy
 
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.simulation.agenda import AFTER_NODES, FIRST, Agenda
+from hdsim.simulation.agenda import AFTER_NODES
 from hdsim.simulation.outages import NodeOutages
+from hdsim.simulation.user_events import UserEvents
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +39,7 @@ _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
 _ROUNDED = 1 + 1e-12
 
 
-class Engine(simpy.Environment):
+class Engine(UserEvents):
     """Simulates the jobs of a cluster.
 
     The order at an instant is: ends of jobs, changes of nodes, processes of the user, arrivals, one scheduling pass. A
@@ -46,6 +48,7 @@ class Engine(simpy.Environment):
     Attributes:
         cluster: The state of the cluster.
         over: Whether the simulation has ended.
+        deciding: Whether a scheduling pass is under way.
         on_settled: Called after updates of the speeds of jobs, for power models; None for no call.
 
     Args:
@@ -69,9 +72,8 @@ class Engine(simpy.Environment):
         failures: Failures | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(cluster)
         workload = cluster.workload
-        self.cluster = cluster
         cluster.time_breakdown = executor.time_breakdown
         self._executor = executor
         self._kill_at_walltime = kill_at_walltime
@@ -84,16 +86,12 @@ class Engine(simpy.Environment):
         self._finals: list[int] = completed(workload).tolist()
         self._infeasible = set(infeasible)
         self._next = 0
-        self._agenda = Agenda(len(workload), self._reach_date)
-        self._notified = self.over = False
+        self._notified = self.deciding = self.over = False
         self.on_settled: Callable[[], None] | None = None
-        # Number of agenda entries and events of the user that prevent the end of the simulation.
-        self._awaited = 0
         self._idle_instants = 0
         self._patience = max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
         # Whether the dates of jobs are those of the executor.
         self._settled = True
-        self._outages: NodeOutages | None = None
         if failures is not None:
             self._outages = NodeOutages(self, failures, rng)
 
@@ -140,7 +138,10 @@ class Engine(simpy.Environment):
             while batch or arrival > now:
                 if agenda[0][0] == now:
                     _, _, _, action, argument = heappop(agenda)
-                    action(argument)
+                    if action is None:
+                        self._reach_date(argument)
+                    else:
+                        action(argument)
                 elif events and events[0][0] == now:
                     self.step()
                 else:
@@ -153,6 +154,7 @@ class Engine(simpy.Environment):
                 self._next += 1
                 arrival = self._submission[self._next] if batch else math.inf
             if submitted or ended or self._notified:
+                self.deciding = True
                 return True
             self._settle()
             if cluster.calls:
@@ -161,7 +163,7 @@ class Engine(simpy.Environment):
     def apply(self) -> None:
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
-        now = cluster.now
+        now, self.deciding = cluster.now, False
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
@@ -191,41 +193,66 @@ class Engine(simpy.Environment):
         """Advances the clock to a time in seconds before the next event."""
         self._now = self.cluster.now = max(time, self.cluster.now)
 
-    def run(self, until: Any = None) -> NoReturn:
-        """Raises an error, since the loop of SimPy has no scheduling passes.
+    # Copies
+
+    def fork(self, memo: dict[int, Any], *, to_come: bool, calls: bool) -> Engine:
+        """Returns a copy without processes and events of the user, and its cluster.
+
+        Args:
+            memo: Copies by the id of the original, see :func:`copy.deepcopy`.
+            to_come: The copy has the arrivals and the outages to come.
+            calls: The copy has the calls that the agent has asked for.
+        """
+        if self._outages is not None and not to_come:
+            self._outages.forget(memo)
+        memo.update({id(self._queue): [], id(self._eid): count(), id(self.on_settled): None})
+        other = with_own_containers(self, memo)
+        outages = other._outages
+
+        def unwanted(action: Callable[[Any], Any], argument: Any) -> bool:
+            if action == other._call:
+                return not calls
+            begins = outages is not None and outages.is_to_come(action, argument)
+            return not to_come and (begins or action == other._arrive)
+
+        other._agenda.drop(unwanted)
+        other._awaited = other._agenda.number({other._call, other._arrive})
+        if not to_come:
+            other._submission[other._next :] = [math.inf]
+        return other
+
+    def assume(self, remaining: Callable[[int], float] | None = None) -> None:
+        """Changes the run times of all jobs to assumed ones.
+
+        Args:
+            remaining: Returns the remaining run time of a running or queued job in reference seconds; None for the
+                requested times, which those of all other jobs become anyway.
 
         Raises:
-            ConfigError: Always.
+            ConfigError: `remaining` returns no number of at least 0.
         """
-        raise ConfigError("expected Simulation.run, run_until or step; simpy.Environment.run has no scheduling passes")
+        cluster, executor, now = self.cluster, self._executor, self.cluster.now
+        starts, runtimes = cluster.starting_time, cluster.requested_time.copy()
+        for job in cluster.allocations.restarts:
+            runtimes[job] = max(runtimes[job] - executor.saved(job, float(cluster.workload.runtime[job])), 0.0)
+        if remaining is not None:
+            for job in [*cluster.running, *cluster.queue]:
+                seconds = float(remaining(job))
+                if not 0 <= seconds < math.inf:
+                    raise ConfigError(f"expected at least 0 s for job {job}, got {seconds:g}", where="fork: runtimes")
+                runtimes[job] = seconds + (executor.worked(job, now, starts[job]) if job in cluster.running else 0.0)
+        dates = executor.set_runtimes(runtimes, starts, now)
+        self._too_long.clear()
+        if self._kill_at_walltime:
+            dates = [(job, self._limited(job, date)) for job, date in dates]
+        self._agenda.set_dates(dates)
+        self._settle()
 
-    # Methods for processes of the user and other event sources
+    # Methods for event sources
 
     def notify(self) -> None:
         """Requests a scheduling pass at the current instant."""
         self._notified = True
-
-    def at(self, date: float, value: Any = None) -> simpy.Event:
-        """Returns an event at a date in seconds, which a relative ``timeout`` can miss by rounding.
-
-        Raises:
-            DecisionError: The date has passed.
-        """
-        if not date >= self.cluster.now:
-            raise DecisionError(f"at: expected a date of at least {self.cluster.now:g} s, got {date:g}")
-        event = self.event()
-        self.schedule_at(date, event.succeed, value)
-        return event
-
-    def expect(self, event: simpy.Event) -> simpy.Event:
-        """Delays the end of the simulation until an event or process of the user ends; returns the event.
-
-        By default a simulation ends with its last job.
-        """
-        if event.callbacks is not None:
-            self._awaited += 1
-            event.callbacks.append(self._happened)
-        return event
 
     def add(self, jobs: Workload, *, arrive: bool = True) -> range:
         """Appends jobs to the workload.
@@ -284,37 +311,6 @@ class Engine(simpy.Environment):
             raise DecisionError(f"progress: expected a running job, got {job}")
         return self._executor.progress(job, self.cluster.now)
 
-    def fail(self, node: int, until: float = math.inf) -> simpy.Event:
-        """Begins an outage of a node; its jobs return to the queue or, after too many restarts, fail permanently.
-
-        Args:
-            node: The node.
-            until: Time of the repair in seconds, unless `repair` is called earlier.
-
-        Returns:
-            The event of its repair.
-
-        Raises:
-            ConfigError: The simulation has no failure model, or the node does not exist.
-        """
-        repaired = self.event()
-        self._node_outages(node).fail(node, until, repaired)
-        return repaired
-
-    def repair(self, node: int) -> None:
-        """Ends all outages of a node.
-
-        Raises:
-            ConfigError: The simulation has no failure model, or the node does not exist.
-        """
-        self._node_outages(node).repair(node)
-
-    # Methods for event sources of the engine
-
-    def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
-        """Schedules an action at a date in seconds, after actions of lower ranks at the same date."""
-        self._agenda.schedule(date, action, argument, rank)
-
     def interrupt(self, job: int, interval: float | None) -> None:
         """Returns a running job to the queue.
 
@@ -352,17 +348,19 @@ class Engine(simpy.Environment):
         self._settled = True
         set_date = self._agenda.set_date
         for job, date in self._executor.settle(self.cluster.now):
-            if self._kill_at_walltime:
-                limit = self.cluster.starting_time[job] + self._walltime[job]
-                # A delay as long as the walltime reaches it, a computation completes.
-                if date > limit * _ROUNDED or (date >= limit and self._ends_in_delay[job]):
-                    self._too_long.add(job)
-                    set_date(job, limit)
-                    continue
-                self._too_long.discard(job)
-            set_date(job, date)
+            set_date(job, self._limited(job, date) if self._kill_at_walltime else date)
         if self.on_settled is not None:
             self.on_settled()
+
+    def _limited(self, job: int, date: float) -> float:
+        """Returns the date of a job, at most that of its walltime."""
+        limit = self.cluster.starting_time[job] + self._walltime[job]
+        # A delay as long as the walltime reaches it, a computation completes.
+        if date > limit * _ROUNDED or (date >= limit and self._ends_in_delay[job]):
+            self._too_long.add(job)
+            return limit
+        self._too_long.discard(job)
+        return date
 
     def _submit(self, job: int) -> None:
         if job in self._infeasible:
@@ -387,9 +385,6 @@ class Engine(simpy.Environment):
     def _call(self, _: None) -> None:
         self._awaited -= 1
         self._notified = True
-
-    def _happened(self, _: simpy.Event) -> None:
-        self._awaited -= 1
 
     # The end
 
@@ -423,14 +418,3 @@ class Engine(simpy.Environment):
             )
         elif self._outages is not None:
             self._outages.warn_of_lost_jobs()
-
-    def _node_outages(self, node: int) -> NodeOutages:
-        if self._outages is None:
-            raise ConfigError(
-                "nodes can fail where there is a failure model only; failures=external has no outages of its own",
-                where="failures",
-            )
-        nodes = self.cluster.platform.n_nodes
-        if not 0 <= node < nodes:
-            raise ConfigError(f"expected nodes 0 to {nodes - 1}, got {node}", where="failures")
-        return self._outages

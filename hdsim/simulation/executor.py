@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.placement import Placement
 from hdsim.errors import WorkloadError
 from hdsim.failures import checkpointed_work
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -52,6 +53,8 @@ class Executor(ABC):
     Args:
         workload: The initial jobs.
     """
+
+    __deepcopy__ = with_own_containers
 
     time_breakdown: TimeBreakdown | None = None
     moved: dict[int, None] | None = None
@@ -101,6 +104,35 @@ class Executor(ABC):
         Returns:
             Seconds of running time since `begin` that are lost.
         """
+
+    @abstractmethod
+    def worked(self, job: int, now: float, begin: float) -> float:
+        """Returns the work of a running job since its start, in reference seconds on its requested cores.
+
+        Args:
+            job: The job.
+            now: Current time, seconds.
+            begin: Start of the job, seconds.
+        """
+
+    @abstractmethod
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+        """Changes the run times of all jobs, with the work that running jobs have done.
+
+        A job with a program becomes a rigid job without messages, since a run time says nothing of its steps.
+
+        Args:
+            runtimes: Reference seconds of each job, since its last start or at its next one.
+            starts: Last start of each job, seconds.
+            now: Current time, seconds.
+
+        Returns:
+            (job, date in seconds) of the running jobs, but for those that `settle` returns.
+        """
+
+    def saved(self, job: int, runtime: float) -> float:
+        """Returns the work in checkpoints of earlier attempts of a job of a run time, reference seconds."""
+        return runtime - self._runtime[job]
 
     @abstractmethod
     def resize(self, job: int, placement: Any, now: float) -> None:
@@ -182,6 +214,10 @@ class RigidExecutor(Executor):
             return 0.0
         speed = self._core_speeds(job)
         return np.asarray(speed.min() / speed)
+
+    def worked(self, job: int, now: float, begin: float) -> float:
+        """See :meth:`Executor.worked`."""
+        return self._runtime[job] - self._left_at(job, now)
 
     @abstractmethod
     def _left_at(self, job: int, now: float) -> float:
@@ -273,6 +309,21 @@ class Uncontended(RigidExecutor):
         for job in jobs:
             self._change(job, running[job], now)
         return jobs
+
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+        """See :meth:`Executor.set_runtimes`."""
+        before, self._runtime = self._runtime, runtimes
+        paces, dates = self._paces, []
+        for job in self._cluster.running:
+            if job in paces:
+                left, rate, since = paces[job]
+                left = runtimes[job] - (before[job] - left)
+                paces[job] = left, rate, since
+                date = since + left / rate
+            else:
+                date = starts[job] + runtimes[job]
+            dates.append((job, date if date > now else now))
+        return dates
 
     def settle(self, now: float) -> list[tuple[int, float]]:
         """See :meth:`Executor.settle`."""

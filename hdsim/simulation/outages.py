@@ -12,6 +12,7 @@ import simpy
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Failures
 from hdsim.simulation.agenda import AFTER_ENDS
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
+
+
+class Repair(simpy.Event):
+    """The repair of a node that a user process has taken out of service; a copy has no callbacks."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Repair:
+        memo[id(self)] = other = Repair(memo[id(self.env)])
+        return other
 
 
 class Simulation(Protocol):
@@ -50,6 +59,9 @@ class NodeOutages:
         rng: Source of the draws of the model.
     """
 
+    __deepcopy__ = with_own_containers
+    deep_containers = ("_reasons", "_coming")
+
     def __init__(self, engine: Simulation, failures: Failures, rng: np.random.Generator | None) -> None:
         self._engine = engine
         self._interval = failures.checkpoint_interval
@@ -69,6 +81,19 @@ class NodeOutages:
         """See :meth:`hdsim.simulation.engine.Engine.repair`."""
         self._engine.schedule_at(self._engine.cluster.now, self._end_all, node, AFTER_ENDS)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a user process waits for a repair."""
+        return any(reason is not None and reason.callbacks for each in self._reasons.values() for reason in each)
+
+    def forget(self, memo: dict[int, Any]) -> None:
+        """Has a copy made without the outages to come; see :func:`copy.deepcopy` for `memo`."""
+        memo[id(self._coming)] = ()
+
+    def is_to_come(self, action: Callable[[Any], Any], argument: Any) -> bool:
+        """Returns whether an action of the agenda is an outage of the failure model that has not begun."""
+        return action == self._begin and argument[2] is None
+
     def warn_of_lost_jobs(self) -> None:
         """Logs permanently failed jobs and jobs that wait for nodes that are never repaired."""
         cluster = self._engine.cluster
@@ -86,7 +111,7 @@ class NodeOutages:
             )
 
     def _schedule_next(self, node: int) -> None:
-        down, up = next(self._coming[node], (math.inf, math.inf))
+        down, up = next(self._coming[node], (math.inf, math.inf)) if self._coming else (math.inf, math.inf)
         if down < math.inf:
             self._engine.schedule_at(down, self._begin, (node, up, None), AFTER_ENDS)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.simulation.contended import require_speed, unknown_model
+from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown
@@ -213,6 +214,8 @@ class _Speeds:
         platform: The platform.
         model: The model.
     """
+
+    __deepcopy__ = itself
 
     #: Maximum number of cached combinations; those of demands from continuous distributions do not recur.
     _MOST = 100_000

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
+
+import numpy as np
 
 from hdsim.cluster import invariants
 from hdsim.results.result import Result
-from hdsim.scheduling.agent import Agent, fixed_order
+from hdsim.scheduling.agent import Agent, fixed_order, make_agent
+from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
 from hdsim.simulation.in_order import in_order, replay_in_order
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import Model, set_up
@@ -81,7 +87,8 @@ class Simulation:
         self.agent: Agent = setup.agent
         self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._check = check
-        self._begun = self._over = False
+        self._begun = self._over = self._takes_over = False
+        self.cluster.forker = WeakMethod(self.fork)
 
     @cached_property
     def env(self) -> Engine:
@@ -114,16 +121,13 @@ class Simulation:
         Raises:
             DecisionError: A decision of the agent cannot be carried out.
         """
-        cluster, env = self.cluster, self.env
+        env = self.env
         self._begin()
         while most > 0:
             if not env.advance(time):
                 self._over = env.over
                 break
-            self.agent.decide(cluster)
-            env.apply()
-            if self._check:
-                invariants.check(cluster)
+            self._decide()
             most -= 1
         else:
             return True
@@ -156,6 +160,64 @@ class Simulation:
         parts = {"cores": type(cluster.cores).__name__, "mode": mode, "executor": executor}
         return carry_out(run, cluster, progress=progress, config=config, engine=parts)
 
+    def fork(
+        self,
+        agent: Model | Agent | None = None,
+        seed: int | None = None,
+        *,
+        runtimes: str | Callable[[int], float] = "requested",
+        arrivals: str | Workload = "none",
+        processes: str = "refused",
+    ) -> Simulation:
+        """Returns an independent copy of the simulation, by default without anything that only the future tells.
+
+        With `runtimes` and `arrivals` both ``"actual"`` and no other agent and seed, the copy goes on exactly as this
+        simulation does. Within a scheduling pass, or under another agent, the copy begins with a scheduling pass at the
+        present instant, in which all queued jobs count as submitted at this instant and running jobs are those of the
+        cluster; calls that the previous agent has asked for are dropped.
+
+        Args:
+            agent: Agent of the copy, by default a copy of the agent.
+            seed: Seed of the draws of the copy from ``cluster.rng``; by default they are those of this simulation.
+            runtimes: ``"requested"``: running and queued jobs last as long as requested, running ones at least until
+                now; ``"actual"``: as in the workload; or a function that returns the remaining run time of a job of
+                the queue or of a running job in reference seconds. Jobs that arrive later last as long as requested,
+                and jobs with programs become rigid jobs, unless they are ``"actual"``.
+            arrivals: ``"none"``: no further job arrives, and no further node fails; ``"actual"``: those of the workload
+                and of the failure model; or jobs that arrive instead, with submission times from now on.
+            processes: ``"dropped"``: the copy has no processes of the user; ``"refused"``: there may be none.
+
+        Raises:
+            ConfigError: A setting is not allowed, the agent or the failure model cannot be copied, there are gangs or
+                processes of the user, or the workload of arrivals requests resources that no job has requested so far.
+        """
+        env = self.env
+        require_fork(env, runtimes, arrivals, processes)
+        takes_over = self._begun and (agent is not None or env.deciding)
+        memo: dict[int, Any] = {id(self.cluster.forker): None}
+        if seed is not None:
+            memo[id(self.cluster.rng)] = np.random.default_rng(seed)
+        copied = fork_engine(env, memo, runtimes, arrivals, calls=not takes_over)
+        fork = copy(self)
+        fork.env, fork.cluster = copied, copied.cluster
+        fork.agent = make_agent(agent) if agent is not None else copied_agent(self.agent, memo)
+        fork._setup = replace(self._setup, agent=fork.agent, cluster=fork.cluster)
+        fork.cluster.forker = WeakMethod(fork.fork)
+        if agent is not None:
+            fork.cluster.use_policies(fork.agent.core_policy, fork.agent.fixed_policy, fork.agent.core_policies)
+        if takes_over:
+            fork._begun, fork._takes_over = False, True
+            fork.cluster.next_instant(fork.cluster.now)
+            fork.cluster.submitted.extend(fork.cluster.queue)
+        return fork
+
+    def _decide(self) -> None:
+        """One scheduling pass."""
+        self.agent.decide(self.cluster)
+        self.env.apply()
+        if self._check:
+            invariants.check(self.cluster)
+
     def _shortcut(self) -> JobOrder | None:
         """The order in which all jobs are served if the mode without events gives the same schedule, else None."""
         touched = self._begun or "env" in vars(self) or self.cluster.open_ended or self.cluster.calls
@@ -169,6 +231,9 @@ class Simulation:
             self.agent.begin(self.cluster)
         # Carries out decisions of the user between two instants.
         self.env.apply()
+        if self._takes_over:
+            self._takes_over = False
+            self._decide()
 
 
 def simulate(

@@ -25,6 +25,10 @@ class GrowingWorkload:
         # Columns with capacity for further jobs.
         self._buffers: dict[str, np.ndarray] = {}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> GrowingWorkload:
+        """Returns a copy with its own capacity."""
+        return GrowingWorkload(self.jobs)
+
     def add(self, jobs: Workload) -> None:
         """Appends jobs, whose submission times are on the same clock."""
         known, total = len(self.jobs), len(self.jobs) + len(jobs)

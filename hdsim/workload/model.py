@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.copies import itself
 from hdsim.workload.programs import StepType, parts_of
 from hdsim.workload.raw import LIMITS
 
@@ -85,6 +86,8 @@ class Workload:
         dropped: Fault of each infeasible job of the file.
         reference_gflops: Speed that `runtime` refers to in GFLOP/s, None if the file has seconds.
     """
+
+    __deepcopy__ = itself
 
     job_id: np.ndarray
     submission_time: Floats

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.util.copies import itself
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,6 +56,8 @@ class Pattern:
         exchange: Bytes of a further message from each task to each other task; these p (p - 1) messages are not listed,
             which makes a total exchange of thousands of tasks cheap.
     """
+
+    __deepcopy__ = itself
 
     tasks: int
     sources: Ints = field(default_factory=_no_tasks)

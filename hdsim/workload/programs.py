@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.util.copies import itself
 from hdsim.util.text import shown
 from hdsim.workload.patterns import Pattern, make_pattern
 
@@ -55,6 +56,8 @@ class Step:
         latency: Valiant's l in seconds: duration of the barrier after the last message.
     """
 
+    __deepcopy__ = itself
+
     kind: StepType
     work: tuple[float, ...]
     pattern: Pattern | None = None
@@ -75,6 +78,8 @@ class Program:
         tasks: Number of tasks, one per core.
         steps: The steps; equal steps are one object.
     """
+
+    __deepcopy__ = itself
 
     tasks: int
     steps: tuple[Step, ...]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Ints, members, running_count
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,8 @@ class Gpus:
     Args:
         platform: The platform.
     """
+
+    __deepcopy__ = with_own_containers
 
     def __init__(self, platform: Platform) -> None:
         self._ids = platform.gpus

@@ -14,6 +14,7 @@ from hdsim.cluster.selection import rank_cores, static_scores, water_fill
 from hdsim.cluster.stores.gpus import Gpus
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints, members, min_at, place_within, running_count
+from hdsim.util.copies import with_own_containers
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -42,11 +43,14 @@ class NodeCores:
         rng: For the `random` policy.
     """
 
+    __deepcopy__ = with_own_containers
+    deep_containers = ("_quick",)
+
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
         self._platform = platform
         self._requests = requests
         self._size, self._memory, self._bandwidth = requests.size, requests.memory, requests.bandwidth
-        self._policy = policy
+        self.policy = policy
         self._rng = rng
         self._core_processor: Ints = platform.core_processor.astype(np.int64)
         self._processor_node: Ints = platform.processor_node.astype(np.int64)
@@ -90,7 +94,7 @@ class NodeCores:
         if n > self.n_idle:
             return None
         memory, bandwidth = self._memory[job], self._bandwidth[job]
-        policy = policy or self._policy
+        policy = policy or self.policy
         if self.gpus is not None or policy in SCORES:
             chunk = self._requests.chunk(job)
             if chunk.gpus or policy in SCORES:

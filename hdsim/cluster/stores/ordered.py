@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.selection import rank_cores, static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Ints, running_count
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,17 +40,19 @@ class OrderedCores:
         rng: For the `random` policy.
     """
 
+    __deepcopy__ = with_own_containers
+
     def __init__(
         self, platform: Platform, requests: Requests, policies: Sequence[str], rng: np.random.Generator
     ) -> None:
         self._size = requests.size
         self._rng = rng
-        self._policy = policies[0]
+        self.policy = policies[0]
         self._policies = frozenset(policies)
         keys = static_scores(platform, requests)
         ranking = [policy for policy in policies if policy in keys]
         #: Policies under which a pick is the tail of the list; None stands for the first policy.
-        self._ordered = frozenset([*ranking, *([None] if self._policy in keys else [])])
+        self._ordered = frozenset([*ranking, *([None] if self.policy in keys else [])])
         order = rank_cores(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
         self._core_of_rank = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
         self._processor_of_rank = platform.core_processor[self._core_of_rank]
@@ -88,7 +91,7 @@ class OrderedCores:
         idle = self.idle
         if policy in self._ordered:
             return idle[: -n - 1 : -1] if n <= len(idle) else None
-        policy = policy or self._policy
+        policy = policy or self.policy
         if policy not in self._policies:
             raise DecisionError(
                 f"expected a core policy that the agent declares ({', '.join(sorted(self._policies))}), got '{policy}'"

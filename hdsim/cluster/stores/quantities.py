@@ -12,6 +12,7 @@ from hdsim.cluster.requests import Amounts, FreeNodes
 from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.copies import itself, with_own_containers
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class NodeAmounts:
         pods: (k,) pods: chunks of the job.
         storage: (k,) ephemeral storage in bytes.
     """
+
+    __deepcopy__ = itself
 
     nodes: Ints
     node_counts: Ints
@@ -74,8 +77,10 @@ class NodeQuantities:
         rng: For the `random` policy.
     """
 
+    __deepcopy__ = with_own_containers
+
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
-        self._requests, self._policy, self._rng = requests, policy, rng
+        self._requests, self.policy, self._rng = requests, policy, rng
         assert requests.places is not None
         self.total = FreeNodes(
             platform.node_cpu.copy(),
@@ -141,7 +146,7 @@ class NodeQuantities:
             capacity = np.minimum(capacity, limit).astype(np.int64)
         if capacity.sum() < chunk.number:
             return None
-        chosen = self._choose(chunk, capacity, policy or self._policy)
+        chosen = self._choose(chunk, capacity, policy or self.policy)
         nodes = chosen.nonzero()[0]
         return _amounts(chunk, nodes, chosen[nodes])
 

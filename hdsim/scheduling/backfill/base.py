@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hdsim.kernels.profiles import add_release, make_releases, remove_release, with_space
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
+from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -20,11 +21,19 @@ class ReleaseTimes:
     Attributes:
         end: Expected end of each running job, seconds.
         sorted: The same ends in arrays, ascending.
+
+    Args:
+        cluster: The cluster; its running jobs end at their requested times.
     """
 
-    def __init__(self) -> None:
+    __deepcopy__ = with_own_containers
+
+    def __init__(self, cluster: Cluster) -> None:
         self.end: dict[int, float] = {}
         self.sorted = make_releases(64)
+        for job, placement in cluster.running.items():
+            if job not in cluster.starting:
+                self.add(job, cluster.starting_time[job] + cluster.estimate(job, placement), cluster.size[job])
 
     def add(self, job: int, end: float, cores: float) -> None:
         """Adds a started job."""

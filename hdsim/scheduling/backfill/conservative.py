@@ -22,7 +22,7 @@ class Conservative:
     serves_head = True
 
     def __init__(self, cluster: Cluster) -> None:
-        self._ends = ReleaseTimes()
+        self._ends = ReleaseTimes(cluster)
         self._plan: Plan = CorePlan() if cluster.only_counts and cluster.uniform_speed else NodePlan(cluster)
         self._valid = False
         self._reserved: dict[int, float] = {}

@@ -21,7 +21,7 @@ class Easy:
     serves_head = False
 
     def __init__(self, cluster: Cluster) -> None:
-        self._ends = ReleaseTimes()
+        self._ends = ReleaseTimes(cluster)
         platform = cluster.platform
         fastest = platform.gflops[~platform.is_gpu].max()
         self._fastest = 1.0 if cluster.uniform_speed else float(fastest / platform.reference_gflops)

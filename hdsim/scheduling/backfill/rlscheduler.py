@@ -23,7 +23,7 @@ class RLScheduler:
     serves_head = False
 
     def __init__(self, cluster: Cluster) -> None:
-        self._ends = ReleaseTimes()
+        self._ends = ReleaseTimes(cluster)
         self._head = -1
         self._earliest = 0.0
         self._freed = False  # a job has ended since the last pass
