@@ -184,7 +184,6 @@ class AllowedNodes:
     """
 
     __deepcopy__ = with_own_containers
-    deep_containers = ("masks",)
 
     def __init__(self, platform: Platform) -> None:
         self._nodes = list(zip(platform.node_names, platform.node_labels, platform.node_taints, strict=True))

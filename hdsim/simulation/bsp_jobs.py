@@ -44,8 +44,6 @@ class BspJobs(Executor):
         network: Network model; None for messages of duration h g (Valiant).
     """
 
-    deep_containers = ("_running", "_affected", "_early")
-
     def __init__(
         self, platform: Platform, workload: Workload, contention: Contention | None, network: Network | None
     ) -> None:

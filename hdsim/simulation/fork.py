@@ -1,4 +1,4 @@
-"""Forks: independent copies of a simulation that go on with estimates of what only the future tells."""
+"""Forks: independent copies of a simulation that go on with assumed run times and arrivals."""
 
 from __future__ import annotations
 

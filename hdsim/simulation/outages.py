@@ -60,7 +60,6 @@ class NodeOutages:
     """
 
     __deepcopy__ = with_own_containers
-    deep_containers = ("_reasons", "_coming")
 
     def __init__(self, engine: Simulation, failures: Failures, rng: np.random.Generator | None) -> None:
         self._engine = engine

@@ -169,7 +169,7 @@ class Simulation:
         arrivals: str | Workload = "none",
         processes: str = "refused",
     ) -> Simulation:
-        """Returns an independent copy of the simulation, by default without anything that only the future tells.
+        """Returns an independent copy of the simulation, by default without knowledge of the future.
 
         With `runtimes` and `arrivals` both ``"actual"`` and no other agent and seed, the copy goes on exactly as this
         simulation does. Within a scheduling pass, or under another agent, the copy begins with a scheduling pass at the

@@ -1,4 +1,4 @@
-"""Deep copies of objects with state; each class has one of these functions as its ``__deepcopy__``."""
+"""Deep copies of objects with state; a class has one of the first two functions as its ``__deepcopy__``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 T = TypeVar("T")
 
 _CONTAINERS = frozenset({list, dict, set, array, deque})
-_VALUES = frozenset({int, float, bool, str, bytes, type(None), range, frozenset})
+_VALUES = (int, float, str, bytes, type(None), frozenset, np.generic)
 
 
 def itself(original: T, memo: dict[int, Any]) -> T:
@@ -21,21 +21,16 @@ def itself(original: T, memo: dict[int, Any]) -> T:
 
 
 def with_own_containers(original: T, memo: dict[int, Any]) -> T:
-    """Returns a copy of an object whose lists, dictionaries, sets and arrays have immutable elements.
+    """Returns a deep copy of an object in a fraction of the time of :func:`copy.deepcopy`.
 
-    These are copied as wholes, which is many times faster than element by element; read-only arrays are shared, and
-    other attributes are copied by :func:`copy.deepcopy`. A class with containers of mutable objects names them in
-    `deep_containers`.
+    Lists, dictionaries and sets of immutable elements are copied as wholes, and read-only arrays are shared. The first
+    element of a container, other than None, stands for all of them.
     """
     kind = type(original)
     memo[id(original)] = other = kind.__new__(kind)
-    deep: tuple[str, ...] = getattr(kind, "deep_containers", ())
     attributes = vars(other)
     for name, value in vars(original).items():
-        if type(value) in _VALUES:
-            attributes[name] = value
-        else:
-            attributes[name] = deepcopy(value, memo) if name in deep else own(value, memo)
+        attributes[name] = value if isinstance(value, _VALUES) else own(value, memo)
     return other
 
 
@@ -45,15 +40,28 @@ def own(value: Any, memo: dict[int, Any]) -> Any:
     if known is not memo:
         return known
     kind = type(value)
-    if kind in _CONTAINERS:
+    if kind in _CONTAINERS and _is_flat(value):
         new = copy(value)
     elif kind is np.ndarray:
         new = value.copy() if value.flags.writeable else value
+    elif kind is np.random.Generator:
+        bits = type(value.bit_generator)(0)
+        bits.state = value.bit_generator.state
+        new = np.random.Generator(bits)
     elif isinstance(value, tuple) and not hasattr(value, "__deepcopy__"):
-        # A NamedTuple of arrays, or a tuple of values.
-        parts = [each if type(each) in _VALUES else own(each, memo) for each in value]
+        parts = [own(each, memo) for each in value]
         new = kind(*parts) if hasattr(value, "_fields") else kind(parts)
     else:
         return deepcopy(value, memo)
     memo[id(value)] = new
     return new
+
+
+def _is_flat(values: Any) -> bool:
+    """Returns whether the elements of a container are immutable."""
+    if isinstance(values, dict):
+        return _is_flat(values.keys()) and _is_flat(values.values())
+    first = next((each for each in values if each is not None), None)
+    if isinstance(first, list | tuple):
+        return _is_flat(first)
+    return isinstance(first, _VALUES) or getattr(type(first), "__deepcopy__", None) is itself

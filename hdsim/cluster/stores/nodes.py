@@ -44,7 +44,6 @@ class NodeCores:
     """
 
     __deepcopy__ = with_own_containers
-    deep_containers = ("_quick",)
 
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
         self._platform = platform
