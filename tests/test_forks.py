@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import test_golden
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hdsim
 import hdsim.backends.sim
-from hdsim.errors import ConfigError
-from hdsim.network.flows import Flows
 
 ACTUAL = {"runtimes": "actual", "arrivals": "actual"}
 #: What copies share; the numbers of a counter are in another order only.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hdsim.kernels import intervals
 from hdsim.util.arrays import Ints, members
+from hdsim.util.copies import itself
 from hdsim.util.text import shown
 
 _SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
@@ -27,6 +28,8 @@ class IntervalSets:
         first: (R,) first id of each interval, set by set, ascending within a set.
         last: (R,) last id of each interval.
     """
+
+    __deepcopy__ = itself
 
     counts: Ints
     first: NDArray[np.int32]
