@@ -1,4 +1,4 @@
-"""Forks: independent copies of a simulation that go on with assumed run times and arrivals."""
+"""Forks: independent copies of a simulation, which continue with assumed run times and arrivals."""
 
 from __future__ import annotations
 

@@ -171,8 +171,8 @@ class Simulation:
     ) -> Simulation:
         """Returns an independent copy of the simulation, by default without knowledge of the future.
 
-        With `runtimes` and `arrivals` both ``"actual"`` and no other agent and seed, the copy goes on exactly as this
-        simulation does. Within a scheduling pass, or under another agent, the copy begins with a scheduling pass at the
+        With `runtimes` and `arrivals` both ``"actual"`` and no other agent and seed, the copy continues exactly as this
+        simulation. Within a scheduling pass, or under another agent, the copy begins with a scheduling pass at the
         present instant, in which all queued jobs count as submitted at this instant and running jobs are those of the
         cluster; calls that the previous agent has asked for are dropped.
 
