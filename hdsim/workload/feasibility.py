@@ -59,8 +59,11 @@ def infeasible_rows(raw: RawJobs, platform: Platform | None) -> dict[int, list[W
 
 def infeasible_jobs(platform: Platform, jobs: Workload) -> Ints:
     """Rows of the jobs that do not fit on the empty platform."""
-    room = feasible_cores(platform, jobs.memory, jobs.requested_cores, jobs.requested_gpus)
-    return np.flatnonzero(jobs.requested_cores > room)
+    if jobs.memory.any() or jobs.asks_for_gpus:
+        return np.flatnonzero(
+            jobs.requested_cores > feasible_cores(platform, jobs.memory, jobs.requested_cores, jobs.requested_gpus)
+        )
+    return np.flatnonzero(jobs.requested_cores > platform.n_cpu_cores)
 
 
 def feasible_cores(

@@ -6,6 +6,7 @@ other tools read them. Every file appears whole or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from hdsim.results.run_directory.formats import (
     schedule_csv,
     write_json,
 )
+from hdsim.util.arrays import Ints
 from hdsim.util.files import csv_fields, replacing, write_csv
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
+#: Number of jobs whose rows are made at a time.
+_BLOCK = 1 << 16
 #: Maximum number of steps of each curve of contention.csv: several per pixel of a screen.
 _CONTENTION_STEPS = 20_000
 
@@ -83,33 +87,41 @@ def write_jobs(path: Path, result: Result) -> None:
         path: The file.
         result: A replay.
     """
-    rows = np.flatnonzero(np.isin(result.state, DONE))
-    rejected = (result.state[rows] == FinalState.REJECTED).tolist()
     workload = result.workload
-    columns: list[list[Any]] = [
-        csv_fields(workload.job_id[rows].tolist()),
-        csv_fields([workload.name]) * len(rows),
-        csv_fields(workload.profile[rows].tolist()),
-        *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
-    ]
     with replacing(path) as file:
         file.write(",".join(JOB_COLUMNS) + "\n")
-        file.writelines(
-            _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
-            for row, refused in zip(zip(*columns, strict=True), rejected, strict=True)
-        )
+        for rows in _done(result):
+            columns: list[list[Any]] = [
+                csv_fields(workload.job_id[rows].tolist()),
+                csv_fields([workload.name]) * len(rows),
+                csv_fields(workload.profile[rows].tolist()),
+                *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
+            ]
+            rejected = (result.state[rows] == FinalState.REJECTED).tolist()
+            file.writelines(
+                _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
+                for row, refused in zip(zip(*columns, strict=True), rejected, strict=True)
+            )
+
+
+def _done(result: Result) -> Iterator[Ints]:
+    """Rows of the jobs that ended or were rejected, in blocks, since a row of Python objects takes a kilobyte."""
+    rows = np.flatnonzero(np.isin(result.state, DONE))
+    for begin in range(0, len(rows), _BLOCK):
+        yield rows[begin : begin + _BLOCK]
 
 
 def _write_details(path: Path, result: Result) -> None:
     """Writes job_details.csv: execution details of each job of jobs.csv, in the same order."""
-    rows = np.flatnonzero(np.isin(result.state, DONE))
     names = details.NAMES
-    ids = csv_fields(result.workload.job_id[rows].tolist())
-    columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
     numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
     with replacing(path) as file:
         file.write(",".join(("job_id", *names)) + "\n")
-        file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in zip(ids, columns, strict=True))
+        for rows in _done(result):
+            ids = csv_fields(result.workload.job_id[rows].tolist())
+            columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
+            lines = zip(ids, columns, strict=True)
+            file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in lines)
 
 
 def _write_schedule(path: Path, result: Result) -> None:
