@@ -190,8 +190,8 @@ class ClusterState:
     @property
     def n_idle_gpus(self) -> int:
         """Idle GPUs of the whole platform; all of them where no job asks for any."""
-        gpus = getattr(self.cores, "gpus", None)
-        return self.platform.n_gpus if gpus is None else int(gpus.node_idle.sum())
+        gpus = getattr(self.cores, "node_gpus", None)
+        return self.platform.n_gpus if gpus is None else int(gpus.sum())
 
     @property
     def expects_jobs(self) -> bool:

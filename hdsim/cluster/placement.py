@@ -2,74 +2,73 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.util.arrays import Ints, runs
+from hdsim.kernels.nodes import count_cores
+from hdsim.util.arrays import Ints
 from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
-
-_ONE: Ints = np.ones(1, np.int64)
-_NONE: Ints = np.zeros(0, np.int64)
 
 
 class Placement:
     """Concrete cores of a job.
 
     Attributes:
-        cores: (n,) core ids without GPUs, ascending.
-        gpus: (g,) core ids of GPUs on the same nodes, ascending.
-        processors: (m,) processors of the cores, ascending.
-        counts: (m,) cores on each processor.
-        nodes: (k,) nodes of the cores, ascending.
-        node_counts: (k,) cores on each node.
+        ids: (n + g,) ids of cores and GPUs, ascending.
 
     Args:
-        cores: Core ids, ascending.
+        ids: Ids of cores and of GPUs on the same nodes, ascending.
         platform: The platform.
-        gpus: Core ids of GPUs, ascending.
-        on: `processors` and `counts` if they are known.
     """
 
     __deepcopy__ = itself
 
-    __slots__ = ("cores", "counts", "gpus", "node_counts", "nodes", "processors")
-
-    def __init__(
-        self,
-        cores: Ints,
-        platform: Platform,
-        gpus: Ints | None = None,
-        on: tuple[Ints, Ints] | None = None,
-    ) -> None:
-        self.cores = cores
-        self.gpus = _NONE if gpus is None else gpus
-        if on is not None:
-            self.processors, self.counts = on
-        else:
-            owner = platform.core_processor[cores]
-            if len(cores) == 1:
-                self.counts = _ONE
-            else:
-                first, self.counts = runs(owner)
-                owner = owner[first]
-            # Used as indices many times: narrower integers would be converted each time.
-            self.processors = owner.astype(np.int64)
-        nodes: Ints = platform.processor_node[self.processors].astype(np.int64)
-        if len(nodes) == 1 or platform.n_processors == platform.n_nodes:
-            self.nodes, self.node_counts = nodes, self.counts
-        else:
-            first, _ = runs(nodes)
-            self.nodes, self.node_counts = nodes[first], np.add.reduceat(self.counts, first)
+    def __init__(self, ids: Ints, platform: Platform) -> None:
+        self.ids = ids
+        self._platform = platform
 
     def __len__(self) -> int:
         """Core ids of cores and GPUs."""
-        return len(self.cores) + len(self.gpus)
+        return len(self.ids)
+
+    @cached_property
+    def cores(self) -> Ints:
+        """(n,) core ids without GPUs, ascending."""
+        platform, ids = self._platform, self.ids
+        return ids[~platform.is_gpu[platform.core_processor[ids]]] if platform.n_gpus else ids
 
     @property
-    def ids(self) -> Ints:
-        """(n + g,) ids of cores and GPUs, ascending."""
-        return np.sort(np.concatenate([self.cores, self.gpus])) if len(self.gpus) else self.cores
+    def gpus(self) -> Ints:
+        """(g,) core ids of GPUs, ascending."""
+        return np.setdiff1d(self.ids, self.cores, assume_unique=True)
+
+    @property
+    def processors(self) -> Ints:
+        """(m,) processors of the cores, ascending."""
+        return self._groups[0]
+
+    @property
+    def counts(self) -> Ints:
+        """(m,) cores on each processor."""
+        return self._groups[1]
+
+    @property
+    def nodes(self) -> Ints:
+        """(k,) nodes of the cores, ascending."""
+        return self._groups[2]
+
+    @property
+    def node_counts(self) -> Ints:
+        """(k,) cores on each node."""
+        return self._groups[3]
+
+    @cached_property
+    def _groups(self) -> tuple[Ints, Ints, Ints, Ints]:
+        groups = np.empty((4, len(self.cores)), np.int64)
+        processors, nodes = count_cores(self._platform.core_processor, self._platform.processor_node, self.cores, groups)
+        return groups[0, :processors], groups[1, :processors], groups[2, :nodes], groups[3, :nodes]

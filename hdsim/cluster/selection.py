@@ -53,19 +53,3 @@ def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:
 def rank_cores(key: Floats, platform: Platform) -> Ints:
     """Returns all cores by descending (P,) score of their processors, then by id."""
     return np.argsort(-key[platform.core_processor], kind="stable").astype(np.int64)
-
-
-def water_fill(n: int, idle: Ints) -> Ints:
-    """Returns the cores taken of each processor when n cores are taken, each from the processor with most idle cores.
-
-    Args:
-        n: Number of cores, at most the sum of `idle`.
-        idle: (P,) idle cores of each processor.
-    """
-    # All idle cores above a level are taken, and one more core of each of the first processors at the level.
-    at_least = np.bincount(idle)[::-1].cumsum()[::-1]
-    above = at_least[:0:-1].cumsum()
-    level = len(at_least) - 1 - int(above.searchsorted(n, side="right"))
-    given = np.maximum(idle - level, 0)
-    given[(idle >= level).nonzero()[0][: n - int(np.add.reduce(given))]] += 1
-    return given

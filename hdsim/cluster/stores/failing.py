@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.stores.nodes import NodeCores
+from hdsim.kernels.nodes import give, take
 from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
@@ -46,23 +47,16 @@ class FailingCores(NodeCores):
 
     def fail(self, node: int) -> None:
         """Removes the cores of a node, all of which are idle."""
-        cores = self._down[node] = self.placement_of(range(self._bounds[node], self._bounds[node + 1]))
-        if self.gpus is not None:
-            self.gpus.allocate(cores.gpus)
-        self._switch(cores, -1)
+        first, last = self._bounds[node : node + 2]
+        cores = self._down[node] = self.placement_of(first + self.idle[first:last].nonzero()[0])
+        take(self.nodes, cores.ids, 0.0, 0.0)
+        self._count(-len(cores.cores))
 
     def repair(self, node: int) -> None:
         """Adds the cores of a node again."""
         cores = self._down.pop(node)
-        if self.gpus is not None:
-            self.gpus.release(cores.gpus)
-        self._switch(cores, 1)
-
-    def _switch(self, cores: Placement, sign: int) -> None:
-        self.idle[cores.cores] = sign > 0
-        self.n_idle += sign * len(cores.cores)
-        self._chunks.clear()
-        self._count(cores, sign)
+        give(self.nodes, cores.ids, 0.0, 0.0)
+        self._count(len(cores.cores))
 
     def check(self, running: Sequence[Placement]) -> None:
         """See :meth:`NodeCores.check`; the cores of failed nodes count as allocated."""

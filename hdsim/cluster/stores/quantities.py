@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -52,10 +52,6 @@ class NodeAmounts:
         return 0
 
 
-class _NodeGpus(NamedTuple):
-    node_idle: Ints
-
-
 class NodeQuantities:
     """Free CPU, memory, pods, GPUs and ephemeral storage of nodes.
 
@@ -68,7 +64,7 @@ class NodeQuantities:
         node_speed: (N,) speed of the slowest processor of each node relative to the reference speed, without GPUs.
         total: Amounts of the nodes; free amounts are what jobs and pods of others leave of them.
         free_bandwidth: (P,) memory bandwidth of each processor in GB/s.
-        gpus: Free GPUs in `node_idle` (N,), None if no job requests any.
+        node_gpus: (N,) free GPUs of each node, None if no job requests any.
 
     Args:
         platform: The platform.
@@ -97,7 +93,7 @@ class NodeQuantities:
         self._held: dict[int, NodeAmounts] = {}
         self._feasible: dict[int, bool] = {}  # by kind of job
         self.free_bandwidth = platform.mem_bw
-        self.gpus = None if self._free.gpus is None else _NodeGpus(self._free.gpus)
+        self.node_gpus = self._free.gpus
         first, cpu = platform.node_first_processor[:-1], ~platform.is_gpu
         speed = platform.gflops / platform.reference_gflops
         self.node_speed = np.minimum.reduceat(np.where(cpu, speed, np.inf), first)

@@ -132,8 +132,8 @@ class StarGraph(Observer):
             if amounts is not None:
                 shares.write(amounts, rows[:, column])
                 np.subtract(1.0, rows[:, column], out=rows[:, column])
-        if store.gpus is not None:
-            rows[:, _USED + 3] = (self._cluster.platform.node_gpus - store.gpus.node_idle) / self._gpus
+        if store.node_gpus is not None:
+            rows[:, _USED + 3] = (self._cluster.platform.node_gpus - store.node_gpus) / self._gpus
 
     def _fill_next_job(self, rows: NDArray[np.float32]) -> None:
         """Writes what the next job has to do with each node, and its own columns into the last row."""
