@@ -24,6 +24,12 @@ UNLIMITED: Ints = np.zeros(0, np.int64)
 _MANY = 1 << 20
 
 
+#: The arrays of `Nodes` in a plain tuple of few, which costs the least time at calls from Python: (C,) processors and
+#: (C,) idle flags of cores, (4, P+1) integers of processors, (4, N+1) integers of nodes, ranked processors, and (N+P,)
+#: free amounts of nodes and processors.
+State = tuple[Ints, Bools, Ints, Ints, Ints, Floats]
+
+
 class Nodes(NamedTuple):
     """Nodes, their processors and cores, and what is free of them; each GPU is a processor with its cores.
 
@@ -31,7 +37,7 @@ class Nodes(NamedTuple):
         core_processor: (C,) processor of a core.
         first_core: (P+1,) first core of a processor; the last entry is C.
         processor_node: (P,) node of a processor.
-        is_gpu: (P,) processors that are GPUs.
+        is_gpu: (P,) 1 for a processor that is a GPU.
         first_processor: (N+1,) first processor of a node; the last entry is P.
         ranked: (S, P') processors without GPUs, best first, under each policy with constant scores; row 0 is by id.
         idle: (C,) idle cores and GPUs.
@@ -46,7 +52,7 @@ class Nodes(NamedTuple):
     core_processor: Ints
     first_core: Ints
     processor_node: Ints
-    is_gpu: Bools
+    is_gpu: Ints
     first_processor: Ints
     ranked: Ints
     idle: Bools
@@ -56,6 +62,45 @@ class Nodes(NamedTuple):
     node_memory: Floats
     free_bandwidth: Floats
     without_memory: Ints
+
+
+@kernel
+def nodes_of(state: State) -> Nodes:
+    """Returns views of the arrays."""
+    core_processor, idle, processors, nodes, ranked, amounts = state
+    p, n = processors.shape[1] - 1, nodes.shape[1] - 1
+    return Nodes(
+        *(core_processor, processors[0], processors[1][:p], processors[2][:p], nodes[0], ranked, idle),
+        *(processors[3][:p], nodes[1][:n], nodes[2][:n], amounts[:n], amounts[n:], nodes[3][:n]),
+    )
+
+
+@kernel
+def pick(
+    state: State,
+    policy: int,
+    number: int,
+    cores: int,
+    gpus: int,
+    memory: float,
+    bandwidth: float,
+    limit: Ints,
+    out: Ints,
+) -> int:
+    """See `choose`."""
+    return choose(nodes_of(state), policy, number, cores, gpus, memory, bandwidth, limit, out)
+
+
+@kernel
+def allocate(state: State, ids: Ints, memory: float, bandwidth: float) -> int:
+    """See `take`."""
+    return take(nodes_of(state), ids, memory, bandwidth)
+
+
+@kernel
+def release(state: State, ids: Ints, memory: float, bandwidth: float) -> None:
+    """See `give`."""
+    give(nodes_of(state), ids, memory, bandwidth)
 
 
 @kernel
@@ -115,15 +160,15 @@ def choose(
     Returns:
         The number of ids, 0 if the chunks do not fit.
     """
-    rooms, chosen, taken = _rooms(nodes, cores, gpus, memory, limit)
-    if rooms.sum() < number:
+    total, rooms, chosen, taken = _rooms(nodes, cores, gpus, memory, limit)
+    if total < number:
         return 0
     if policy >= 0:
         _rank(nodes, policy, number, cores, rooms, chosen)
-        _distribute(nodes, policy, cores, chosen, taken)
+        _distribute(nodes, policy, number, cores, chosen, taken)
     elif policy == PACK:
         _pack(nodes, number, rooms, chosen)
-        _distribute(nodes, 0, cores, chosen, taken)
+        _distribute(nodes, 0, number, cores, chosen, taken)
     else:
         _take_turns(nodes, policy, number, cores, memory, bandwidth, rooms, chosen, taken)
     return _list(nodes, gpus, nodes.idle, chosen, taken, out)
@@ -134,22 +179,22 @@ def choose_listed(
     nodes: Nodes, order: Ints, number: int, cores: int, gpus: int, memory: float, limit: Ints, out: Ints
 ) -> int:
     """Chooses as `choose` does, the cores ranked by a list of all idle cores without GPUs, best first."""
-    rooms, chosen, taken = _rooms(nodes, cores, gpus, memory, limit)
-    if rooms.sum() < number:
+    total, rooms, chosen, taken = _rooms(nodes, cores, gpus, memory, limit)
+    if total < number:
         return 0
-    seen, left = np.zeros_like(chosen), number
+    seen, left = np.zeros(len(chosen), np.int64), number
     for core in order:
         node = nodes.processor_node[nodes.core_processor[core]]
         if left and chosen[node] < rooms[node] and chosen[node] * cores == seen[node]:
             chosen[node] += 1
             left -= 1
         seen[node] += 1
-    among, missing = nodes.idle.copy(), chosen * cores
+    among, seen[:] = nodes.idle.copy(), 0
     for core in order:
         processor = nodes.core_processor[core]
         node = nodes.processor_node[processor]
-        if missing[node]:
-            missing[node] -= 1
+        if seen[node] < chosen[node] * cores:
+            seen[node] += 1
             taken[processor] += 1
         else:
             among[core] = False
@@ -157,20 +202,22 @@ def choose_listed(
 
 
 @kernel
-def _rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> tuple[Ints, Ints, Ints]:
-    """Returns (N,) chunks that fit on each node, and zeros for the chosen (N,) chunks and the taken (P,) cores."""
-    rooms = np.empty_like(nodes.node_idle)
-    for node in range(len(rooms)):
+def _rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> tuple[int, Ints, Ints, Ints]:
+    """Returns the chunks that fit, in total and (N,) on each node, and no chosen (N,) chunks and no taken (P,) cores."""
+    n, total = len(nodes.node_idle), 0
+    rooms = np.empty(n, np.int64)
+    for node in range(n):
         rooms[node] = room(nodes, node, cores, gpus, memory)
         if len(limit):
             rooms[node] = min(rooms[node], limit[node])
-    return rooms, np.zeros_like(nodes.node_idle), np.zeros_like(nodes.processor_idle)
+        total += rooms[node]
+    return total, rooms, np.zeros(n, np.int64), np.zeros(len(nodes.processor_idle), np.int64)
 
 
 @kernel
 def _rank(nodes: Nodes, policy: int, number: int, cores: int, rooms: Ints, chosen: Ints) -> None:
     """Chooses the nodes of chunks by the ranks of their first cores."""
-    seen, left = np.zeros_like(chosen), number
+    seen, left = np.zeros(len(chosen), np.int64), number
     for processor in nodes.ranked[policy]:
         node = nodes.processor_node[processor]
         seen[node] += nodes.processor_idle[processor]
@@ -202,14 +249,13 @@ def _pack(nodes: Nodes, number: int, rooms: Ints, chosen: Ints) -> None:
 
 
 @kernel
-def _distribute(nodes: Nodes, policy: int, cores: int, chosen: Ints, taken: Ints) -> None:
+def _distribute(nodes: Nodes, policy: int, number: int, cores: int, chosen: Ints, taken: Ints) -> None:
     """Takes the cores of the chosen chunks from the best processors of their nodes."""
-    missing = chosen * cores
-    left = missing.sum()
+    given, left = np.zeros(len(chosen), np.int64), number * cores
     for processor in nodes.ranked[policy]:
         node = nodes.processor_node[processor]
-        taken[processor] = min(nodes.processor_idle[processor], missing[node])
-        missing[node] -= taken[processor]
+        taken[processor] = min(nodes.processor_idle[processor], chosen[node] * cores - given[node])
+        given[node] += taken[processor]
         left -= taken[processor]
         if not left:
             return
@@ -229,9 +275,9 @@ def _take_turns(
 ) -> None:
     """Chooses nodes and processors by scores that fall with each core."""
     # A heap of the nodes with room, by the score of their next core; ties go to the first node.
-    score, following = np.empty(len(rooms)), np.empty_like(rooms)
-    heap, size = np.empty_like(rooms), 0
-    for node in range(len(rooms)):
+    n = len(rooms)
+    score, following, heap, size = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64), 0
+    for node in range(n):
         if rooms[node] > 0:
             score[node], following[node] = _next(nodes, policy, node, 0, memory, bandwidth, taken)
             heap[size] = node

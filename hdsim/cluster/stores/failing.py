@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels.nodes import give, take
+from hdsim.kernels.nodes import allocate, release
 from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class FailingCores(NodeCores):
         """Removes the cores of a node, all of which are idle."""
         first, last = self._bounds[node : node + 2]
         cores = self._down[node] = self.placement_of(first + self.idle[first:last].nonzero()[0])
-        take(self.nodes, cores.ids, 0.0, 0.0)
+        allocate(self._state, cores.ids, 0.0, 0.0)
         self._count(-len(cores.cores))
 
     def repair(self, node: int) -> None:
         """Adds the cores of a node again."""
         cores = self._down.pop(node)
-        give(self.nodes, cores.ids, 0.0, 0.0)
+        release(self._state, cores.ids, 0.0, 0.0)
         self._count(len(cores.cores))
 
     def check(self, running: Sequence[Placement]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.kernels import nodes as kernels
-from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, Nodes, choose, choose_listed, give, lowest, take, total_room
+from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, choose_listed, lowest, total_room
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
@@ -29,11 +29,19 @@ _DYNAMIC = {name: getattr(kernels, name.upper()) for name in ("high_cores", "hig
 _BY_ID = 0
 
 
+def _rows(*columns: NDArray[Any]) -> Ints:
+    """Returns integers of processors or nodes as rows of one array."""
+    rows = np.zeros((len(columns), len(columns[0])), np.int64)
+    for row, column in zip(rows, columns, strict=True):
+        row[: len(column)] = column
+    return rows
+
+
 class NodeCores:
     """Idle cores and GPUs, free memory of nodes and free bandwidth of processors.
 
     Attributes:
-        nodes: Arrays that the kernels change; the following are some of them.
+        nodes: Arrays that the kernels change; the following are views of some of them.
         idle: (C,) idle cores and, if any job requests them, GPUs.
         node_idle: (N,) idle cores of each node without GPUs.
         node_gpus: (N,) idle GPUs of each node, None if no job requests any.
@@ -63,21 +71,16 @@ class NodeCores:
         usable = ~is_gpu if requests.gpus is None else np.ones(platform.n_cores, np.bool_)
         self._usable = usable.copy()
         self._cpu = None if requests.gpus is None else ~is_gpu
-        self.nodes = Nodes(
-            core_processor=platform.core_processor.astype(np.int64),
-            first_core=platform.processor_first_core.astype(np.int64),
-            processor_node=platform.processor_node.astype(np.int64),
-            is_gpu=platform.is_gpu.copy(),
-            first_processor=platform.node_first_processor.astype(np.int64),
-            ranked=np.stack([cores, *(cores[np.argsort(-key[cores], kind="stable")] for key in static.values())]),
-            idle=usable,
-            processor_idle=np.bincount(platform.core_processor, usable).astype(np.int64),
-            node_idle=platform.node_cpu_cores.copy(),
-            node_gpus=platform.node_gpus.copy(),
-            node_memory=in_bytes(platform.memory),
-            free_bandwidth=platform.mem_bw.copy(),
-            without_memory=np.zeros(platform.n_nodes, np.int64),
+        idle = np.bincount(platform.core_processor, usable)
+        self._state = (
+            platform.core_processor.astype(np.int64),
+            usable,
+            _rows(platform.processor_first_core, platform.processor_node, platform.is_gpu, idle),
+            _rows(platform.node_first_processor, platform.node_cpu_cores, platform.node_gpus, 0 * platform.node_gpus),
+            np.stack([cores, *(cores[np.argsort(-key[cores], kind="stable")] for key in static.values())]),
+            np.concatenate([in_bytes(platform.memory), platform.mem_bw]),
         )
+        self.nodes = kernels.nodes_of(self._state)
         self.idle, self.node_idle, self.node_memory = self.nodes.idle, self.nodes.node_idle, self.nodes.node_memory
         self.free_bandwidth = self.nodes.free_bandwidth
         self.node_gpus = None if requests.gpus is None else self.nodes.node_gpus
@@ -123,7 +126,7 @@ class NodeCores:
             if chosen is None:
                 return None
             code, most = _BY_ID, chosen
-        if choose(self.nodes, code, number, cores, gpus, memory, self._bandwidth[job], most, out):
+        if kernels.pick(self._state, code, number, cores, gpus, memory, self._bandwidth[job], most, out):
             return Placement(out, self._platform)
         return None
 
@@ -167,7 +170,7 @@ class NodeCores:
             DecisionError: A core is busy or given twice, or the memory of a node does not suffice.
         """
         ids, memory = placement.ids, self._memory[job]
-        outcome = take(self.nodes, ids, memory, self._bandwidth[job])
+        outcome = kernels.allocate(self._state, ids, memory, self._bandwidth[job])
         if outcome == TAKEN:
             self._count(-len(placement.cores))
         elif outcome == BUSY:
@@ -182,7 +185,7 @@ class NodeCores:
 
     def release(self, job: int, placement: Placement) -> None:
         """Releases the cores, memory and bandwidth of a placement."""
-        give(self.nodes, placement.ids, self._memory[job], self._bandwidth[job])
+        kernels.release(self._state, placement.ids, self._memory[job], self._bandwidth[job])
         self._count(len(placement.cores))
 
     def _count(self, cores: int) -> None:
