@@ -22,6 +22,8 @@ TAKEN, BUSY, SHORT = 0, 1, 2
 UNLIMITED: Ints = np.zeros(0, np.int64)
 #: Weight of nodes over processors in the scores of `spread`; more than the cores of a processor.
 _MANY = 1 << 20
+#: Number of chunks up to which a scan of the nodes for the best one is faster than a heap.
+_FEW = 16
 
 
 #: The arrays of `Nodes` in a plain tuple of few, which costs the least time at calls from Python: (C,) processors and
@@ -274,26 +276,32 @@ def _take_turns(
     taken: Ints,
 ) -> None:
     """Chooses nodes and processors by scores that fall with each core."""
-    # A heap of the nodes with room, by the score of their next core; ties go to the first node.
-    n = len(rooms)
-    score, following, heap, size = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64), 0
+    n, size = len(rooms), 0
+    score, following, ranked = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
     for node in range(n):
         if rooms[node] > 0:
             score[node], following[node] = _next(nodes, policy, node, 0, memory, bandwidth, taken)
-            heap[size] = node
+            ranked[size] = node
             size += 1
-    for place in range(size // 2 - 1, -1, -1):
-        _sift(heap, size, place, score)
+    # The nodes with room: a list for few chunks, otherwise a heap by the score of the next core.
+    if number > _FEW:
+        for place in range(size // 2 - 1, -1, -1):
+            _sift(ranked, size, place, score)
     for _ in range(number):
-        node = heap[0]
+        place = 0
+        if number <= _FEW:
+            for other in range(1, size):
+                if score[ranked[other]] > score[ranked[place]]:
+                    place = other
+        node = ranked[place]
         for core in range(chosen[node] * cores + 1, (chosen[node] + 1) * cores + 1):
             taken[following[node]] += 1
             score[node], following[node] = _next(nodes, policy, node, core, memory, bandwidth, taken)
         chosen[node] += 1
         if chosen[node] == rooms[node]:
-            size -= 1
-            heap[0] = heap[size]
-        _sift(heap, size, 0, score)
+            score[node] = -math.inf
+        if number > _FEW:
+            _sift(ranked, size, 0, score)
 
 
 @kernel
