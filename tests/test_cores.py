@@ -141,7 +141,10 @@ def test_picks_equal_the_rule(nodes, requests, policy, data):
     platform = platform_of(nodes)
     sizes, memory, bandwidth = (list(column) for column in zip(*requests, strict=True))
     store = NodeCores(
-        platform, Requests(sizes, [mem * 1e6 for mem in memory], list(map(float, bandwidth))), policy, np.random.default_rng(0)
+        platform,
+        Requests(sizes, [mem * 1e6 for mem in memory], list(map(float, bandwidth))),
+        policy,
+        np.random.default_rng(0),
     )
     held: dict[int, tuple[int, int]] = {}
     running = {}

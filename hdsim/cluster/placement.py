@@ -70,5 +70,7 @@ class Placement:
     @cached_property
     def _groups(self) -> tuple[Ints, Ints, Ints, Ints]:
         groups = np.empty((4, len(self.cores)), np.int64)
-        processors, nodes = count_cores(self._platform.core_processor, self._platform.processor_node, self.cores, groups)
+        processors, nodes = count_cores(
+            self._platform.core_processor, self._platform.processor_node, self.cores, groups
+        )
         return groups[0, :processors], groups[1, :processors], groups[2, :nodes], groups[3, :nodes]

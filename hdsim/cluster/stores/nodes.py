@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 #: Core policies whose scores change with each core.
-_DYNAMIC = {name: getattr(kernels, name.upper()) for name in ("high_cores", "high_mem", "high_mem_bw", "spread", "pack")}
+_DYNAMIC = {
+    name: getattr(kernels, name.upper()) for name in ("high_cores", "high_mem", "high_mem_bw", "spread", "pack")
+}
 #: The policy that chooses the first cores by id.
 _BY_ID = 0
 
