@@ -205,7 +205,7 @@ def choose_listed(
 
 @kernel
 def _rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> tuple[int, Ints, Ints, Ints]:
-    """Returns the chunks that fit, in total and (N,) on each node, and no chosen (N,) chunks and no taken (P,) cores."""
+    """Returns the chunks that fit, in total and (N,) on each node, and zeros for (N,) chosen chunks and (P,) cores."""
     n, total = len(nodes.node_idle), 0
     rooms = np.empty(n, np.int64)
     for node in range(n):

@@ -49,13 +49,13 @@ class FailingCores(NodeCores):
         """Removes the cores of a node, all of which are idle."""
         first, last = self._bounds[node : node + 2]
         cores = self._down[node] = self.placement_of(first + self.idle[first:last].nonzero()[0])
-        allocate(self._state, cores.ids, 0.0, 0.0)
+        allocate(self.state, cores.ids, 0.0, 0.0)
         self._count(-len(cores.cores))
 
     def repair(self, node: int) -> None:
         """Adds the cores of a node again."""
         cores = self._down.pop(node)
-        release(self._state, cores.ids, 0.0, 0.0)
+        release(self.state, cores.ids, 0.0, 0.0)
         self._count(len(cores.cores))
 
     def check(self, running: Sequence[Placement]) -> None:

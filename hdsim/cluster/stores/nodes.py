@@ -15,6 +15,7 @@ from hdsim.errors import DecisionError, require
 from hdsim.kernels import nodes as kernels
 from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, choose_listed, lowest, total_room
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.copies import with_own_containers
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class NodeCores:
     """Idle cores and GPUs, free memory of nodes and free bandwidth of processors.
 
     Attributes:
-        nodes: Arrays that the kernels change; the following are views of some of them.
+        state: The arrays that the kernels change.
+        nodes: Views of the state; the following are some of them.
         idle: (C,) idle cores and, if any job requests them, GPUs.
         node_idle: (N,) idle cores of each node without GPUs.
         node_gpus: (N,) idle GPUs of each node, None if no job requests any.
@@ -74,7 +76,7 @@ class NodeCores:
         self._usable = usable.copy()
         self._cpu = None if requests.gpus is None else ~is_gpu
         idle = np.bincount(platform.core_processor, usable)
-        self._state = (
+        self.state = (
             platform.core_processor.astype(np.int64),
             usable,
             _rows(platform.processor_first_core, platform.processor_node, platform.is_gpu, idle),
@@ -82,15 +84,24 @@ class NodeCores:
             np.stack([cores, *(cores[np.argsort(-key[cores], kind="stable")] for key in static.values())]),
             np.concatenate([in_bytes(platform.memory), platform.mem_bw]),
         )
-        self.nodes = kernels.nodes_of(self._state)
-        self.idle, self.node_idle, self.node_memory = self.nodes.idle, self.nodes.node_idle, self.nodes.node_memory
-        self.free_bandwidth = self.nodes.free_bandwidth
-        self.node_gpus = None if requests.gpus is None else self.nodes.node_gpus
+        self._view()
         self.n_idle = platform.n_cpu_cores
         self._processor_usable = self.nodes.processor_idle.copy()
         self._scores = NodeScores(platform.node_cpu_cores, self.node_memory)
         # Results of `chunks` since the last allocation or release.
         self._chunks: dict[tuple[int, int, float], int] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeCores:
+        """Returns a copy with its own state."""
+        other = with_own_containers(self, memo)
+        other._view()
+        return other
+
+    def _view(self) -> None:
+        nodes = self.nodes = kernels.nodes_of(self.state)
+        self.idle, self.node_idle, self.node_memory = nodes.idle, nodes.node_idle, nodes.node_memory
+        self.free_bandwidth = nodes.free_bandwidth
+        self.node_gpus = None if self._requests.gpus is None else nodes.node_gpus
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> Placement | None:
         """Selects the cores that the core policy selects one at a time, without allocating them; None if none fit.
@@ -128,7 +139,7 @@ class NodeCores:
             if chosen is None:
                 return None
             code, most = _BY_ID, chosen
-        if kernels.pick(self._state, code, number, cores, gpus, memory, self._bandwidth[job], most, out):
+        if kernels.pick(self.state, code, number, cores, gpus, memory, self._bandwidth[job], most, out):
             return Placement(out, self._platform)
         return None
 
@@ -172,7 +183,7 @@ class NodeCores:
             DecisionError: A core is busy or given twice, or the memory of a node does not suffice.
         """
         ids, memory = placement.ids, self._memory[job]
-        outcome = kernels.allocate(self._state, ids, memory, self._bandwidth[job])
+        outcome = kernels.allocate(self.state, ids, memory, self._bandwidth[job])
         if outcome == TAKEN:
             self._count(-len(placement.cores))
         elif outcome == BUSY:
@@ -187,7 +198,7 @@ class NodeCores:
 
     def release(self, job: int, placement: Placement) -> None:
         """Releases the cores, memory and bandwidth of a placement."""
-        kernels.release(self._state, placement.ids, self._memory[job], self._bandwidth[job])
+        kernels.release(self.state, placement.ids, self._memory[job], self._bandwidth[job])
         self._count(len(placement.cores))
 
     def _count(self, cores: int) -> None:
@@ -219,7 +230,7 @@ class NodeCores:
         busy = np.bincount(held, minlength=len(self.idle))
         require(busy.max(initial=0) <= 1, "a core is allocated twice")
         require(np.array_equal((busy == 0) & self._usable, self.idle), "an idle core is allocated or a busy one is not")
-        nodes, platform = self.nodes, self._platform
+        nodes = self.nodes
         idle = np.bincount(nodes.core_processor, self.idle)
         of_node, gpus = np.bincount(nodes.processor_node, idle), np.bincount(nodes.processor_node, idle * nodes.is_gpu)
         require(np.array_equal(idle, nodes.processor_idle), "idle cores of processors")
