@@ -2,8 +2,8 @@
 
 Machine code is kept in ``HDSIM_CACHE``, else ``$XDG_CACHE_HOME/hdsim``, else ``~/.cache/hdsim``, in a folder named by a
 digest of all kernels: a kernel is compiled again after a change of any of them, since those that it calls are part of
-its machine code. Where nothing can be written, each process compiles what it needs; where numba is missing, kernels are
-ordinary Python functions.
+its machine code. If no folder is writable, each process compiles what it needs; without numba, kernels are ordinary
+Python functions.
 """
 
 from __future__ import annotations
