@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.kernels.nodes import count_cores
+from hdsim.kernels.placements import count_cores
 from hdsim.util.arrays import Ints
 from hdsim.util.copies import itself
 

@@ -13,7 +13,8 @@ from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.kernels import nodes as kernels
-from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, choose_listed, lowest, total_room
+from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, choose_listed, total_room
+from hdsim.kernels.placements import lowest
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.units import in_bytes
