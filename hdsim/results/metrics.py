@@ -360,19 +360,14 @@ def steady_utilization(result: FullReplay, cut: float = STEADY_CUT) -> float:
 
 def _core_seconds(result: FullReplay, low: float, high: float) -> float:
     """Core-seconds held between two times by jobs that ended and by attempts that failures have cut short."""
-    last, earlier = result.latest, result.earlier
-    begin, cores = result.starting_time.copy(), result.workload.requested_cores.astype(last.cpu_cores.dtype)
-    begin[last.job], cores[last.job] = last.begin, last.cpu_cores
-    ended = ~np.isnan(result.finish_time)
-    inside = np.clip(result.finish_time[ended], low, high) - np.clip(begin[ended], low, high)
+    last, earlier, unfinished = result.latest, result.earlier, np.isnan(result.finish_time)
     # Of a job that still runs, neither the last segment nor those before it in the same attempt count.
-    running = np.zeros(len(ended), bool)
-    running[last.job] = ~ended[last.job]
-    attempt = np.zeros(len(ended), np.int64)
-    attempt[last.job] = last.attempt
-    counted = ~running[earlier.job] | (earlier.attempt < attempt[earlier.job])
-    before = np.clip(earlier.end, low, high) - np.clip(earlier.begin, low, high)
-    return float(cores[ended] @ inside) + float((earlier.cpu_cores * counted) @ before)
+    attempt = np.full(len(unfinished), np.iinfo(np.int64).max)
+    runs, total = unfinished[last.job], 0.0
+    attempt[last.job[runs]] = last.attempt[runs]
+    for held, counts in ((last, ~runs), (earlier, earlier.attempt < attempt[earlier.job])):
+        total += float((held.cpu_cores * counts) @ (np.clip(held.end, low, high) - np.clip(held.begin, low, high)))
+    return total
 
 
 def exploitation(result: FullReplay) -> float:
