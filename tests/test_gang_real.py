@@ -144,6 +144,13 @@ class Started:
             assert self.process.poll() is None and time.monotonic() < deadline, self.told()
             time.sleep(0.02)
 
+    def wait_to_read(self, words: str) -> None:
+        """Waits for words on standard error."""
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.told():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.told()
+            time.sleep(0.02)
+
     def pid(self, *words: str) -> int:
         """The process whose arguments have all words, beside the folder of the run."""
         for pid in left_over(self.run):
@@ -166,9 +173,11 @@ def test_faults_repeat_a_superstep_and_a_killed_controller_is_resumed(
 ) -> None:
     started.wait_for(2)
     os.kill(started.pid("hdsim.gangs.real.task", "--member=cap-1"), signal.SIGKILL)
+    started.wait_to_read("cap-1 was killed by SIGKILL")
     started.wait_for(4)
     server = started.pid("zoo.cfg")
     os.kill(server, signal.SIGKILL)
+    started.wait_to_read("ZooKeeper was killed by SIGKILL")
     started.wait_for(6)
     assert started.pid("zoo.cfg") != server
     # A process that hangs keeps its connection, but its session ends.
@@ -182,8 +191,6 @@ def test_faults_repeat_a_superstep_and_a_killed_controller_is_resumed(
     while left_over(started.run):  # The kernel ends tasks and ZooKeeper with their controller.
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    told = started.told()
-    assert "cap-1 was killed by SIGKILL" in told and "ZooKeeper was killed by SIGKILL" in told
 
     finished = (started.run / "journal.jsonl").read_text().count('"tasks"')
     done = hdsim("bsp", "run", "resume=true", "hydra.run.dir=run")
