@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from hdsim.cluster.selection import CORE_POLICIES
 from hdsim.errors import ConfigError, nearest
-from hdsim.scheduling.agent import Agent
+from hdsim.scheduling.agent import Agent, StockRules
 from hdsim.scheduling.backfill import BACKFILLS, make_backfill
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import make_queue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.scheduling.orders import JobOrder
 
 
 class ClassicAgent(Agent):
@@ -34,8 +33,8 @@ class ClassicAgent(Agent):
     """
 
     fixed_policy = True
-    #: The static order of the queue, if serving it strictly is all that the agent does.
-    strict_order: JobOrder | None = None
+    #: None for ``void``.
+    rules: StockRules | None = None
 
     def __init__(
         self,
@@ -55,27 +54,24 @@ class ClassicAgent(Agent):
                     where=f"agent.{key}",
                 )
         self.core_policy = core_policy
-        self._order = None if job_policy == "void" else job_order(job_policy)
-        self._backfill_order = job_order(backfill_order) if backfill_order else None
-        self._backfill_name = backfill
-        self._commit_head = commit_head
-        # With a static order a blocked head stays the head unless a job of higher priority arrives, which commitment
-        # forbids.
-        if self._order is not None and not self._order.dynamic and backfill == "none" and not commit_head:
-            self.strict_order = self._order
+        candidates = job_order(backfill_order) if backfill_order else None
+        if job_policy != "void":
+            self.rules = StockRules(job_order(job_policy), candidates, backfill, commit_head)
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues."""
-        if self._order is None:
+        rules = self.rules
+        if rules is None:
             return
-        self._queue = make_queue(cluster, self._order)
-        self._candidates = make_queue(cluster, self._backfill_order) if self._backfill_order else self._queue
-        self._backfill = make_backfill(self._backfill_name, cluster)
+        self._queue = make_queue(cluster, rules.order)
+        self._candidates = make_queue(cluster, rules.candidates) if rules.candidates else self._queue
+        self._backfill = make_backfill(rules.backfill, cluster)
         self._head: int | None = None
 
     def decide(self, cluster: Cluster) -> None:
         """One scheduling pass."""
-        if self._order is None:
+        rules = self.rules
+        if rules is None:
             return
         queue, candidates, backfill = self._queue, self._candidates, self._backfill
         queue.add(cluster.submitted)
@@ -89,26 +85,26 @@ class ClassicAgent(Agent):
         if backfill is not None:
             backfill.ended(cluster)
         # A full cluster needs no pass, except to commit to the next head; without core ids a job may request no CPU.
-        if not cluster.queue or not (self._commit_head or not cluster.has_core_ids or cluster.n_idle):
+        if not cluster.queue or not (rules.commit_head or not cluster.has_core_ids or cluster.n_idle):
             return
-        if self._order.dynamic:
+        if rules.order.dynamic:
             queue.refresh(cluster)
         if candidates is not queue:
             candidates.refresh(cluster)
-        head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster)
+        head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster, rules)
         if head is not None and backfill is not None:
             backfill.backfill(cluster, queue, candidates, head)
 
-    def _serve(self, cluster: Cluster) -> int | None:
+    def _serve(self, cluster: Cluster, rules: StockRules) -> int | None:
         """Starts jobs in order until one does not fit; returns that job."""
-        queue, backfill, after_start = self._queue, self._backfill, self._order and self._order.after_start
+        queue, backfill = self._queue, self._backfill
         while True:
             job = queue.head() if self._head is None else self._head
             if job is None:
                 return None
             placement = cluster.pick(job)
             if placement is None:
-                if self._commit_head:
+                if rules.commit_head:
                     self._head = job
                 return job
             self._head = None
@@ -118,5 +114,5 @@ class ClassicAgent(Agent):
                 self._candidates.remove(job)
             if backfill is not None:
                 backfill.started(cluster, job, placement)
-            if after_start:
+            if rules.order.after_start:
                 queue.refresh(cluster)

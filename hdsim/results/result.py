@@ -51,7 +51,7 @@ class Result(Schedule):
     Attributes:
         config: Settings of the replay.
         wall_seconds: Wall-clock time the replay took.
-        engine: Which parts of the engine the replay has used: ``mode`` (``events`` or ``in_order``), ``cores`` (store)
+        engine: Which parts of the engine the replay has used: ``mode`` (``events`` or ``compiled``), ``cores`` (store)
             and ``executor``; empty on other backends.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hdsim.errors import ConfigError, nearest
@@ -40,14 +41,36 @@ class Agent:
         raise NotImplementedError
 
 
-def fixed_order(agent: Agent) -> JobOrder | None:
-    """The fixed order of the queue, if an agent is a stock classic agent that does nothing but serve it strictly.
+@dataclass(frozen=True)
+class StockRules:
+    """All that a classic agent does besides choosing cores.
 
-    A subclass, which may do anything else, is none, nor is an object whose methods have been replaced.
+    Attributes:
+        order: Order of the queue.
+        candidates: Order in which backfilling tries jobs, None for `order`.
+        backfill: Name of the backfilling algorithm.
+        commit_head: Once a job is the head it stays the head until it starts.
+    """
+
+    order: JobOrder
+    candidates: JobOrder | None
+    backfill: str
+    commit_head: bool
+
+    @property
+    def static(self) -> bool:
+        """Whether no order depends on time or state."""
+        return not (self.order.dynamic or (self.candidates is not None and self.candidates.dynamic))
+
+
+def stock_rules(agent: Agent) -> StockRules | None:
+    """Returns the rules of a stock classic agent, None for another agent and for one that starts nothing.
+
+    A subclass, which may do anything else, is another agent, as is an object whose methods have been replaced.
     """
     kind = type(agent)
     stock = f"{kind.__module__}.{kind.__qualname__}" == _CLASSIC and not {"begin", "decide"} & vars(agent).keys()
-    return getattr(agent, "strict_order", None) if stock else None
+    return getattr(agent, "rules", None) if stock else None
 
 
 _KIND = PluginType("agent", Agent, "hdsim.Agent")

@@ -13,15 +13,16 @@ from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.util.arrays import Ints
     from hdsim.workload.model import Workload
 
 
-def ranking(workload: Workload, order: JobOrder) -> tuple[list[int], list[int]]:
-    """Returns the rank of each job under a static order, ties in order of submission, and the job of each rank."""
+def ranking(workload: Workload, order: JobOrder) -> tuple[Ints, Ints]:
+    """Returns (J,) ranks of jobs under a static order, ties in order of submission, and the (J,) job of each rank."""
     ranked = np.argsort(order.score(workload), kind="stable")
     rank = np.empty(len(ranked), np.int64)
     rank[ranked] = np.arange(len(ranked))
-    return rank.tolist(), ranked.tolist()
+    return rank, ranked
 
 
 class FixedQueue:
@@ -45,7 +46,7 @@ class FixedQueue:
         self.jobs: list[int] = []
         # Keys of the queued jobs, in order, and of every known job.
         self._keys: list[Any] = []
-        self._key_of: list[Any] = [] if cluster.open_ended else ranking(cluster.workload, order)[0]
+        self._key_of: list[Any] = [] if cluster.open_ended else ranking(cluster.workload, order)[0].tolist()
 
     def add(self, jobs: Iterable[int]) -> None:
         """Inserts submitted jobs."""

@@ -90,7 +90,7 @@ def carry_out(
             cluster, interrupted=interrupted, config=dict(config or {}), wall_seconds=seconds, engine=dict(engine or {})
         )
 
-    with collecting_less(), signals_received() as stop, replay_bar(cluster, shown=progress) as bar:
+    with collecting_less(), signals_received() as stop, replay_bar(len(cluster.workload), shown=progress) as bar:
         try:
             run(stop, bar)
         except Exception as error:
@@ -139,4 +139,4 @@ def replay(
             return
         instants += 1
         if instants % _INSTANTS_PER_UPDATE == 0:
-            bar.update()
+            bar.update(cluster.allocations.started - len(cluster.running), cluster.now)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hdsim.contention import Contention
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.failures import Failures
 from hdsim.network import Network
-from hdsim.platform.schema import QUANTITIES
+from hdsim.platform.schema import CORES, QUANTITIES
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.contended import Contended
@@ -24,6 +25,7 @@ from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.simulation.gang_jobs import GangJobs
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import folder
+from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -44,7 +46,7 @@ class Setup:
 
     Attributes:
         agent: The agent.
-        cluster: The state before the first event.
+        make_cluster: Creates the state before the first event.
         contention: Contention model, None if no job can be slowed down.
         network: Network model, None if there are no messages.
         failures: Failure model, None without failures.
@@ -53,12 +55,17 @@ class Setup:
     """
 
     agent: Agent
-    cluster: Cluster
+    make_cluster: Callable[[], Cluster]
     contention: Contention | None
     network: Network | None
     failures: Failures | None
     infeasible: NDArray[np.int64]
     seed: int
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The state of the cluster; a replay in compiled code needs none."""
+        return self.make_cluster()
 
     def engine(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
         """Creates the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
@@ -120,7 +127,8 @@ def set_up(
     faults = quantities_faults(platform, workload, model) + gang_faults(platform, workload, breakdowns)
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
-    cluster = Cluster(
+    make_cluster: Callable[[], Cluster] = partial(
+        Cluster,
         platform,
         workload,
         core_policy=agent.core_policy,
@@ -133,13 +141,17 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=np.random.default_rng(seed),
     )
-    infeasible = np.array(cluster.infeasible(), np.int64)
+    cluster = None if has_core_ids and platform.kind == CORES else make_cluster()
+    if cluster is None:
+        infeasible = infeasible_jobs(platform, workload)
+    else:
+        infeasible, make_cluster = np.array(cluster.infeasible(), np.int64), lambda: cluster
     if len(infeasible):
         log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
-        if not cluster.has_core_ids:
+        if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    return Setup(agent, cluster, model, links, breakdowns, infeasible, seed)
+    return Setup(agent, make_cluster, model, links, breakdowns, infeasible, seed)
 
 
 def quantities_faults(platform: Platform, workload: Workload, contention: Contention | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -14,16 +15,16 @@ import numpy as np
 
 from hdsim.cluster import invariants
 from hdsim.results.result import Result
-from hdsim.scheduling.agent import Agent, fixed_order, make_agent
+from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.compiled import CompiledReplay, compiled_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
-from hdsim.simulation.in_order import in_order, replay_in_order
-from hdsim.simulation.replay import carry_out, replay
+from hdsim.simulation.replay import Interrupted, carry_out, replay
 from hdsim.simulation.setup import Model, set_up
+from hdsim.simulation.terminal import replay_bar, signals_received
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
-    from hdsim.scheduling.orders import JobOrder
     from hdsim.simulation.engine import Engine
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.workload.model import Workload
@@ -36,7 +37,6 @@ class Simulation:
     :class:`hdsim.simulation.engine.Engine`.
 
     Attributes:
-        cluster: The state.
         agent: The agent.
 
     Args:
@@ -83,16 +83,25 @@ class Simulation:
             seed=seed,
             open_ended=open_ended,
         )
-        self.cluster: Cluster = setup.cluster
         self.agent: Agent = setup.agent
         self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._check = check
         self._begun = self._over = self._takes_over = False
-        self.cluster.forker = WeakMethod(self.fork)
+        self._jobs = len(workload)
+        self._compiled: CompiledReplay | None = None
+        if not (check or open_ended):
+            self._compiled = compiled_replay(platform, workload, setup, **self._events)
+        if self._compiled is None:
+            self.cluster = self._made_cluster()
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The state; a simulation that is run to its end in compiled code makes it when it is asked for."""
+        return self._made_cluster()
 
     @cached_property
     def env(self) -> Engine:
-        """The engine; a simulation that is run without it may need none, see :mod:`hdsim.simulation.in_order`."""
+        """The engine; a simulation that is run to its end in compiled code needs none."""
         return self._setup.engine(**self._events)
 
     @property
@@ -146,18 +155,16 @@ class Simulation:
             DecisionError: A decision of the agent cannot be carried out.
             Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
         """
-        cluster, order = self.cluster, self._shortcut()
-        mode, executor = ("events", self.env.executor) if order is None else ("in_order", "none")
+        known = vars(self)
+        if self._compiled is not None and not ("env" in known or ("cluster" in known and self.cluster.calls)):
+            return self._run_compiled(self._compiled, progress=progress, config=config)
+        cluster = self.cluster
 
         def run(stop: list[int], bar: ReplayBar) -> None:
-            if order is None:
-                self._begin()
-                replay(self.env, cluster, self.agent, stop, bar, check=self._check)
-            else:
-                kill, refused = self._events["kill_at_walltime"], self._setup.infeasible
-                replay_in_order(cluster, order, refused, stop, bar.update, kill_at_walltime=kill)
+            self._begin()
+            replay(self.env, cluster, self.agent, stop, bar, check=self._check)
 
-        parts = {"cores": type(cluster.cores).__name__, "mode": mode, "executor": executor}
+        parts = {"cores": type(cluster.cores).__name__, "mode": "events", "executor": self.env.executor}
         return carry_out(run, cluster, progress=progress, config=config, engine=parts)
 
     def fork(
@@ -201,7 +208,7 @@ class Simulation:
         fork = copy(self)
         fork.env, fork.cluster = copied, copied.cluster
         fork.agent = make_agent(agent) if agent is not None else copied_agent(self.agent, memo)
-        fork._setup = replace(self._setup, agent=fork.agent, cluster=fork.cluster)
+        fork._setup = replace(self._setup, agent=fork.agent, make_cluster=lambda: copied.cluster)
         fork.cluster.forker = WeakMethod(fork.fork)
         if agent is not None:
             fork.cluster.use_policies(fork.agent.core_policy, fork.agent.fixed_policy, fork.agent.core_policies)
@@ -218,12 +225,25 @@ class Simulation:
         if self._check:
             invariants.check(self.cluster)
 
-    def _shortcut(self) -> JobOrder | None:
-        """The order in which all jobs are served if the mode without events gives the same schedule, else None."""
-        touched = self._begun or "env" in vars(self) or self.cluster.open_ended or self.cluster.calls
-        if touched or self._check or not self._events["batch_events"] or not in_order(self.cluster):
-            return None
-        return fixed_order(self.agent)
+    def _run_compiled(self, compiled: CompiledReplay, *, progress: bool, config: Mapping[str, Any] | None) -> Result:
+        begin = time.perf_counter()
+        with signals_received() as stop, replay_bar(self._jobs, shown=progress) as bar:
+            compiled.run(stop, bar)
+        seconds, parts = time.perf_counter() - begin, {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
+        result = compiled.result(interrupted=bool(stop), config=dict(config or {}), wall_seconds=seconds, engine=parts)
+        self._over = True
+        if "cluster" in vars(self):
+            compiled.fill(self.cluster)
+        if stop:
+            raise Interrupted(result, stop[0])
+        return result
+
+    def _made_cluster(self) -> Cluster:
+        cluster = self._setup.cluster
+        cluster.forker = WeakMethod(self.fork)
+        if self._over and self._compiled is not None:
+            self._compiled.fill(cluster)
+        return cluster
 
     def _begin(self) -> None:
         if not self._begun:

@@ -7,10 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from hdsim.cluster.state import Cluster
+from typing import Any
 
 #: Thresholds of the garbage collector during a replay; those of Python are 700 or 2000, 10 and 10.
 _THRESHOLDS = (10_000, 10, 10)
@@ -62,23 +59,23 @@ class ReplayBar:
     """Jobs done, simulated time and jobs/s on standard error.
 
     Args:
-        cluster: The cluster to watch.
+        jobs: Number of jobs.
         shown: Show the bar at all.
     """
 
-    def __init__(self, cluster: Cluster, *, shown: bool) -> None:
+    def __init__(self, jobs: int, *, shown: bool) -> None:
         from tqdm import tqdm
 
-        self._cluster = cluster
-        self._bar = tqdm(
-            total=len(cluster.workload), unit="job", desc="replay", delay=0.5, leave=False, disable=not shown
-        )
+        self._bar = tqdm(total=jobs, unit="job", desc="replay", delay=0.5, leave=False, disable=not shown)
 
-    def update(self) -> None:
-        """Updates the bar."""
-        cluster = self._cluster
-        done = cluster.allocations.started - len(cluster.running)
-        self._bar.set_postfix_str(f"simulated {cluster.now / 86400:.1f} d", refresh=False)
+    def update(self, done: int, now: float) -> None:
+        """Updates the bar.
+
+        Args:
+            done: Number of jobs that have ended.
+            now: Simulated time in seconds.
+        """
+        self._bar.set_postfix_str(f"simulated {now / 86400:.1f} d", refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
@@ -87,9 +84,9 @@ class ReplayBar:
 
 
 @contextmanager
-def replay_bar(cluster: Cluster, *, shown: bool) -> Iterator[ReplayBar]:
-    """Shows a progress bar until the end of the replay."""
-    bar = ReplayBar(cluster, shown=shown)
+def replay_bar(jobs: int, *, shown: bool) -> Iterator[ReplayBar]:
+    """Shows a progress bar until the end of the replay of some jobs."""
+    bar = ReplayBar(jobs, shown=shown)
     try:
         yield bar
     finally:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.selection import rank_cores, static_scores
 from hdsim.errors import DecisionError, require
-from hdsim.util.arrays import Ints, running_count
+from hdsim.util.arrays import Floats, Ints, running_count
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -25,6 +25,12 @@ _FEW = 4
 #: Ratio of idle to allocated cores from which a binary search for each allocated core is faster.
 _SPARSE = 16
 _NONE = -1
+
+
+def preference(scores: Floats, platform: Platform) -> NDArray[np.int32]:
+    """Returns the cores, without GPUs, by ascending (P,) score of their processors, then by descending id."""
+    order = rank_cores(scores, platform)[::-1]
+    return order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
 
 
 class OrderedCores:
@@ -53,8 +59,7 @@ class OrderedCores:
         ranking = [policy for policy in policies if policy in keys]
         #: Policies under which a pick is the tail of the list; None stands for the first policy.
         self._ordered = frozenset([*ranking, *([None] if self.policy in keys else [])])
-        order = rank_cores(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)[::-1]
-        self._core_of_rank = order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
+        self._core_of_rank = preference(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)
         self._processor_of_rank = platform.core_processor[self._core_of_rank]
         n = len(self._core_of_rank)
         self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_rank) < 0).all())
@@ -66,11 +71,6 @@ class OrderedCores:
     def n_idle(self) -> int:
         """Number of idle cores."""
         return len(self.idle)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the first core policy selects cores in the order of the list."""
-        return None in self._ordered
 
     @staticmethod
     def suit(policies: Sequence[str], platform: Platform, requests: Requests) -> bool:

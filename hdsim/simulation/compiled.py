@@ -1,0 +1,237 @@
+"""Replays in compiled code: a stock agent on interchangeable cores whose jobs nothing slows down.
+
+The schedule is that of the engine, core by core, which tests verify, at about a hundred times its speed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.cluster.requests import Requests
+from hdsim.cluster.selection import static_scores
+from hdsim.cluster.state import FinalState, completed
+from hdsim.cluster.stores.ordered import preference
+from hdsim.kernels import counted_replay
+from hdsim.kernels.counted_replay import CountedReplay
+from hdsim.kernels.free_ranges import make_free_ranges
+from hdsim.kernels.heap import make_heap
+from hdsim.kernels.profiles import make_profile, make_releases
+from hdsim.kernels.queue_tree import make_queue_tree
+from hdsim.platform.schema import CORES
+from hdsim.results.result import Result
+from hdsim.scheduling.agent import StockRules, stock_rules
+from hdsim.scheduling.queue import ranking
+from hdsim.util.intervals import IntervalSets
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.platform.model import Platform
+    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.terminal import ReplayBar
+    from hdsim.util.arrays import Ints
+    from hdsim.workload.model import Workload
+
+#: Instants between two checks for signals.
+_INSTANTS = 4096
+
+_BACKFILLS = {
+    "none": counted_replay.NONE,
+    "easy": counted_replay.EASY,
+    "conservative": counted_replay.CONSERVATIVE,
+    "rlscheduler": counted_replay.RLSCHEDULER,
+    "greedy": counted_replay.GREEDY,
+}
+
+
+def compiled_replay(
+    platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
+) -> CompiledReplay | None:
+    """Returns the replay in compiled code of what has been set up, None if only the engine has what it needs."""
+    rules, refused = stock_rules(setup.agent), setup.infeasible
+    if rules is None or not rules.static or setup.contention is not None or setup.failures is not None:
+        return None
+    ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
+    if ranked is None:
+        return None
+    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    make_state = partial(make_replay, workload, rules, len(ranked), refused, **options)
+    return CompiledReplay(platform, workload, ranked, refused, make_state)
+
+
+def interchangeable_cores(platform: Platform, workload: Workload, core_policy: str) -> NDArray[np.int32] | None:
+    """Returns the cores by ascending preference if they are interchangeable and chosen in a static order, else None."""
+    jobs = workload
+    limited = np.isfinite(platform.memory).any() and (jobs.memory > 0).any()
+    special = jobs.asks_for_gpus or jobs.has_programs or jobs.has_gangs or jobs.has_constraints or jobs.storage.any()
+    if platform.kind != CORES or not platform.homogeneous_speed or limited or special or (jobs.cpu != 1).any():
+        return None
+    scores = static_scores(platform, Requests([], [], [1.0] if jobs.memory_bandwidth.any() else []))
+    return preference(scores[core_policy], platform) if core_policy in scores else None
+
+
+def make_replay(
+    workload: Workload,
+    rules: StockRules,
+    cores: int,
+    infeasible: Ints,
+    *,
+    kill_at_walltime: bool = False,
+    batch_events: bool = True,
+) -> CountedReplay:
+    """Returns a replay before its first event.
+
+    Args:
+        workload: The jobs.
+        rules: Static orders and backfilling.
+        cores: Number of cores.
+        infeasible: Jobs that are rejected.
+        kill_at_walltime: Kill jobs at their walltime.
+        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
+    """
+    jobs = len(workload)
+    backfill = _BACKFILLS[rules.backfill]
+    rank, candidate = ranking(workload, rules.order)
+    place = rank
+    if backfill == counted_replay.RLSCHEDULER:
+        place = candidate = np.arange(jobs)
+    elif rules.candidates is not None:
+        place, candidate = ranking(workload, rules.candidates)
+    running = min(jobs, cores) + 1
+    planned = jobs if backfill == counted_replay.CONSERVATIVE else 0
+    # The type of read-only arrays is another one.
+    return CountedReplay(
+        rules=np.array([backfill, rules.commit_head, batch_events, cores]),
+        arriving=np.delete(np.arange(jobs), infeasible),
+        submission=workload.submission_time.copy(),
+        runtime=workload.runtime.copy(),
+        requested=workload.requested_time.copy(),
+        walltime=workload.walltime.copy() if kill_at_walltime else np.full(jobs, math.inf),
+        ends_in_delay=workload.ends_in_delay.copy() if kill_at_walltime else np.zeros(jobs, bool),
+        size=workload.requested_cores.copy(),
+        rank=rank,
+        place=place,
+        candidate=candidate,
+        numbers=np.array([0, 0, 0, -1, -1, -1]),
+        dates=np.array([0.0, 0.0, 0.0, math.inf]),
+        starting_time=np.full(jobs, math.nan),
+        finish_time=np.full(jobs, math.nan),
+        killed=np.zeros(jobs, bool),
+        started=np.zeros(jobs, np.int64),
+        held=np.zeros(jobs + 1, np.int64),
+        first=np.zeros(2 * jobs + cores, np.int32),
+        last=np.zeros(2 * jobs + cores, np.int32),
+        ends=make_heap(running),
+        waiting=make_heap(jobs),
+        idle=make_free_ranges(cores),
+        queue=make_queue_tree(jobs if backfill != counted_replay.NONE else 0),
+        releases=make_releases(running if backfill != counted_replay.NONE else 0),
+        profile=make_profile(planned + 2),
+        planned=np.zeros(planned),
+    )
+
+
+class CompiledReplay:
+    """A replay in compiled code that ends, pauses and leaves its result.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        ranked: (C,) cores by ascending preference.
+        infeasible: Jobs that are rejected.
+        make_state: Makes the replay before its first event.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        workload: Workload,
+        ranked: NDArray[np.int32],
+        infeasible: Ints,
+        make_state: Callable[[], CountedReplay],
+    ) -> None:
+        self._platform, self._workload = platform, workload
+        self._ranked, self._infeasible = ranked, infeasible
+        self._make_state = make_state
+        self._until = 0.0
+
+    @cached_property
+    def _state(self) -> CountedReplay:
+        return self._make_state()
+
+    @property
+    def now(self) -> float:
+        """Time of the last instant in seconds."""
+        return float(self._state.dates[counted_replay.NOW])
+
+    def run(self, stop: Sequence[int], bar: ReplayBar) -> None:
+        """Simulates to the end, or until there is a signal in `stop`."""
+        while not stop:
+            told = counted_replay.replay(self._state, _INSTANTS)
+            self._until = self.now
+            if told == counted_replay.OVER:
+                self._until = math.inf
+                return
+            if told == counted_replay.FULL:
+                first, last = (np.concatenate([each, each]) for each in (self._state.first, self._state.last))
+                self._state = self._state._replace(first=first, last=last)
+            bar.update(int(self._state.numbers[counted_replay.STARTED] - self._state.ends.length[0]), self.now)
+
+    def result(self, *, interrupted: bool, **others: Any) -> Result:
+        """Returns what the replay leaves; `others` are further attributes of the result."""
+        state, (started, held) = self._state, self._allocations()
+        if not self._in_order_of_ids:
+            cores = self._ranked[len(self._ranked) - 1 - held.ids]
+            order = np.lexsort((cores, np.repeat(np.arange(len(held)), held.sizes)))
+            held = IntervalSets.of(cores[order], held.sizes)
+        return Result.once(
+            self._platform, self._workload, state.starting_time, state.finish_time, self._final_states(), started, held,
+            interrupted_at=self.now if interrupted else None, **others,
+        )  # fmt: skip
+
+    def fill(self, cluster: Cluster) -> None:
+        """Gives a cluster that nothing has happened to the state at the end."""
+        state, (started, held) = self._state, self._allocations()
+        final, top, idle = self._final_states(), len(self._ranked) - 1, state.idle
+        ranks, ends = top - held.ids, np.cumsum(held.sizes)
+        placements = zip(started.tolist(), np.split(ranks, ends[:-1]), strict=True) if len(started) else ()
+        cluster.now = self.now
+        cluster.starting_time, cluster.finish_time = state.starting_time.tolist(), state.finish_time.tolist()
+        cluster.state = final.tolist()
+        cluster.arrived = int((final != FinalState.NOT_SUBMITTED).sum())
+        cluster.queue.update(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
+        cluster.placements.update((job, chosen.tolist()) for job, chosen in placements)
+        running = np.flatnonzero(final == FinalState.RUNNING).tolist()
+        cluster.running.update((job, cluster.placements[job]) for job in running)
+        count = np.array([idle.length[0]])
+        cluster.cores.idle[:] = IntervalSets(count, idle.first[: count[0]], idle.last[: count[0]]).ids.tolist()
+
+    @property
+    def _in_order_of_ids(self) -> bool:
+        return len(self._ranked) == self._platform.n_cores and bool((np.diff(self._ranked) < 0).all())
+
+    def _allocations(self) -> tuple[Ints, IntervalSets]:
+        """Returns the jobs in order of their starts and, of each, the places of its cores among the most preferred."""
+        state, top = self._state, len(self._ranked) - 1
+        starts = int(state.numbers[counted_replay.STARTED])
+        ranges = int(state.held[starts])
+        first, last = top - state.last[:ranges], top - state.first[:ranges]
+        return state.started[:starts], IntervalSets(np.diff(state.held[: starts + 1]), first, last)
+
+    def _final_states(self) -> NDArray[np.int8]:
+        """(J,) states; jobs that were submitted before the end have arrived."""
+        state, refused = self._state, self._infeasible
+        finals = completed(self._workload)
+        finals[state.killed] = FinalState.COMPLETED_WALLTIME_REACHED
+        arrived = self._workload.submission_time <= self._until
+        final = np.where(arrived, FinalState.QUEUED, FinalState.NOT_SUBMITTED).astype(np.int8)
+        final[refused[arrived[refused]]] = FinalState.REJECTED
+        final[~np.isnan(state.starting_time)] = FinalState.RUNNING
+        ended = ~np.isnan(state.finish_time)
+        final[ended] = finals[ended]
+        return final
