@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.copies import itself
 from hdsim.util.plugins import PluginType, installed
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class StockRules:
     candidates: JobOrder | None
     backfill: str
     commit_head: bool
+
+    __deepcopy__ = itself
 
     @property
     def static(self) -> bool:
