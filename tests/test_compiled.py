@@ -88,11 +88,10 @@ SCHEDULERS = {"none": ref.strict, "easy": ref.easy, "conservative": ref.conserva
     rows=rows,
     order=st.sampled_from([order for order in ref.SCORES if order not in ref.DYNAMIC]),
     backfill=st.sampled_from(list(SCHEDULERS)),
-    unit=units,
     kill=st.booleans(),
 )
-def test_equal_to_the_slow_reference(rows, order, backfill, unit, kill):
-    workload = workload_of([row for row in rows if row[2] <= 5] or [(0, 1, 1, 1, 1, 0, False)], unit)
+def test_equal_to_the_slow_reference(rows, order, backfill, kill):
+    workload = workload_of([row for row in rows if row[2] <= 5] or [(0, 1, 1, 1, 1, 0, False)], 1.0)
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=5)
     agent = ClassicAgent(job_policy=order, backfill=backfill)
     result = hdsim.simulate(platform, workload, agent, kill_at_walltime=kill)
