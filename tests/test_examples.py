@@ -23,3 +23,9 @@ def test_energy_of_pairs(tmp_path, root):
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 7
+
+
+def test_look_ahead(hdsim):
+    done = hdsim("run", f"agent.path={EXAMPLES / 'look_ahead.py'}", "agent.candidates=[fcfs,sjf]", "workload.jobs=40")
+    assert done.returncode == 0, done.stderr
+    assert "jobs_completed" in done.stdout
