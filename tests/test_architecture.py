@@ -207,8 +207,8 @@ def test_optional_packages_are_not_imported_by_the_core(path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import hdsim", {"numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
-        ("import hdsim.cli", {"numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
+        ("import hdsim", {"numba", "numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
+        ("import hdsim.cli", {"numba", "numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
         (
             "from hdsim import load_platform, load_workload, simulate",
             # numba loads the package scipy alone, without its parts.

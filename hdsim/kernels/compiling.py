@@ -2,8 +2,8 @@
 
 Machine code is kept in ``HDSIM_CACHE``, else ``$XDG_CACHE_HOME/hdsim``, else ``~/.cache/hdsim``, in a folder named by a
 digest of all kernels: a kernel is compiled again after a change of any of them, since those that it calls are part of
-its machine code. If no folder is writable, each process compiles what it needs; without numba, kernels are ordinary
-Python functions.
+its machine code. Folders of other digests are removed 30 days after their last use. Without a writable folder, each
+process compiles the kernels that it calls; without numba, kernels are ordinary Python functions.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+
+# Age at which the machine code of other versions is removed, in seconds.
+_UNUSED = 30 * 86400.0
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -66,6 +72,10 @@ def _writable_folder() -> Path | None:
         folder = base / "kernels" / _digest()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)
+        for other in folder.parent.iterdir():
+            if other.stat().st_mtime < time.time() - _UNUSED:
+                shutil.rmtree(other, ignore_errors=True)
     except (OSError, RuntimeError) as error:
         log.info("compiled kernels are not kept, each process compiles them anew: %s", error)
         return None
@@ -98,13 +108,17 @@ if HAS_NUMBA:
         _impl_class = _Implementation
 
     class _Notice(event.Listener):
-        """Logs the first compilation of a process."""
+        """Announces the first compilation of a process, on a terminal or else in the log."""
 
         def on_start(self, event: Any) -> None:
             if event.data["dispatcher"].py_func.__module__.startswith("hdsim.kernels"):
                 numba.core.event.unregister("numba:compile", self)
                 kept = "once on this machine" if _FOLDER is not None else "in each process, since no cache is writable"
-                log.warning("compiling kernels (%s, at most 20 s) ...", kept)
+                message = f"compiling the kernels that this run needs ({kept}, at most 20 s) ..."
+                if sys.stderr.isatty():
+                    print(message, file=sys.stderr)
+                else:
+                    log.info(message)
 
         def on_end(self, event: Any) -> None:
             pass
