@@ -100,7 +100,7 @@ class ActorCriticAgent(SoftmaxAgent):
             for name in ("observations", "masks", "actions")
         )
         self.rollout = []
-        seen = self.tensors(observations)
+        seen = self.inputs(observations)
         log_probs, values = self.policy(seen, self.tensors(masks)), self.value(seen)
         advantage = self.tensors(np.concatenate(targets)) - values
         taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)

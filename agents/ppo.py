@@ -89,7 +89,7 @@ class PPOAgent(SoftmaxAgent):
     @torch.no_grad()
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
-        seen = self.tensors(observations)
+        seen = self.inputs(observations)
         log_probs = self.policy(seen, self.tensors(masks)).cpu().numpy()
         actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
         self._put("observations", observations)
@@ -131,27 +131,33 @@ class PPOAgent(SoftmaxAgent):
         return advantages, advantages + values
 
     def _update(self, advantages: np.ndarray, returns: np.ndarray) -> dict[str, float]:
-        flat = {
-            name: self.tensors(map_arrays(lambda array: array.reshape(-1, *array.shape[2:]), column))
-            for name, column in (self.rollout | {"advantages": advantages, "returns": returns}).items()
-        }
+        def flat(arrays: Any) -> Any:
+            """Joins the first two axes, of steps and environments."""
+            return map_arrays(lambda array: array.reshape(-1, *array.shape[2:]), arrays)
+
+        taken = {name: self.rollout[name] for name in ("masks", "actions", "log_probs")}
+        columns = self.tensors(
+            {name: flat(x) for name, x in (taken | {"advantages": advantages, "returns": returns}).items()}
+        )
+        observations = self.inputs(flat(self.rollout["observations"]))
         size = returns.size
         sums = dict.fromkeys(("loss", "policy_loss", "value_loss", "entropy", "approx_kl"), 0.0)
         updates = 0
         for _ in range(self.update_epochs):
-            for rows in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
-                part = {
-                    name: map_arrays(lambda column, rows=rows: column[rows], column) for name, column in flat.items()
-                }
-                log_probs = self.policy(part["observations"], part["masks"])
+            for chosen in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
+                rows = self.tensors(chosen)
+                part = {name: column[rows] for name, column in columns.items()}
+                seen = map_arrays(lambda column, rows=rows: column[rows], observations)
+                log_probs = self.policy(seen, part["masks"])
                 log_ratio = log_probs.gather(1, part["actions"][:, None]).squeeze(1) - part["log_probs"]
                 ratio = log_ratio.exp()
                 advantage = part["advantages"]
                 advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
                 clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
                 policy_loss = -torch.min(advantage * ratio, advantage * clipped).mean()
-                value_loss = 0.5 * (self.value(part["observations"]) - part["returns"]).square().mean()
-                entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
+                value_loss = 0.5 * (self.value(seen) - part["returns"]).square().mean()
+                with torch.set_grad_enabled(self.ent_coef > 0):
+                    entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
                 loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
                 self.optimizer.zero_grad()
                 loss.backward()
@@ -167,7 +173,7 @@ class PPOAgent(SoftmaxAgent):
 
     @torch.no_grad()
     def _values(self, observations: Any) -> np.ndarray:
-        return self.value(self.tensors(observations)).cpu().numpy()
+        return self.value(self.inputs(observations)).cpu().numpy()
 
     def _put(self, name: str, values: Any) -> None:
         """Writes the values of E environments at this step into the rollout, (T, E, ...)."""

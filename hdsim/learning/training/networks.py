@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,10 @@ _LOG_TINY = math.log(_TINY)
 _MOST_WEIGHTS = 20_000_000
 
 
+#: Overwrites its input, since memory bounds the speed of small layers.
+_relu = partial(nn.ReLU, inplace=True)
+
+
 def require_size(widths: Sequence[int]) -> None:
     """Checks the numbers of units of a network's layers.
 
@@ -37,7 +42,7 @@ def require_size(widths: Sequence[int]) -> None:
         )
 
 
-def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
+def mlp(widths: Sequence[int], activation: Callable[[], nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
     """A perceptron with orthogonal weights and zero biases (Saxe et al. 2014; the usual initialisation of PPO).
 
     Args:
@@ -54,6 +59,43 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: floa
         nn.init.zeros_(linear.bias)
         layers += [linear] if last else [linear, activation()]
     return nn.Sequential(*layers)
+
+
+class Rows:
+    """The P rows in use of B observations of R rows each, which several kernels share; most rows are empty.
+
+    Attributes:
+        inputs: (P, 2 F) numbers of the rows and their scaled logarithms, observation by observation.
+        counts: (B,) rows in use of each observation.
+        places: (P,) index of each row in its observation.
+        owners: (P,) observation of each row.
+        size: R.
+    """
+
+    def __init__(self, inputs: Tensor, counts: Tensor, places: Tensor, size: int) -> None:
+        self.inputs = inputs
+        self.counts = counts
+        self.places = places
+        self.size = size
+        self.owners = torch.arange(len(counts), device=counts.device).repeat_interleave(counts, output_size=len(inputs))
+
+    @classmethod
+    def of(cls, observations: Tensor) -> Rows:
+        """Finds the rows in use of (B, R, F) observations."""
+        used = (observations != 0).any(dim=-1)
+        owners, places = used.nonzero(as_tuple=True)
+        rows = observations[owners, places]
+        inputs = torch.cat([rows, (rows + _TINY).log() / -_LOG_TINY], dim=-1)
+        return cls(inputs, used.sum(dim=1), places, observations.shape[1])
+
+    def __getitem__(self, chosen: Tensor) -> Rows:
+        """The rows of some of the observations, in their order."""
+        counts = self.counts[chosen]
+        # Difference of the index of a row here and there, which is the same for all rows of an observation.
+        moved = (self.counts.cumsum(0) - self.counts)[chosen] - (counts.cumsum(0) - counts)
+        moved = moved.repeat_interleave(counts)
+        index = moved + torch.arange(len(moved), device=moved.device)
+        return Rows(self.inputs[index], counts, self.places[index], self.size)
 
 
 class RowKernel(nn.Module):
@@ -76,24 +118,22 @@ class RowKernel(nn.Module):
         super().__init__()
         if not hidden:
             raise ConfigError("expected at least one width, got none", where="agent.kernel")
-        self.embed = nn.Sequential(mlp([2 * features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
+        self.embed = nn.Sequential(mlp([2 * features, *hidden], _relu, math.sqrt(2)), _relu())
         self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def forward(self, observations: Tensor | Rows) -> Tensor:
         """(B, R, F) -> (B, R + actions)."""
-        used = (rows != 0).any(dim=-1)
-        # Most rows are empty most of the time: only the rows in use go through the network.
-        packed = rows[used]
-        embedded = self.embed(torch.cat([packed, (packed + _TINY).log() / -_LOG_TINY], dim=-1))
+        rows = observations if isinstance(observations, Rows) else Rows.of(observations)
+        embedded = self.embed(rows.inputs)
+        batch = len(rows.counts)
         outputs = []
         if self.score is not None:
-            scores = embedded.new_zeros(used.shape)
-            outputs.append(scores.masked_scatter(used, self.score(embedded).squeeze(-1)))
+            scores = embedded.new_zeros(batch, rows.size)
+            outputs.append(scores.index_put((rows.owners, rows.places), self.score(embedded).squeeze(-1)))
         if self.pooled is not None:
-            where = used[..., None].expand(*used.shape, embedded.shape[-1])
-            total = embedded.new_zeros(where.shape).masked_scatter(where, embedded).sum(dim=1)
-            number = used.sum(dim=1, keepdim=True)
+            total = embedded.new_zeros(batch, embedded.shape[1]).index_add(0, rows.owners, embedded)
+            number = rows.counts[:, None]
             outputs.append(self.pooled(torch.cat([total / number.clamp(min=1), number.float().log1p()], dim=-1)))
         return torch.cat(outputs, dim=-1)
 
@@ -181,6 +221,11 @@ def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
 
 class SoftmaxAgent(LearningAgent):
     """Base of agents whose policy is the softmax of `policy_network` over the legal actions."""
+
+    def inputs(self, observations: Observations) -> Any:
+        """Observations as policy and value take them."""
+        seen = self.tensors(observations)
+        return Rows.of(seen) if isinstance(self.policy_network(), RowKernel) else seen
 
     def policy(self, observations: Any, masks: Any) -> Tensor:
         """(B, A) logarithms of the actions' probabilities."""
