@@ -197,6 +197,23 @@ def test_a_network_without_torch_chooses_the_same(shape: tuple[int, ...], action
     assert len(chosen) > 2
 
 
+@pytest.mark.parametrize("void", [0, 1])
+def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observations(void: int) -> None:
+    import torch
+
+    from hdsim.learning.training.networks import RowKernel, Rows
+
+    observations = torch.rand(50, 12, 3)
+    observations[torch.rand(50, 12) < 0.6] = 0.0
+    observations[7] = 0.0
+    chosen = torch.randint(50, (30,))
+    kernel = RowKernel(3, (8, 4), void, scores=True, gain=1.0)
+    results = kernel(Rows.of(observations)[chosen]), torch.cat([kernel(one[None]) for one in observations[chosen]])
+    torch.testing.assert_close(*results)
+    gradients = [torch.autograd.grad(result.square().sum(), list(kernel.parameters())) for result in results]
+    torch.testing.assert_close(*gradients)
+
+
 def test_members_of_a_generation_are_compared_window_by_window() -> None:
     from hdsim.agents.evolution import relative
 
