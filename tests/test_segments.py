@@ -123,3 +123,8 @@ def test_power_is_that_of_every_core(spans: list[tuple[float, float]], random: o
         awake = np.isin(PLATFORM.core_processor, PLATFORM.core_processor[held])
         share = np.where(held, 1.0, np.where(awake, 0.25, 0.05))
         assert got == pytest.approx(float(share @ PLATFORM.power[PLATFORM.core_processor]), rel=1e-12)
+
+
+def test_texts_of_many_sets() -> None:
+    ids = np.arange(140_000, dtype=np.int32)
+    assert IntervalSets.of(ids, np.full(70_000, 2)).texts == [f"{i}-{i + 1}" for i in range(0, 140_000, 2)]

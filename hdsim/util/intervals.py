@@ -16,6 +16,8 @@ from hdsim.util.arrays import Ints, members
 from hdsim.util.copies import itself
 from hdsim.util.text import shown
 
+#: Number of sets of which the texts are made at a time, which bounds the memory.
+_BLOCK = 1 << 16
 _SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
 
 
@@ -103,7 +105,7 @@ class IntervalSets:
         """(S + 1,) index of the first interval of each set; the last entry is R."""
         return np.append(0, np.cumsum(self.counts))
 
-    @cached_property
+    @property
     def lengths(self) -> Ints:
         """(R,) number of ids of each interval."""
         return np.subtract(self.last, self.first, dtype=np.int64) + 1
@@ -115,7 +117,9 @@ class IntervalSets:
 
     def sums(self, values: Ints) -> Ints:
         """Sums values of intervals over each set: (R,) to (S,)."""
-        return np.diff(np.append(0, np.cumsum(values))[self.begins])
+        before = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=before[1:])
+        return np.diff(before[self.begins])
 
     def groups(self, group: NDArray[np.integer]) -> Ints:
         """Counts the groups that have ids of each set.
@@ -134,17 +138,21 @@ class IntervalSets:
     @property
     def ids(self) -> NDArray[np.int32]:
         """(sum of sizes,) members of each set, set by set, ascending within a set."""
-        before = np.cumsum(self.lengths) - self.lengths
-        ids = np.repeat(self.first - before, self.lengths) + np.arange(self.lengths.sum())
-        return ids.astype(np.int32)
+        lengths = self.lengths
+        before = np.cumsum(lengths) - lengths
+        return (np.repeat(self.first - before, lengths) + np.arange(lengths.sum())).astype(np.int32)
 
     @cached_property
     def texts(self) -> list[str]:
         """(S,) the sets as texts such as ``"0-3 8"``."""
         digits = len(str(self.last.max(initial=0)))
-        text = np.empty((2 * digits + 2) * len(self.first) + len(self), np.uint8)
-        end = intervals.write_sets(self.begins, self.first, self.last, text)
-        return str(text[:end].data, "ascii").split("\n")[:-1]
+        texts: list[str] = []
+        for one in range(0, len(self), _BLOCK):
+            begins = self.begins[one : one + _BLOCK + 1]
+            text = np.empty((2 * digits + 2) * (begins[-1] - begins[0]) + len(begins), np.uint8)
+            end = intervals.write_sets(begins, self.first, self.last, text)
+            texts += str(text[:end].data, "ascii").split("\n")[:-1]
+        return texts
 
 
 def parse_interval_set(text: str, count: int) -> list[int]:
