@@ -1,5 +1,6 @@
 """Core policies against the rule itself: one core at a time, keys updated after each."""
 
+import copy
 import math
 from fractions import Fraction
 
@@ -18,29 +19,48 @@ from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import DecisionError
 
-#: A node is (memory in GB, its processors), a processor (cores, clock rate, bandwidth, power).
+#: A node is (memory in GB, its processors, its GPUs), a processor (cores, clock rate, bandwidth, power).
 processors = st.tuples(
-    st.integers(1, 4), st.sampled_from([1.0, 2.0]), st.sampled_from([8, 24, None]), st.sampled_from([10, 20])
+    st.sampled_from([1, 2, 3, 4, 9]),
+    st.sampled_from([1.0, 2.0]),
+    st.sampled_from([8, 24, None]),
+    st.sampled_from([10, 20]),
 )
 nodes = st.lists(
-    st.tuples(st.sampled_from([1, 2, None]), st.lists(processors, min_size=1, max_size=5)), min_size=1, max_size=4
+    st.tuples(
+        st.sampled_from([1, 2, None]),
+        st.lists(processors, min_size=1, max_size=5),
+        st.lists(st.integers(0, 5), max_size=2),
+    ),
+    min_size=1,
+    max_size=4,
 )
+#: (cores, memory in MB per core, bandwidth per core, GPUs)
 requests = st.lists(
-    st.tuples(st.integers(1, 8), st.sampled_from([0, 200, 500, 900]), st.sampled_from([0, 4, 12])),
+    st.tuples(
+        st.one_of(st.integers(1, 8), st.integers(17, 30)),
+        st.sampled_from([0, 200, 500, 900]),
+        st.sampled_from([0, 4, 12]),
+        st.sampled_from([0, 0, 1, 2, 4]),
+    ),
     min_size=1,
     max_size=8,
 )
 
 
 def platform_of(nodes):
+    """The platform of nodes, whose GPUs lie before their processors of given numbers, or behind them all."""
     types = {
         "network": {"net": {"bandwidth": "1Gbps"}},
         "memory": {"ddr": {"latency": "100ns"}},
-        "processor": {},
+        "processor": {"gpu": {"type": "GPU", "cores": 1, "clock_rate": 64, "dpflops_per_cycle": 2, "power": 100}},
         "node": {},
     }
     entries = []
-    for i, (memory, sockets) in enumerate(nodes):
+    for i, (memory, sockets, *gpus) in enumerate(nodes):
+        boards = [{"type": f"p{i}.{j}", "number": 1} for j in range(len(sockets))]
+        for place in gpus[0] if gpus else ():
+            boards.insert(place, {"type": "gpu", "number": 1})
         for j, (cores, clock, bandwidth, power) in enumerate(sockets):
             types["processor"][f"p{i}.{j}"] = {
                 "type": "CPU", "cores": cores, "clock_rate": clock, "dpflops_per_cycle": 4,
@@ -48,7 +68,7 @@ def platform_of(nodes):
             }  # fmt: skip
         types["node"][f"n{i}"] = {
             "id": f"n{i}",
-            "processors": [{"type": f"p{i}.{j}", "number": 1} for j in range(len(sockets))],
+            "processors": boards,
             "memory": {"type": "ddr", "capacity": memory},
         }
         entries.append({"type": f"n{i}", "number": 1})
@@ -57,13 +77,26 @@ def platform_of(nodes):
     return hdsim.Platform.from_dict({"clusters": clusters, "global_links": links, "types": types}, where="test")
 
 
-def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
-    """The rule as MODELS has it, over plain dictionaries of cores."""
+def one_at_a_time(platform, chunk, bandwidth_of_job, held, limit, policy, order):
+    """The rule as MODELS has it, over plain dictionaries of cores.
+
+    Args:
+        platform: The platform.
+        chunk: Number of chunks, cores and GPUs of each, memory per core in MB.
+        bandwidth_of_job: Bandwidth per core in GB/s.
+        held: Memory and bandwidth of each busy core.
+        limit: Chunks that each node may take.
+        policy: The core policy.
+        order: Idle cores in the order of `random`.
+    """
+    number, cores, gpus, memory_of_job = chunk
     core_processor = platform.core_processor.tolist()
     node_of = platform.processor_node.tolist()
+    devices = set(platform.gpus.tolist())
     taken = dict(held)  # core -> (memory, bandwidth)
     given_cores = []
-    for _ in range(n):
+    left = list(limit)
+    for _ in range(number):
 
         def used(kind, where, which):
             return sum(d[kind] for c, d in taken.items() if which(c) == where)
@@ -72,7 +105,7 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
             return platform.memory[node] - used(0, node, lambda c: node_of[core_processor[c]])
 
         def score_of(node):
-            on_node = [core for core, p in enumerate(core_processor) if node_of[p] == node]
+            on_node = [core for core, p in enumerate(core_processor) if node_of[p] == node and core not in devices]
             held_there = [taken[core][0] for core in on_node if core in taken]
             memory = platform.memory[node]
             return score(
@@ -87,6 +120,8 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
             p = core_processor[core]
             if policy in SCORES:
                 return score_of(node_of[p])
+            if policy == "random":
+                return -order.index(core)
             return {
                 "high_gflops": platform.gflops[p],
                 "low_power": -platform.power[p],
@@ -94,75 +129,102 @@ def one_at_a_time(platform, memory_of_job, bandwidth_of_job, held, n, policy):
                 "high_mem": free_memory(node_of[p]),
                 "high_mem_bw": platform.mem_bw[p] - used(1, p, lambda c: core_processor[c]),
                 "spread": tuple(
-                    sum(1 for c, q in enumerate(core_processor) if own(q) and c not in taken)
+                    sum(1 for c, q in enumerate(core_processor) if own(q) and c not in taken and c not in devices)
                     for own in (lambda q: node_of[q] == node_of[p], lambda q: q == p)
                 ),
             }[policy]
 
-        eligible = [
-            core
-            for core in range(platform.n_cores)
-            if core not in taken and free_memory(node_of[core_processor[core]]) >= memory_of_job
-        ]
+        def idle(node, of_devices):
+            ids = [core for core, p in enumerate(core_processor) if node_of[p] == node and core not in taken]
+            return [core for core in ids if (core in devices) == of_devices]
+
+        def has_room(node):
+            fits = len(idle(node, of_devices=False)) >= cores and len(idle(node, of_devices=True)) >= gpus
+            return fits and left[node] > 0 and free_memory(node) >= memory_of_job * cores
+
+        eligible = [core for node in range(platform.n_nodes) if has_room(node) for core in idle(node, of_devices=False)]
         if not eligible:
             return None
         best = max(eligible, key=lambda core: (key(core), -core))
-        taken[best] = (memory_of_job, bandwidth_of_job)
-        given_cores.append(best)
+        node = node_of[core_processor[best]]
+        for _ in range(cores):
+            best = max(idle(node, of_devices=False), key=lambda core: (key(core), -core))
+            taken[best] = (memory_of_job, bandwidth_of_job)
+            given_cores.append(best)
+        for device in idle(node, of_devices=True)[:gpus]:
+            taken[device] = (0, 0)
+            given_cores.append(device)
+        left[node] -= 1
     return sorted(given_cores)
 
 
-def on_fewest_nodes(platform, memory_of_job, held, n):
+def on_fewest_nodes(platform, chunk, held, limit):
     """The rule of `pack`: all the room of the nodes with most of it, then the fullest node that holds the rest."""
-    node_of = platform.processor_node[platform.core_processor]
-    free = [[core for core in np.flatnonzero(node_of == v) if core not in held] for v in range(platform.n_nodes)]
+    n, cores, gpus, memory_of_job = chunk
+    node_of, is_gpu = platform.processor_node[platform.core_processor], platform.is_gpu[platform.core_processor]
+    idle = [[core for core in np.flatnonzero(node_of == v) if core not in held] for v in range(platform.n_nodes)]
+    free = [[core for core in ids if not is_gpu[core]] for ids in idle]
+    devices = [[core for core in ids if is_gpu[core]] for ids in idle]
     memory = platform.memory.copy()
     for core, (each, _) in held.items():
         memory[node_of[core]] -= each
-    room = {v: int(min(len(idle), memory[v] // memory_of_job if memory_of_job else 99)) for v, idle in enumerate(free)}
+    room = {
+        v: min(
+            limit[v],
+            len(ids) // cores,
+            int(memory[v] / memory_of_job) // cores if memory_of_job and math.isfinite(memory[v]) else 99,
+            len(devices[v]) // gpus if gpus else 99,
+        )
+        for v, ids in enumerate(free)
+    }
     given_cores: list[int] = []
     if sum(room.values()) < n:
         return None
-    while len(given_cores) < n:
-        rest = n - len(given_cores)
-        holding = [v for v in room if room[v] >= rest]
+    while n:
+        holding = [v for v in room if room[v] >= n]
         node = min(holding, key=lambda v: len(free[v])) if holding else max(room, key=room.__getitem__)
-        given_cores += free[node][: min(rest, room.pop(node))]
+        chunks = min(n, room.pop(node))
+        given_cores += free[node][: chunks * cores] + devices[node][: chunks * gpus]
+        n -= chunks
     return sorted(given_cores)
 
 
 @given(
     nodes=nodes,
     requests=requests,
-    policy=st.sampled_from([p for p in CORE_POLICIES if p != "random"]),
+    policy=st.sampled_from(CORE_POLICIES),
     data=st.data(),
 )
 def test_picks_equal_the_rule(nodes, requests, policy, data):
     platform = platform_of(nodes)
-    sizes, memory, bandwidth = (list(column) for column in zip(*requests, strict=True))
-    store = NodeCores(
-        platform,
-        Requests(sizes, [mem * 1e6 for mem in memory], list(map(float, bandwidth))),
-        policy,
-        np.random.default_rng(0),
-    )
+    sizes, memory, bandwidth, gpus = (list(column) for column in zip(*requests, strict=True))
+    if policy in SCORES:
+        gpus = [0] * len(sizes)
+    asked = Requests(sizes, [mem * 1e6 for mem in memory], [float(bw) for bw in bandwidth], gpus)
+    store = NodeCores(platform, asked, policy, np.random.default_rng(0))
     held: dict[int, tuple[int, int]] = {}
     running = {}
-    for job, (n, mem, bw) in enumerate(requests):
+    for job, (_, mem, bw, _) in enumerate(requests):
+        number, cores, devices, *_ = asked.chunk(job)
+        chunk = number, cores, devices, mem
+        limit = data.draw(st.none() | st.lists(st.integers(0, 9), min_size=len(nodes), max_size=len(nodes)))
         if policy == "pack":
-            expected = on_fewest_nodes(platform, mem, held, n)
+            expected = on_fewest_nodes(platform, chunk, held, limit or [99] * len(nodes))
         else:
-            expected = one_at_a_time(platform, mem, bw, held, n, policy)
-        placement = store.pick(job)
-        assert (placement and placement.cores.tolist()) == expected
+            idle = [core for core in store.idle_ids() if core not in platform.gpus]
+            order = copy.deepcopy(store._rng).permutation(idle).tolist()
+            expected = one_at_a_time(platform, chunk, bw, held, limit or [99] * len(nodes), policy, order)
+        placement = store.pick(job, limit=limit and np.array(limit))
+        assert (placement and placement.ids.tolist()) == expected
         if placement is not None:
             store.allocate(job, placement)
             running[job] = placement
-            held.update(dict.fromkeys(expected, (mem, bw)))
+            held.update(dict.fromkeys(placement.cores.tolist(), (mem, bw)))
+            held.update(dict.fromkeys(placement.gpus.tolist(), (0, 0)))
         store.check(list(running.values()))
         if running and data.draw(st.booleans()):
             ended = data.draw(st.sampled_from(sorted(running)))
-            for core in running[ended].cores.tolist():
+            for core in running[ended].ids.tolist():
                 del held[core]
             store.release(ended, running.pop(ended))
             store.check(list(running.values()))
@@ -170,7 +232,7 @@ def test_picks_equal_the_rule(nodes, requests, policy, data):
 
 @given(nodes=nodes, held=st.sets(st.integers(0, 40)), n=st.integers(2, 12))
 def test_pack_uses_as_few_nodes_as_possible(nodes, held, n):
-    platform = platform_of([(None, sockets) for _, sockets in nodes])
+    platform = platform_of([(None, sockets) for _, sockets, _ in nodes])
     held = [core for core in held if core < platform.n_cores]
     store = NodeCores(platform, Requests([n, len(held)], [0.0, 0.0], [0.0, 0.0]), "pack", np.random.default_rng(0))
     if held:
@@ -209,30 +271,6 @@ def test_random_is_uniform_over_eligible_cores():
     pairs = [tuple(store.pick(1).cores.tolist()) for _ in range(500)]
     assert (0, 1) not in pairs
     assert len(set(pairs)) == 9
-
-
-@pytest.mark.parametrize("memory", [0.0, 1e9])
-@pytest.mark.parametrize("policy", ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "random"])
-def test_short_cuts_choose_as_core_by_core(policy: str, memory: float) -> None:
-    platform = hdsim.load_platform("platforms/gaia.json")
-    rng = np.random.default_rng(5)
-    sizes = rng.integers(1, 200, 150).tolist()
-    amounts = rng.choice([memory / 5, memory], 150).tolist()
-    cores = NodeCores(platform, Requests(sizes, amounts, [4.0] * 150), "high_gflops", np.random.default_rng(0))
-    no_limit = np.full(platform.n_nodes, platform.n_cores)
-    running: list[tuple[int, Placement]] = []
-    for job in range(150):
-        state = cores._rng.bit_generator.state
-        quick = cores.pick(job, policy)
-        cores._rng.bit_generator.state = state
-        slow = cores.pick(job, policy, limit=no_limit)
-        assert (quick is None) == (slow is None)
-        while quick is None or (running and rng.random() < 0.4):
-            cores.release(*running.pop(rng.integers(len(running))))
-            quick = slow = cores.pick(job, policy, limit=no_limit)
-        assert np.array_equal(quick.cores, slow.cores)
-        cores.allocate(job, quick)
-        running.append((job, quick))
 
 
 HDEEPRM_POLICIES = ("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power")

@@ -164,7 +164,7 @@ def test_an_agent_names_gpus_and_cores() -> None:
     cluster.start_on(0, [8, 5, 4])
     assert cluster.core_ids(0) == [4, 5, 8]
     assert (cluster.n_idle, cluster.n_idle_gpus) == (10, 3)
-    with pytest.raises(DecisionError, match=r"expected distinct idle cores, got busy \[8\]"):
+    with pytest.raises(DecisionError, match=r"expected idle cores, got busy \[8\]"):
         cluster.start_on(1, [6, 7, 8, 9])
     with pytest.raises(DecisionError, match="expected 0 GPUs"):
         cluster.start_on(2, [9])

@@ -189,7 +189,7 @@ class NodeCores:
             self._count(-len(placement.cores))
         elif outcome == BUSY:
             busy = ids[~self.idle[ids]].tolist()
-            raise DecisionError(f"expected distinct idle cores, got {f'busy {busy}' if busy else 'a core twice'}")
+            raise DecisionError(f"expected idle cores, got {f'busy {busy}' if busy else 'a core twice'}")
         else:
             left = self.node_memory[placement.nodes] - placement.node_counts * memory
             node, short = placement.nodes[left < 0][0], left[left < 0][0]
