@@ -28,13 +28,13 @@ class NodeSpeeds(NamedTuple):
 
     Attributes:
         slowest: (N,) speed of the slowest processor of each node.
-        preferred: (N,) nodes by descending speed of their fastest processor.
-        fastest: Upper bound of the speeds of processors, with a margin for rounding.
+        fastest: (N,) speed of the fastest one, with a margin for rounding.
+        preferred: (N,) nodes by descending speed of the fastest one.
     """
 
     slowest: Floats
+    fastest: Floats
     preferred: Ints
-    fastest: float
 
 
 class NodeProfile(NamedTuple):
@@ -43,9 +43,11 @@ class NodeProfile(NamedTuple):
     Attributes:
         times: (S,) beginnings of steps in seconds, ascending. One step for each running and each queued job and one
             more are enough.
-        row: (S,) row of `idle` and `free` of each step, then the rows that are not in use.
+        row: (S,) row of the next arrays of each step, then the rows that are not in use.
         idle: (S,) upper bound of the unreserved CPU of all nodes together, in cores.
         free: (S, R, N) unreserved amounts.
+        total: (S, K) chunks of each kind that fit, or did before others were reserved, infinite if unknown.
+        exact: (S, K) whether just as many fit.
         allowed: (M, N) nodes in service that constraints allow.
         speeds: Speeds of the nodes.
         least: (R, N) space for the least amounts of several steps.
@@ -57,6 +59,8 @@ class NodeProfile(NamedTuple):
     row: Ints
     idle: Floats
     free: Floats
+    total: Floats
+    exact: Bools
     allowed: Bools
     speeds: NodeSpeeds
     least: Floats
@@ -72,20 +76,23 @@ def make_node_profile(free: Floats, allowed: Bools, speeds: NodeSpeeds) -> NodeP
         allowed: (M, N) nodes in service that constraints allow.
         speeds: Speeds of the nodes.
     """
-    none, nodes = np.zeros(0), free.shape[1]
-    steps = none, none.astype(np.int64), none, np.zeros((0, *free.shape))
+    none, kinds, nodes = np.zeros(0), np.zeros((0, 0)), free.shape[1]
+    steps = none, none.astype(np.int64), none, np.zeros((0, *free.shape)), kinds, kinds.astype(np.bool_)
     return NodeProfile(*steps, allowed, speeds, np.empty_like(free), np.empty(nodes), np.zeros(1, np.int64))
 
 
-def with_steps(profile: NodeProfile, size: int) -> NodeProfile:
-    """Returns a profile, moved to longer arrays if there is no space for `size` steps."""
-    if size <= len(profile.times):
+def with_steps(profile: NodeProfile, size: int, kinds: int) -> NodeProfile:
+    """Returns a profile, moved to larger arrays if there is no space for `size` steps or kinds of chunks."""
+    old, known = profile.total.shape
+    if size <= old and kinds <= known:
         return profile
-    size *= 2
+    size = max(2 * size, old)
     row, free = np.arange(size), np.empty((size, *profile.least.shape))
-    row[: len(profile.row)], free[: len(profile.free)] = profile.row, profile.free
+    total, exact = np.full((size, kinds), math.inf), np.zeros((size, kinds), np.bool_)
+    row[:old], free[:old] = profile.row, profile.free
+    total[:old, :known], exact[:old, :known] = profile.total, profile.exact
     times, idle = np.resize(profile.times, size), np.resize(profile.idle, size)
-    return profile._replace(times=times, row=row, idle=idle, free=free)
+    return profile._replace(times=times, row=row, idle=idle, free=free, total=total, exact=exact)
 
 
 @kernel
@@ -106,6 +113,8 @@ def plan_nodes(
         profile.row[i] = i
     profile.times[0], profile.length[0] = now, 1
     profile.free[0], profile.idle[0] = free, np.maximum(free[0], 0.0).sum()
+    profile.total[:] = math.inf
+    profile.exact[:] = False
     for i in range(releases.length[0]):
         row = profile.row[_split(profile, later(releases.end[i], now))]
         job = releases.job[i]
@@ -143,76 +152,129 @@ def _split(profile: NodeProfile, time: float) -> int:
         for i in range(count, step, -1):
             times[i], row[i] = times[i - 1], row[i - 1]
         times[step], row[step] = time, new
-        profile.free[new], profile.idle[new] = profile.free[row[step - 1]], profile.idle[row[step - 1]]
+        old, free, total, exact = row[step - 1], profile.free, profile.total, profile.exact
+        profile.idle[new] = profile.idle[old]
+        for i in range(free.shape[1]):
+            for node in range(free.shape[2]):
+                free[new, i, node] = free[old, i, node]
+        for kind in range(total.shape[1]):
+            total[new, kind], exact[new, kind] = total[old, kind], exact[old, kind]
         profile.length[0] = count + 1
     return step
 
 
 @kernel
-def steps_until(profile: NodeProfile, step: int, duration: float) -> int:
-    """Returns the step behind the last one during a job that starts at the begin of a step."""
-    start, last = profile.times[step], step + 1
-    end = later(start + duration, start)
-    while last < profile.length[0] and profile.times[last] < end:
+def steps_until(times: Floats, count: int, step: int, duration: float) -> int:
+    """Returns the step behind the last one during a job that starts at the begin of a step.
+
+    Args:
+        times: (S,) beginnings of steps in seconds.
+        count: Number of steps.
+        step: The step.
+        duration: Expected duration of the job in seconds.
+    """
+    last, end = step + 1, later(times[step] + duration, times[step])
+    while last < count and times[last] < end:
         last += 1
     return last
 
 
 @kernel
-def room_within(profile: NodeProfile, chunk: Chunk, first: int, last: int) -> float:
-    """Counts the chunks of a job that fit during all steps from `first` to `last` - 1, on each node and in total.
+def room_within(
+    free: Floats, row: Ints, allowed: Bools, chunk: Chunk, first: int, last: int, least: Floats, room: Floats
+) -> float:
+    """Counts the chunks of a job that fit during all steps from `first` to `last` - 1.
 
-    Those of each node are in ``profile.room``. Chunks are counted for the least amounts, which gives the least number:
-    it never decreases with an amount.
+    Chunks are counted for the least amounts, which gives the least number: it never decreases with an amount.
+
+    Args:
+        free: See :class:`NodeProfile`, as are `row`, `allowed` and `least`.
+        row: Rows of the steps.
+        allowed: Allowed nodes.
+        chunk: The chunks.
+        first: First step.
+        last: Step behind the last one.
+        least: Space for the least amounts.
+        room: (N,) takes the chunks that fit on each node.
+
+    Returns:
+        Their sum.
     """
-    least, nodes = profile.least, len(profile.room)
-    least[:] = profile.free[profile.row[first]]
+    # Loops over flat arrays are several times as fast.
+    rows, flat = free.reshape(len(free), least.size), least.reshape(least.size)
+    amounts = rows[row[first]]
+    for i in range(len(flat)):
+        flat[i] = amounts[i]
     for step in range(first + 1, last):
-        free = profile.free[profile.row[step]]
-        for i in range(len(least)):
-            for node in range(nodes):
-                least[i, node] = min(least[i, node], free[i, node])
-    return capacity(least, profile.allowed, chunk, 0, nodes, profile.room)
+        amounts = rows[row[step]]
+        for i in range(len(flat)):
+            flat[i] = min(flat[i], amounts[i])
+    return capacity(least, allowed, chunk, 0, len(room), room)
 
 
 @kernel
-def _shortest(profile: NodeProfile, jobs: JobRequests, job: int) -> float:
-    """Returns a lower bound of the expected duration of a job in seconds."""
-    return jobs.time[job] if jobs.fixed[job] else jobs.time[job] / profile.speeds.fastest
+def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int) -> int:
+    """Returns the first step, from `step` on, at which a job has room for `shortest` seconds; without one, -1."""
+    times, row, total, exact, count = profile.times, profile.row, profile.total, profile.exact, profile.length[0]
+    free, allowed, least, room, idle = profile.free, profile.allowed, profile.least, profile.room, profile.idle
+    # Sums of thousandths have an error far below one.
+    kind, number, cpu = chunk.kind, chunk.number, chunk.number * chunk.cores * chunk.cpu - 1e-4
+    while step < count:
+        # All nodes together need room during each of the steps, which is known at less cost than the room during all.
+        last, fits = step, True
+        while fits and last < count and (last == step or times[last] < times[step] + shortest):
+            at = row[last]
+            fits = total[at, kind] >= number and idle[at] >= cpu
+            if fits and not exact[at, kind]:
+                total[at, kind] = room_within(free, row, allowed, chunk, last, last + 1, least, room)
+                exact[at, kind] = True
+                fits = total[at, kind] >= number
+            last += 1
+        if not fits:
+            step = last
+        elif room_within(free, row, allowed, chunk, step, last, least, room) >= number:
+            return step
+        else:
+            step += 1
+    return -1
 
 
 @kernel
-def _may_start(profile: NodeProfile, jobs: JobRequests, job: int) -> bool:
-    """Returns whether all nodes together have room for a job during each step of its least duration from now on."""
-    chunk, end = chunk_of(jobs, job), profile.times[0] + _shortest(profile, jobs, job)
-    for step in range(profile.length[0]):
-        if step and profile.times[step] >= end:
-            break
-        enough = profile.idle[profile.row[step]] >= _least_cpu(chunk)
-        if not enough or room_within(profile, chunk, step, step + 1) < chunk.number:
-            return False
-    return True
+def _fit(
+    profile: NodeProfile, jobs: JobRequests, job: int, speed: Floats, step: int, nodes: Ints, taken: Ints
+) -> tuple[int, float]:
+    """Chooses the fastest nodes with room for a job that starts at the begin of a step.
 
+    Args:
+        profile: The profile.
+        jobs: Requests.
+        job: The job.
+        speed: (N,) speed of each node.
+        step: The step.
+        nodes: (N,) takes the nodes.
+        taken: (N,) takes the chunks on each of them.
 
-@kernel
-def _least_cpu(chunk: Chunk) -> float:
-    """Returns the CPU of a job in cores, less the error of sums of thousandths."""
-    return chunk.number * chunk.cores * chunk.cpu - 1e-4
-
-
-@kernel
-def _preferred(profile: NodeProfile, chunks: int, nodes: Ints, taken: Ints) -> tuple[int, float]:
-    """Takes chunks of the fastest nodes with room; returns the number of nodes and their lowest speed."""
-    count, slowest, left = 0, math.inf, chunks
-    for node in profile.speeds.preferred:
-        if profile.room[node] > 0:
-            nodes[count], taken[count] = node, min(profile.room[node], left)
-            left -= taken[count]
-            count += 1
-            slowest = min(slowest, profile.speeds.slowest[node])
-            if not left:
-                break
-    return count, slowest
+    Returns:
+        The number of nodes, 0 if the job does not fit, and its duration at the lowest of their speeds in seconds.
+    """
+    free, row, allowed, least, room = profile.free, profile.row, profile.allowed, profile.least, profile.room
+    chunk, preferred, last = chunk_of(jobs, job), profile.speeds.preferred, step + 1
+    while room_within(free, row, allowed, chunk, step, last, least, room) >= chunk.number:
+        count, slowest, left = 0, math.inf, chunk.number
+        for node in preferred:
+            if room[node] > 0:
+                nodes[count], taken[count] = node, min(room[node], left)
+                left -= taken[count]
+                count += 1
+                slowest = min(slowest, speed[node])
+                if not left:
+                    break
+        duration = jobs.time[job] if jobs.fixed[job] else jobs.time[job] / slowest
+        behind = steps_until(profile.times, profile.length[0], step, duration)
+        if behind <= last:
+            return count, duration
+        last = behind
+    return 0, 0.0
 
 
 @kernel
@@ -228,47 +290,45 @@ def hold(profile: NodeProfile, chunk: Chunk, nodes: Ints, cores: Ints, step: int
         duration: Expected duration in seconds.
     """
     start = profile.times[step]
-    for i in range(step, _split(profile, later(start + duration, start))):
-        row = profile.row[i]
+    last = _split(profile, later(start + duration, start))
+    free, idle, exact = profile.free, profile.idle, profile.exact
+    for row in profile.row[step:last]:
         for k in range(len(nodes)):
-            add_amounts(profile.free[row], chunk, nodes[k], -cores[k])
-        profile.idle[row] -= chunk.number * chunk.cores * chunk.cpu
+            add_amounts(free[row], chunk, nodes[k], -cores[k])
+        idle[row] -= chunk.number * chunk.cores * chunk.cpu
+        for kind in range(exact.shape[1]):
+            exact[row, kind] = False
 
 
 @kernel
 def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int) -> float:
     """Reserves the earliest start of a job at or after step `first` on the fastest nodes with room.
 
+    Args:
+        profile: The profile.
+        jobs: Requests.
+        job: The job.
+        first: The step.
+
     Returns:
-        The start in seconds, infinite if there is none.
+        The start in seconds, infinite if there is none. It is negatively infinite, and nothing is reserved, if the job
+        may start at step 0, that is now: its nodes are then the choice of the core policy.
     """
-    times, count, chunk = profile.times, profile.length[0], chunk_of(jobs, job)
-    least = _least_cpu(chunk)
-    nodes, taken = np.empty(len(profile.room), np.int64), np.empty(len(profile.room), np.int64)
-    shortest, step = _shortest(profile, jobs, job), first
-    while step < count:
-        # No start before the end of a step with too little CPU is possible, nor one with too little room meanwhile.
-        last = step
-        while profile.idle[profile.row[last]] >= least:
-            last += 1
-            if last == count or times[last] >= times[step] + shortest:
-                break
-        else:
-            step = last + 1
-            continue
-        if room_within(profile, chunk, step, last) >= chunk.number:
-            last = step + 1
-            while room_within(profile, chunk, step, last) >= chunk.number:
-                used, slowest = _preferred(profile, chunk.number, nodes, taken)
-                duration = jobs.time[job] if jobs.fixed[job] else jobs.time[job] / slowest
-                behind = steps_until(profile, step, duration)
-                if behind <= last:
-                    start = times[step]
-                    hold(profile, chunk, nodes[:used], taken[:used] * chunk.cores, step, duration)
-                    return start
-                last = behind
+    speeds, number, step = profile.speeds, len(profile.room), first
+    chunk, nodes, taken = chunk_of(jobs, job), np.empty(number, np.int64), np.empty(number, np.int64)
+    shortest = jobs.time[job] if jobs.fixed[job] else jobs.time[job] / speeds.fastest[speeds.preferred[0]]
+    while True:
+        step = _next_start(profile, chunk, shortest, step)
+        if step < 0:
+            return math.inf
+        used, duration = _fit(profile, jobs, job, speeds.slowest if step else speeds.fastest, step, nodes, taken)
+        if used and not step:
+            return -math.inf
+        if used:
+            start = profile.times[step]
+            hold(profile, chunk, nodes[:used], taken[:used] * chunk.cores, step, duration)
+            return start
         step += 1
-    return math.inf
 
 
 @kernel
@@ -286,7 +346,7 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
         Place of the job that may start now, Q if there is none.
     """
     for place in range(first, len(queued)):
-        if _may_start(profile, jobs, queued[place]):
+        starts[place] = reserve_nodes(profile, jobs, queued[place], 0)
+        if starts[place] == -math.inf:
             return place
-        starts[place] = reserve_nodes(profile, jobs, queued[place], 1)
     return len(queued)

@@ -211,6 +211,7 @@ class Chunk(NamedTuple):
         cpu: CPU of a node in cores that each core takes, 1 where cores have ids.
         storage: Bytes of ephemeral storage per core.
         place: Row of the nodes that the constraints of the job allow.
+        kind: Number that is equal for chunks of equal attributes but `number`.
     """
 
     number: int
@@ -220,6 +221,7 @@ class Chunk(NamedTuple):
     cpu: float = 1.0
     storage: float = 0.0
     place: int = 0
+    kind: int = 0
 
 
 class JobRequests(NamedTuple):
@@ -235,6 +237,7 @@ class JobRequests(NamedTuple):
     cpu: Floats
     storage: Floats
     place: Ints
+    kind: Ints
     time: Floats
     fixed: Bools
 
@@ -268,6 +271,7 @@ def chunk_of(jobs: JobRequests, job: int) -> Chunk:
         jobs.cpu[job],
         jobs.storage[job],
         jobs.place[job],
+        jobs.kind[job],
     )
 
 
@@ -301,17 +305,19 @@ def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, 
             if chunk.gpus > 0:
                 fits = min(fits, np.floor(free[2, node] / chunk.gpus))
             room[node] = max(min(fits, free[3, node]), 0.0) if allowed[chunk.place, node] else 0.0
-    total = 0.0
+    total = 0
     for node in range(first, last):
-        total += room[node]
-    return total
+        total += int(room[node])  # sums of integers need not be in order
+    return float(total)
 
 
 @kernel
 def add_amounts(free: Floats, chunk: Chunk, node: int, cores: int) -> None:
     """Releases what a job holds on a node with some of its cores; a negative number of `cores` allocates it."""
-    # Thousandths stay thousandths, so that sums do not depend on their order.
-    free[0, node] = np.rint((free[0, node] + cores * chunk.cpu) * 1000) / 1000
+    free[0, node] += cores * chunk.cpu
+    if chunk.cpu != 1:
+        # Thousandths stay thousandths, so that sums do not depend on their order.
+        free[0, node] = np.rint(free[0, node] * 1000) / 1000
     free[1, node] += cores * chunk.memory
     if len(free) > 2:
         chunks = cores / chunk.cores

@@ -21,13 +21,12 @@ _NONE = np.zeros(0, np.int64)
 def node_speeds(platform: Platform) -> NodeSpeeds:
     """Returns the speeds of the nodes of a platform."""
     first = platform.node_first_processor[:-1]
-    speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
+    speed = platform.gflops / platform.reference_gflops
+    slowest = np.minimum.reduceat(np.where(platform.is_gpu, math.inf, speed), first)
+    fastest = np.maximum.reduceat(np.where(platform.is_gpu, -math.inf, speed), first)
     preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
-    return NodeSpeeds(
-        np.minimum.reduceat(speed, first),
-        np.argsort(-np.maximum.reduceat(preference, first), kind="stable"),
-        float(speed[~platform.is_gpu].max()) * (1 + 1e-9),
-    )
+    preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
+    return NodeSpeeds(slowest, fastest * (1 + 1e-9), preferred)
 
 
 class NodeArrays:
@@ -35,9 +34,15 @@ class NodeArrays:
 
     def __init__(self) -> None:
         self._known = 0
-        columns: list[Any] = [np.zeros(0, dtype) for dtype in "qqqdddqd?"]
+        columns: list[Any] = [np.zeros(0, dtype) for dtype in "qqqdddqqd?"]
         self._jobs = JobRequests(*columns)
         self._first = self._last = np.zeros(0, np.int64)
+        self._kinds: dict[tuple[float, ...], int] = {}
+
+    @property
+    def kinds(self) -> int:
+        """Number of kinds of chunks."""
+        return len(self._kinds)
 
     def requests(self, cluster: Cluster) -> JobRequests:
         """Returns the requests of all jobs that are known so far."""
@@ -55,11 +60,13 @@ class NodeArrays:
             values = (
                 *(number, size // number, gpus // number, asked.memory[rows]),
                 *(asked.cpu[rows] if asked.cpu else 1.0, asked.storage[rows] if asked.storage else 0.0),
-                *(asked.places.of_job[rows] if asked.places else 0, cluster.requested_time[rows]),
+                *(asked.places.of_job[rows] if asked.places else 0, 0, cluster.requested_time[rows]),
                 cluster.fixed_duration[rows],
             )
             for column, value in zip(self._jobs, values, strict=True):
                 column[rows] = value
+            chunks = zip(*(column[rows].tolist() for column in self._jobs[1:7]), strict=True)
+            self._jobs.kind[rows] = [self._kinds.setdefault(chunk, len(self._kinds)) for chunk in chunks]
             self._known = jobs
         return self._jobs
 

@@ -83,7 +83,7 @@ class NodePlan:
         """See :meth:`Plan.begin`."""
         free, allowed = cluster.cores.free_nodes().arrays()
         requests = self._arrays.requests(cluster)
-        self._profile = with_steps(self._profile._replace(allowed=allowed), len(ends.end) + 1)
+        self._profile = with_steps(self._profile._replace(allowed=allowed), len(ends.end) + 1, self._arrays.kinds)
         plan_nodes(self._profile, free, requests, ends.sorted, self._arrays.holdings(cluster), cluster.now)
 
     def forward(self, now: float) -> None:
@@ -93,7 +93,7 @@ class NodePlan:
     def reserve(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, float, Any]]:
         """See :meth:`Plan.reserve`."""
         requests = self._arrays.requests(cluster)
-        profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs))
+        profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs), self._arrays.kinds)
         self._profile = profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
         queued, starts, place = np.array(jobs, np.int64), np.empty(len(jobs)), 0
         while True:
@@ -109,13 +109,14 @@ class NodePlan:
 
     def _start_now(self, cluster: Cluster, job: int, chunk: Chunk) -> Any:
         """Reserves a start now and returns its placement, None if the job does not fit beside the reservations."""
-        profile, last = self._profile, 1
-        while room_within(profile, chunk, 0, last) >= chunk.number:
-            placement = cluster.pick(job, limit=profile.room)
+        profile, last, room = self._profile, 1, np.empty(cluster.platform.n_nodes)
+        space = profile.free, profile.row, profile.allowed, chunk
+        while room_within(*space, 0, last, profile.least, room) >= chunk.number:
+            placement = cluster.pick(job, limit=room)
             if placement is None:
                 return None
             duration = cluster.estimate(job, placement)
-            behind = steps_until(profile, 0, duration)
+            behind = steps_until(profile.times, profile.length[0], 0, duration)
             if behind <= last:
                 hold(profile, chunk, placement.nodes, placement.node_counts, 0, duration)
                 return placement
