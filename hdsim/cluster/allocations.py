@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hdsim.util.copies import with_own_containers
-from hdsim.util.intervals import IntervalSets
 
 
 class ClosedSegment(NamedTuple):
@@ -31,8 +27,7 @@ class Allocations:
     several segments.
 
     Attributes:
-        placements: Last placement of each started job that is not in `compacted`, in order of the starts.
-        compacted: Blocks of earlier starts: jobs, core ids of each.
+        placements: Last placement of each started job, in order of the starts.
         closed: Segments that ended before their jobs, in order of their ends.
         begin: Begin of the last segment of a job in seconds, if it is not the start.
         speed: Speed of the cores of a job as a share of their peak speed, if it is not 1.
@@ -43,16 +38,10 @@ class Allocations:
 
     def __init__(self) -> None:
         self.placements: dict[int, Any] = {}
-        self.compacted: list[tuple[NDArray[np.int64], IntervalSets]] = []
         self.closed: list[ClosedSegment] = []
         self.begin: dict[int, float] = {}
         self.speed: dict[int, float] = {}
         self.restarts: dict[int, int] = {}
-
-    @property
-    def started(self) -> int:
-        """Number of started jobs, without requeued ones."""
-        return len(self.placements) + sum(len(jobs) for jobs, _ in self.compacted)
 
     def resize(self, job: int, held: Any, placement: Any, start: float, now: float) -> None:
         """Begins a segment of a job with another placement.
@@ -89,16 +78,3 @@ class Allocations:
         if begin < now or requeued:
             attempt, speed = self.restarts.get(job, 0), self.speed.get(job, 1.0)
             self.closed.append(ClosedSegment(job, attempt, held, begin, now, speed, lost, requeued))
-
-    def compact(self, store: Any, sizes: NDArray[np.int64]) -> None:
-        """Moves the placements to arrays, which need a fraction of the memory.
-
-        Args:
-            store: The store of the placements.
-            sizes: (J,) requested core ids of each job.
-        """
-        jobs = np.fromiter(self.placements, np.int64, len(self.placements))
-        placements = list(self.placements.values())
-        sizes = np.array([len(held) for held in placements], np.int64) if self.begin else sizes[jobs]
-        self.compacted.append((jobs, IntervalSets.of(store.cores_of(placements, sizes), sizes)))
-        self.placements.clear()

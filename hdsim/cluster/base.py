@@ -388,10 +388,6 @@ class ClusterState:
         del self.down[node]
         self.node_changes.append(node)
 
-    def compact(self) -> None:
-        """See :meth:`hdsim.cluster.allocations.Allocations.compact`."""
-        self.allocations.compact(self.cores, self.workload.requested_resources)
-
     def _note_sizes(self, jobs: Workload) -> None:
         """Appends the sizes of jobs, which without core ids may be fractions of cores."""
         if not self.has_core_ids:

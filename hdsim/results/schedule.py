@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -140,15 +140,9 @@ def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segm
         starting_time: (J,) s, start of each job.
         busy_until: (J,) s, end of each job, or of the period for one that still runs.
     """
-    amounts = None
-    if cluster.has_core_ids:
-        cluster.compact()
-        jobs, sets = zip(*cluster.allocations.compacted, strict=True)
-        job, held = np.concatenate(jobs), IntervalSets.concatenate(sets)
-    else:
-        placements = cluster.allocations.placements
-        job, amounts = np.fromiter(placements, np.int64, len(placements)), _objects(placements.values())
-        held = IntervalSets.empty(len(job))
+    placements = cluster.allocations.placements
+    job = np.fromiter(placements, np.int64, len(placements))
+    held, amounts = _held(cluster, list(placements.values()))
     begin, speed, attempt = starting_time.copy(), np.ones(len(busy_until)), np.zeros(len(busy_until), np.int64)
     for values, known in (
         (begin, cluster.allocations.begin),
@@ -174,12 +168,7 @@ def _earlier(cluster: Cluster) -> Segments:
     job, attempt, placements, begin, end, speed, lost, requeued = (
         list(column) for column in zip(*cluster.allocations.closed, strict=True)
     )
-    held, amounts = IntervalSets.empty(len(job)), None
-    if cluster.has_core_ids:
-        sizes = np.array([len(placement) for placement in placements], np.int64)
-        held = IntervalSets.of(cluster.cores.cores_of(placements, sizes), sizes)
-    else:
-        amounts = _objects(placements)
+    held, amounts = _held(cluster, placements)
     segments = Segments(
         cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), held,
         np.array(speed), np.array(lost), np.array(requeued),
@@ -189,8 +178,11 @@ def _earlier(cluster: Cluster) -> Segments:
     return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
 
 
-def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
-    values = list(values)
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
+def _held(cluster: Cluster, placements: list[Any]) -> tuple[IntervalSets, NDArray[np.object_] | None]:
+    """The core ids of placements, or their amounts of nodes where cores have no ids."""
+    if cluster.has_core_ids:
+        sizes = np.array([len(placement) for placement in placements], np.int64)
+        return IntervalSets.of(cluster.cores.cores_of(placements, sizes), sizes), None
+    amounts = np.empty(len(placements), object)
+    amounts[:] = placements
+    return IntervalSets.empty(len(placements)), amounts

@@ -139,4 +139,4 @@ def replay(
             return
         instants += 1
         if instants % _INSTANTS_PER_UPDATE == 0:
-            bar.update(cluster.allocations.started - len(cluster.running), cluster.now)
+            bar.update(len(cluster.placements) - len(cluster.running), cluster.now)

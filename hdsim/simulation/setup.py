@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -226,10 +227,16 @@ def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
     """
     if not isinstance(spec, str):
         return spec
-    import yaml
-
     files = {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
     if spec not in files:
         raise ConfigError(f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=group)
-    settings: Mapping[str, Any] = yaml.safe_load(files[spec].read_text(encoding="utf-8")) or {}
+    return _content(files[spec])
+
+
+@cache
+def _content(path: Path) -> Mapping[str, Any]:
+    """Reads a bundled file of settings."""
+    import yaml
+
+    settings: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     return settings
