@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.allocations import Allocations
 from hdsim.cluster.job_state import FailedStart, FinalState
 from hdsim.cluster.requests import Requests, millicores
-from hdsim.cluster.selection import require_policy
+from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.choose import make_store
 from hdsim.errors import BackendError, DecisionError, WorkloadError
 from hdsim.platform.schema import CORES
@@ -159,16 +159,14 @@ class ClusterState:
         self.requested_time: list[float] = workload.requested_time.tolist()
         self.fixed_duration: list[bool] = workload.fixed_duration.tolist()
         self._only_order = self.only_counts and self.uniform_speed and not needs_processors
-        self._set_store(core_policy, fixed_policy, core_policies)
+        self._set_store(policies_in_use(core_policy, fixed_policy, core_policies))
 
-    def _set_store(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
-        """Creates the store, without jobs."""
-        require_policy(core_policy)
-        asked = list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
-        self._policies = core_policy, asked
+    def _set_store(self, policies: tuple[str, list[str]]) -> None:
+        """Creates the store, without jobs; see `policies_in_use`."""
+        self._policies = policies
         only_order, nodes_fail = self._only_order, self.nodes_fail
         self.cores: Any = make_store(
-            self.platform, self.requests, self.rng, self._policies, only_order=only_order, nodes_fail=nodes_fail
+            self.platform, self.requests, self.rng, policies, only_order=only_order, nodes_fail=nodes_fail
         )
         self.pick: Callable[..., Any] = self.cores.pick
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +28,8 @@ CORE_POLICIES = (
 )
 
 
-def require_policy(core_policy: str) -> None:
-    """Checks the name of a core policy.
+def policies_in_use(core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> tuple[str, list[str]]:
+    """Returns the default core policy and all that an agent uses, none for any; see ``ClusterState``.
 
     Raises:
         ConfigError: There is no such policy.
@@ -38,6 +39,7 @@ def require_policy(core_policy: str) -> None:
             f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
             where="agent.core_policy",
         )
+    return core_policy, list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
 
 
 def static_scores(platform: Platform, requests: Requests) -> dict[str, Floats]:

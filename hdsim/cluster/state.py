@@ -20,7 +20,7 @@ import numpy as np
 
 from hdsim.cluster.base import ClusterState
 from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, completed
-from hdsim.cluster.selection import require_policy
+from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import ConfigError, DecisionError
@@ -179,15 +179,14 @@ class Cluster(ClusterState):
         Raises:
             ConfigError: `core_policy` is unknown.
         """
-        before, policies, allocations = self.cores, self._policies, self.allocations
-        require_policy(core_policy)
+        before, allocations = self.cores, self.allocations
+        policies = policies_in_use(core_policy, fixed_policy, core_policies)
         if not isinstance(before, OrderedCores):
             before.policy = core_policy
             return
-        self._set_store(core_policy, fixed_policy, core_policies)
-        if self._policies == policies:
-            self.cores, self.pick = before, before.pick
+        if policies == self._policies:
             return
+        self._set_store(policies)
 
         def converted(placement: Any) -> Any:
             return self.cores.placement_of(before.ids_of(placement))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from heapq import heapify, heappush
 from itertools import count
@@ -62,35 +62,42 @@ class Agenda:
         heapify(self.entries)
         self._limit = max(_FEW, 2 * len(self.entries))
 
-    def set_dates(self, dates: Iterable[tuple[int, float]]) -> None:
+    @property
+    def actions(self) -> list[tuple[Any, ...]]:
+        """The entries that are no dates of jobs."""
+        return [entry for entry in self.entries if entry[3] is not None]
+
+    def set_dates(self, dates: list[tuple[int, float]]) -> None:
         """Sets the dates of all jobs that have one, in seconds, in place of those before."""
         self.dates = [math.nan] * len(self.dates)
-        entries = [entry for entry in self.entries if entry[3] or entry is _LAST]
         for job, date in dates:
             self.dates[job] = date
-            entries.append((date, FIRST, next(self._sequence), None, job))
-        heapify(entries)
-        self.entries = entries
-        self._limit = max(_FEW, 2 * len(entries))
-
-    def number(self, actions: Container[Callable[[Any], Any]]) -> int:
-        """Returns the number of entries of some actions."""
-        return sum(entry[3] is not None and entry[3] in actions for entry in self.entries)
+        entries = [(date, FIRST, next(self._sequence), None, job) for job, date in dates]
+        self._set_entries([_LAST, *self.actions, *entries])
 
     def drop(self, unwanted: Callable[[Any, Any], bool]) -> None:
         """Removes the entries of some actions and arguments."""
-        self.entries = [entry for entry in self.entries if entry[3] is None or not unwanted(entry[3], entry[4])]
-        heapify(self.entries)
+        if self.actions:
+            self._set_entries([entry for entry in self.entries if not (entry[3] and unwanted(entry[3], entry[4]))])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Agenda:
         """Returns a copy without the events of user processes, which have no copies."""
         memo[id(self)] = other = Agenda(0)
-        other.dates, other._limit = self.dates.copy(), self._limit
+        other.dates = self.dates.copy()
         other._sequence = count(next(self._sequence))
-        other.entries = [
-            entry if entry[3] is None else (*entry[:3], deepcopy(entry[3], memo), deepcopy(entry[4], memo))
-            for entry in self.entries
-            if not isinstance(getattr(entry[3], "__self__", None), Event)
-        ]
-        heapify(other.entries)
+        if self.actions:
+            other._set_entries(
+                [
+                    entry if entry[3] is None else (*entry[:3], deepcopy(entry[3], memo), deepcopy(entry[4], memo))
+                    for entry in self.entries
+                    if not isinstance(getattr(entry[3], "__self__", None), Event)
+                ]
+            )
+        else:
+            other.entries, other._limit = self.entries.copy(), self._limit
         return other
+
+    def _set_entries(self, entries: list[tuple[Any, ...]]) -> None:
+        heapify(entries)
+        self.entries = entries
+        self._limit = max(_FEW, 2 * len(entries))

@@ -122,7 +122,7 @@ class Contended(RigidExecutor):
         self._runtime = runtimes
         jobs.left[running] = np.array(runtimes)[running] - done
         dates = jobs.since[running] + jobs.left[running] / jobs.rate[running]
-        return list(zip(running.tolist(), np.maximum(dates, now).tolist(), strict=True))
+        return list(zip(running.tolist(), np.maximum(dates, math.nextafter(now, math.inf)).tolist(), strict=True))
 
     def resize(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""

@@ -216,7 +216,7 @@ class Engine(UserEvents):
             return not to_come and (begins or action == other._arrive)
 
         other._agenda.drop(unwanted)
-        other._awaited = other._agenda.number({other._call, other._arrive})
+        other._awaited = sum(entry[3] in (other._call, other._arrive) for entry in other._agenda.actions)
         if not to_come:
             other._submission[other._next :] = [math.inf]
         return other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: (n,) core ids.
 CoreIds = Sequence[int] | NDArray[np.integer[Any]]
 _NONE = -1
+#: Rest, rate and its date of a job without changes of its rate.
+_AT_PEAK = (0.0, 0.0, 0.0)
 
 
 class Progress(NamedTuple):
@@ -127,7 +130,8 @@ class Executor(ABC):
             now: Current time, seconds.
 
         Returns:
-            (job, date in seconds) of the running jobs, but for those that `settle` returns.
+            (job, date in seconds) of the running jobs, just after now if it has passed, but for those that `settle`
+            returns.
         """
 
     def saved(self, job: int, runtime: float) -> float:
@@ -312,18 +316,17 @@ class Uncontended(RigidExecutor):
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
         """See :meth:`Executor.set_runtimes`."""
-        before, self._runtime = self._runtime, runtimes
-        paces, dates = self._paces, []
-        for job in self._cluster.running:
-            if job in paces:
-                left, rate, since = paces[job]
-                left = runtimes[job] - (before[job] - left)
-                paces[job] = left, rate, since
-                date = since + left / rate
-            else:
-                date = starts[job] + runtimes[job]
-            dates.append((job, date if date > now else now))
-        return dates
+        before, self._runtime, paces = self._runtime, runtimes, self._paces
+        for job, (left, rate, since) in paces.items():
+            paces[job] = runtimes[job] - (before[job] - left), rate, since
+        running, later = self._cluster.running, math.nextafter(now, math.inf)
+        ends = [starts[job] + runtimes[job] for job in running]
+        if paces:
+            ends = [
+                since + left / rate if rate else end
+                for end, (left, rate, since) in zip(ends, [paces.get(job, _AT_PEAK) for job in running], strict=True)
+            ]
+        return [(job, end if end > now else later) for job, end in zip(running, ends, strict=True)]
 
     def settle(self, now: float) -> list[tuple[int, float]]:
         """See :meth:`Executor.settle`."""

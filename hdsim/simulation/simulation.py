@@ -14,6 +14,7 @@ from weakref import WeakMethod
 import numpy as np
 
 from hdsim.cluster import invariants
+from hdsim.errors import ConfigError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.compiled import CompiledReplay, compiled_replay
@@ -105,6 +106,11 @@ class Simulation:
         return self._setup.engine(**self._events)
 
     @property
+    def _is_final(self) -> bool:
+        """Whether compiled code has simulated to the end, after which there is no engine."""
+        return self._over and "env" not in vars(self)
+
+    @property
     def now(self) -> float:
         """Seconds since the first submission."""
         return self.cluster.now
@@ -130,6 +136,8 @@ class Simulation:
         Raises:
             DecisionError: A decision of the agent cannot be carried out.
         """
+        if self._is_final:
+            return False
         env = self.env
         self._begin()
         while most > 0:
@@ -198,6 +206,8 @@ class Simulation:
             ConfigError: A setting is not allowed, the agent or the failure model cannot be copied, there are gangs or
                 processes of the user, or the workload of arrivals requests resources that no job has requested so far.
         """
+        if self._is_final:
+            raise ConfigError("expected a simulation that has not ended", where="fork")
         env = self.env
         require_fork(env, runtimes, arrivals, processes)
         takes_over = self._begun and (agent is not None or env.deciding)

@@ -100,7 +100,7 @@ class UserEvents(simpy.Environment):
             return "one of them runs"
         if self._queue:
             return f"there are events up to {max(self._queue)[0]:g} s"
-        if any(isinstance(getattr(entry[3], "__self__", None), simpy.Event) for entry in self._agenda.entries):
+        if any(isinstance(getattr(entry[3], "__self__", None), simpy.Event) for entry in self._agenda.actions):
             return "one of them waits for a date"
         return "one of them waits for a repair" if self._outages is not None and self._outages.awaited else ""
 

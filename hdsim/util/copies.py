@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 T = TypeVar("T")
 
 _CONTAINERS = frozenset({list, dict, set, array, deque})
+_NUMBERS = frozenset({int, float, bool, str, type(None)})
 _VALUES = (int, float, str, bytes, type(None), frozenset, np.generic)
 
 
@@ -30,7 +31,7 @@ def with_own_containers(original: T, memo: dict[int, Any]) -> T:
     memo[id(original)] = other = kind.__new__(kind)
     attributes = vars(other)
     for name, value in vars(original).items():
-        attributes[name] = value if isinstance(value, _VALUES) else own(value, memo)
+        attributes[name] = value if type(value) in _NUMBERS else own(value, memo)
     return other
 
 
@@ -40,8 +41,8 @@ def own(value: Any, memo: dict[int, Any]) -> Any:
     if known is not memo:
         return known
     kind = type(value)
-    if kind in _CONTAINERS and _is_flat(value):
-        new = copy(value)
+    if kind in _CONTAINERS and (not value or _is_flat(value)):
+        new = value[:] if kind is array else value.copy()
     elif kind is np.ndarray:
         new = value.copy() if value.flags.writeable else value
     elif kind is np.random.Generator:
@@ -52,7 +53,7 @@ def own(value: Any, memo: dict[int, Any]) -> Any:
         parts = [own(each, memo) for each in value]
         new = kind(*parts) if hasattr(value, "_fields") else kind(parts)
     else:
-        return deepcopy(value, memo)
+        return value if isinstance(value, _VALUES) else deepcopy(value, memo)
     memo[id(value)] = new
     return new
 
@@ -61,7 +62,10 @@ def _is_flat(values: Any) -> bool:
     """Returns whether the elements of a container are immutable."""
     if isinstance(values, dict):
         return _is_flat(values.keys()) and _is_flat(values.values())
-    first = next((each for each in values if each is not None), None)
+    first = None
+    for first in values:
+        if first is not None:
+            break
     if isinstance(first, list | tuple):
         return _is_flat(first)
     return isinstance(first, _VALUES) or getattr(type(first), "__deepcopy__", None) is itself
