@@ -78,6 +78,14 @@ def test_kernels_run_without_a_cache(package: Path, variables: dict[str, str]) -
     assert walk(package, **variables) == "108 0"
 
 
+def test_kernels_of_users_are_not_kept(package: Path) -> None:
+    cache = package / "cache"
+    for number in (1, 2):
+        (package / "own.py").write_text(f"{MARKED}def own() -> int:\n    return {number}\n")
+        assert finish(start("import own; print(own.own())", root=package, HDSIM_CACHE=cache)) == str(number)
+    assert not list(cache.rglob("*.nbi"))
+
+
 def test_a_compilation_is_announced_in_the_log_unless_there_is_a_terminal(package: Path) -> None:
     code = "import logging; logging.basicConfig(level='INFO', format='%(message)s'); import hdsim.kernels.caller"
     for number in (1, 0):

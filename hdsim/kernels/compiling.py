@@ -45,13 +45,14 @@ def kernel(function: _Function) -> _Function:
     if not HAS_NUMBA:
         return function
     compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    # With NUMBA_DISABLE_JIT=1 it is the function itself.
     if compiled is not function:
         # A call with a constant would compile the called kernel once more.
         for_types = compiled.compile
         compiled.compile = lambda types: for_types(tuple(numba.types.unliteral(each) for each in types))
-    # With NUMBA_DISABLE_JIT=1 it is the function itself.
-    if _FOLDER is not None and compiled is not function:
-        compiled._cache = _Cache(function)
+        # The digest covers the kernels of hdsim only.
+        if _FOLDER is not None and function.__module__.startswith(f"{__package__}."):
+            compiled._cache = _Cache(function)
     result: _Function = compiled
     return result
 
