@@ -3,6 +3,7 @@
 python benchmarks/replay.py                     # generated traces only
 python benchmarks/replay.py --data ../shared/data   # also the real traces and the workloads run on Batsim
 python benchmarks/replay.py --only easy ricc
+python benchmarks/replay.py --only month            # 1,300,000 jobs on 158,976 nodes, which does not run by default
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ def cpu_seconds(work: Callable[[], Any], rounds: int = 3) -> float:
     return best
 
 
-def replay(platform: hdsim.Platform, workload: hdsim.Workload, agent: str, **options: Any) -> Callable[[], None]:
-    """A replay with every result column made."""
+def replay(
+    platform: hdsim.Platform, workload: hdsim.Workload, agent: str, *, columns: bool = True, **options: Any
+) -> Callable[[], None]:
+    """A replay with core ids, all metrics and, by default, every result column made."""
 
     def work() -> None:
         result = hdsim.simulate(platform, workload, agent, **options)
-        for name in result.jobs:
+        for name in result.jobs if columns else ():
             result.jobs[name]
         assert result.metrics["jobs_completed"] + result.metrics["jobs_rejected"] == len(workload)
 
@@ -71,21 +74,65 @@ def lublin_256(data: Path | None) -> hdsim.Workload:
     return lublin.generate(10_000, seed=1, cores=256)
 
 
+def show_replay(
+    name: str, platform: hdsim.Platform, workload: hdsim.Workload, agent: str, bare: float | None = None
+) -> None:
+    """Prints two lines, with all metrics and with every result column as well; kernels are compiled before."""
+    hdsim.simulate(platform, workload[:100], agent)
+    for every, made in ((False, "metrics"), (True, "columns")):
+        seconds = cpu_seconds(replay(platform, workload, agent, columns=every))
+        show(f"{agent}, {name}, {made}", len(workload), seconds, bare)
+
+
 def bench_strict(data: Path | None) -> None:
     """FCFS and SJF of 100,000 jobs."""
     workload = repeated(lublin_256(data), 10)
     submit, runtime, _, size = columns(workload)
     bare = cpu_seconds(lambda: bare_fcfs(submit, runtime, size, 256))
     for agent in ("fcfs", "sjf"):
-        show(f"{agent}, 256 cores", len(workload), cpu_seconds(replay(MACHINE, workload, agent)), bare)
+        show_replay("256 cores", MACHINE, workload, agent, bare)
 
 
 def bench_easy(data: Path | None) -> None:
-    """EASY backfilling of 10,000 jobs."""
+    """EASY backfilling of 10,000 jobs, ten times as many, and these twice as dense, with queues of 18,000 jobs."""
     workload = lublin_256(data)
     listed = columns(workload)
     bare = cpu_seconds(lambda: bare_easy(*listed, 256))
-    show("easy, 256 cores", len(workload), cpu_seconds(replay(MACHINE, workload, "easy")), bare)
+    show_replay("256 cores", MACHINE, workload, "easy", bare)
+    longer = repeated(workload, 10)
+    show_replay("256 cores, x10", MACHINE, longer, "easy")
+    show_replay("256 cores, x10, dense", MACHINE, longer.replaced(submission_time=longer.submission_time / 2), "easy")
+
+
+def bench_conservative(data: Path | None) -> None:
+    """Conservative backfilling of 10,000 jobs."""
+    show_replay("256 cores", MACHINE, lublin_256(data), "conservative")
+
+
+def bench_estimates(data: Path | None) -> None:
+    """200,000 generated jobs with estimates of users at a load of 0.89."""
+    workload = lublin.generate(200_000, seed=1, cores=240, estimates="tsafrir", arrival_factor=0.42)
+    platform = hdsim.Platform.homogeneous(nodes=60, cores_per_node=4)
+    for agent in ("easy", "conservative"):
+        show_replay("240 cores, Tsafrir", platform, workload, agent)
+
+
+def bench_month(data: Path | None) -> None:
+    """A month of 1,300,000 jobs on 158,976 nodes at a load of 0.9, most of them narrow and short."""
+    jobs, nodes, rng = 1_300_000, 158_976, np.random.default_rng(1)
+    size = np.clip(rng.lognormal(1.5, 2, jobs).round(), 1, nodes).astype(np.int64)
+    runtime = np.clip(rng.lognormal(7.4, 2, jobs).round(), 1, 86_400)
+    requested = np.ceil(runtime * rng.uniform(1, 4, jobs) / 600) * 600
+    span = float(size @ runtime) / (0.9 * nodes)
+    workload = hdsim.Workload.from_columns(
+        submission_time=rng.uniform(0, span, jobs), runtime=runtime, requested_time=requested, requested_cores=size
+    )
+    print(f"month: {span / 86_400:.0f} days")
+    platform = hdsim.Platform.homogeneous(nodes=nodes, cores_per_node=1)
+    for agent in ("fcfs", "easy"):
+        hdsim.simulate(platform, workload[:100], agent)
+        show(f"{agent}, 158,976 nodes", jobs, cpu_seconds(replay(platform, workload, agent, columns=False), 1))
+        print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB", flush=True)
 
 
 def bench_gaia(data: Path | None) -> None:
@@ -131,6 +178,7 @@ def bench_linear(data: Path | None) -> None:
     print(f"time of 1,000,000 jobs is {many / few:.1f} x that of 100,000")
 
 
+LONG = ("month",)
 BENCHMARKS = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}
 
 
@@ -138,7 +186,13 @@ def main() -> None:
     """Runs the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with traces/ and batsim_runs/")
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=BENCHMARKS,
+        default=[name for name in BENCHMARKS if name not in LONG],
+        metavar="NAME",
+    )
     arguments = parser.parse_args()
     for name in arguments.only:
         BENCHMARKS[name](arguments.data)

@@ -63,7 +63,7 @@ class Conservative:
                 self._start(cluster, queue, order, job, placement)
         if overdue:
             # With one pass per event, a job whose end is due may end at this instant, before its end in the plan.
-            self._profile = None
+            self._valid = False
 
     def _start(self, cluster: Cluster, queue: Queue, order: Queue, job: int, placement: Any) -> None:
         start_queued(cluster, queue, order, job, placement)
