@@ -12,6 +12,7 @@ from hdsim.util.version import __version__
 if TYPE_CHECKING:
     from hdsim.backends.base import Backend, Capabilities
     from hdsim.cluster.state import FinalState
+    from hdsim.envs.vector import make_vec
     from hdsim.platform.load import load_platform
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
@@ -32,6 +33,7 @@ _HOME = {
     "Result": "hdsim.results.result",
     "Workload": "hdsim.workload.model",
     "load_workload": "hdsim.workload.load",
+    "make_vec": "hdsim.envs.vector",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "__version__",
     "load_platform",
     "load_workload",
+    "make_vec",
     "simulate",
 ]
 

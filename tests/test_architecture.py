@@ -39,7 +39,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FACES = {"__init__", "agents"}
 
 MOST_ENTRIES = 25
-MOST_ARROWS = 145
+MOST_ARROWS = 150
 MOST_LINES = 450
 
 # What a core module may import from outside when it is itself imported, besides the standard library.

@@ -30,7 +30,7 @@ def ready(*overrides: str) -> tuple[Any, Any]:
     setup = make_setup(*overrides)
     setup.agent.begin_training(setup.environments[0].problem, setup.platform, 1)
     setup.agent.attach(setup.environments, setup.evaluation)
-    return setup.agent, Environments(setup.environments, 1)
+    return setup.agent, Environments(setup.vector(), 1)
 
 
 def busy(environment: Any) -> np.ndarray:

@@ -535,7 +535,7 @@ def test_after_a_fault_a_vector_goes_on() -> None:
         assert np.array_equal(vector.reset(seed=0)[0], first)
         assert np.array_equal(vector.step(actions)[0], second)
         # What happens nowhere but in one process.
-        vector._others[0].reset([None], {"seed": 1})
+        vector._others[0].call("reset", [None], {"seed": 1})
         with pytest.raises(ConfigError, match="expected the key workload"):
             vector._others[0].outcome()
         assert np.array_equal(vector.reset(seed=0)[0], first)

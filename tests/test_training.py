@@ -231,7 +231,7 @@ def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
 
     overrides = (*SMALL, "agent=reinforce", "agent.num_envs=3", "env.curriculum=growing", "env.curriculum_episodes=20")
     rng = np.random.default_rng(7)
-    one, other = (Environments(make_setup(*overrides).environments, seed=seed) for seed in (4, 99))
+    one, other = (Environments(make_setup(*overrides).vector(), seed=seed) for seed in (4, 99))
     for _ in range(90):
         one.step(rng.integers(3, size=3))
     checkpoint.save(tmp_path / "file", {"state": one.state()})

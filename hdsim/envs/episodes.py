@@ -145,10 +145,19 @@ class Episodes(Generic[_Trace]):
 
     def draw(self, rng: np.random.Generator) -> _Trace:
         """Draws the jobs of the next episode; the first is submitted at 0."""
+        if self._first is not None and self.drawn < self._first[1]:
+            self.drawn += 1
+            return self._first[0]
+        window = self.draw_window(rng)
+        whole_trace = self.traces[window.trace]
+        return (
+            whole_trace if window.jobs == len(whole_trace) else whole_trace[window.first : window.first + window.jobs]
+        )
+
+    def draw_window(self, rng: np.random.Generator) -> Window:
+        """Draws the window of the next episode."""
         share = self._start + (1 - self._start) * min(self.drawn / self._episodes, 1.0)
         self.drawn += 1
-        if self._first is not None and self.drawn <= self._first[1]:
-            return self._first[0]
         total = int(self._ends[-1])
         if self._easiest is None:
             number = int(rng.integers(total))
@@ -161,8 +170,7 @@ class Episodes(Generic[_Trace]):
         if self._curriculum == "growing":
             jobs = max(round(share * jobs), 1)
         self.window = Window(trace, first, jobs)
-        whole_trace = self.traces[trace]
-        return whole_trace if jobs == len(whole_trace) else whole_trace[first : first + jobs]
+        return self.window
 
     def _held_out(self, window: Sequence[int]) -> Window:
         numbers = [int(number) for number in window]

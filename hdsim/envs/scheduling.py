@@ -24,7 +24,7 @@ from hdsim.platform.schema import QUANTITIES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import EpisodeBackend
-from hdsim.simulation.setup import model_settings, set_up
+from hdsim.simulation.setup import Setup, model_settings, set_up
 from hdsim.util.resources import resolve
 from hdsim.workload.model import Workload
 
@@ -42,6 +42,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         episodes: Source of the jobs of episodes.
         problem: Actions and observations.
         objective: Source of the rewards.
+        reward_scale: Factor of every reward.
+        max_steps: Steps after which an episode is truncated, None for no limit.
+        options: Options of the engine.
+        runner: Runs the jobs of the episodes; None: the simulation does.
         cluster: State of the episode.
         result: The replay after the end of the episode, else None.
 
@@ -137,17 +141,17 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(self.n_actions)
         self.observation_space = _space(self.problem.arrays(platform))
         self.result: Result | None = None
-        self._reward_scale = float(reward_scale)
-        self._max_steps = max_steps
+        self.reward_scale = float(reward_scale)
+        self.max_steps = max_steps
         self._models: dict[str, Any] = {
             group: model_settings(group, spec)
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
-        self._backend_options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-        self._runner = backend
+        self.options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+        self.runner = backend
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
-        self._set_up(self.episodes.traces[0], seed=0)
+        self.set_up(self.episodes.traces[0], seed=0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -165,10 +169,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         workload = (options or {}).get("workload")
         if workload is None:
             workload = self.episodes.draw(self.np_random)
-        setup = self._set_up(workload, seed=int(self.np_random.integers(2**63)))
+        setup = self.set_up(workload, seed=int(self.np_random.integers(2**63)))
         self.cluster = setup.cluster
-        runner = self._runner
-        self._backend = setup.engine(**self._backend_options) if runner is None else runner.episode(setup)
+        runner = self.runner
+        self._backend = setup.engine(**self.options) if runner is None else runner.episode(setup)
         self.result = None
         self._steps = 0
         self.problem.begin(self.cluster)
@@ -188,13 +192,13 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.objective.after_action(action)
         over = self._to_decision()
         self._steps += 1
-        truncated = not over and self._steps == self._max_steps
+        truncated = not over and self._steps == self.max_steps
         self._mask = self._action_mask(over)
         info: dict[str, Any] = {"action_mask": self._mask, "invalid_action": not valid}
         if over or truncated:
             self.result = Result.of(self.cluster, interrupted=truncated)
             info["metrics"] = self.result.metrics
-        reward = self.objective.reward(over) * self._reward_scale
+        reward = self.objective.reward(over) * self.reward_scale
         return self.problem.observe(), reward, over, truncated, info
 
     def action_masks(self) -> np.ndarray:
@@ -215,8 +219,9 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
     def _action_mask(self, over: bool) -> np.ndarray:
         return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
 
-    def _set_up(self, workload: Workload, seed: int) -> Any:
-        confirms = self._runner is not None and self._runner.capabilities.confirms_starts
+    def set_up(self, workload: Workload, seed: int) -> Setup:
+        """Makes models and cluster of an episode."""
+        confirms = self.runner is not None and self.runner.capabilities.confirms_starts
         options = {**self._models, "confirms_starts": confirms}
         return set_up(self.platform, workload, self._placeholder, seed=seed, **options)
 

@@ -1,8 +1,9 @@
-"""Environments on several cores: shared memory instead of messages, several environments per process.
+"""Environments on several cores: compiled batches, or processes that share memory.
 
-A step of an environment takes some ten microseconds, less than sending its outcome through a pipe, as Gymnasium's
-``AsyncVectorEnv`` does for each environment. Here every process, the calling one included, steps a share of the
-environments. The share of the calling process is written into the returned arrays, the others into shared memory first.
+Environments of :func:`hdsim.envs.batch.covers` are rows of arrays, which threads step. Of others, every process, the
+calling one included, steps a share: a step of an environment takes some ten microseconds, less than sending its outcome
+through a pipe, as Gymnasium's ``AsyncVectorEnv`` does for each environment.
+The share of the calling process is written into the returned arrays, the others into shared memory first.
 
 Waking a sleeping process takes longer than such a step too. A waiting process therefore polls for some milliseconds,
 and sleeps at once only where the last wait took longer, as during the training of a network.
@@ -10,12 +11,12 @@ and sleeps at once only where the last wait took longer, as during the training 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,7 +27,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import positive_int
+from hdsim.envs.batch import Batch, covers
 from hdsim.envs.scheduling import SchedulingEnv
+from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, Share, Views
 from hdsim.errors import BackendError
 
 #: Seconds of polling before a process sleeps, and polls until it yields the core.
@@ -34,181 +37,200 @@ _PATIENCE = 0.003
 _LOOKS = 100
 #: Seconds between two checks that the processes are alive.
 _ALIVE_INTERVAL = 5.0
-_STEP, _RESET, _CLOSE = range(3)
-#: Names of arrays; those of observations begin with `_SEEN`.
-_ACTION, _MASK, _SEEN = "action", "action_mask", "obs:"
+_STEP, _CALL, _CLOSE = range(3)
+_ACTION = "action"
+#: The autoreset mode of trainings.
+SAME_STEP = AutoresetMode.SAME_STEP
 
-Views = dict[str, NDArray[Any]]
+
+def make_vec(num_envs: int, **settings: Any) -> SchedulingVectorEnv:
+    """Makes environments that are stepped together; see :class:`SchedulingVectorEnv`."""
+    return SchedulingVectorEnv(num_envs, **settings)
 
 
-class SchedulingVectorEnv(VectorEnv[Any, Any, Any]):
-    """Several :class:`hdsim.envs.scheduling.SchedulingEnv` in autoreset mode NEXT_STEP.
+class ShareVectorEnv(VectorEnv[Any, Any, Any]):
+    """Equal environments, of which this process and others step a share each.
 
     ``info`` has ``action_mask`` (E, A) and ``invalid_action`` (E,); after the end of episodes also ``metrics``, an
-    array (E,) of each, and ``_metrics`` (E,): the environments they belong to. Environment i has the seed ``seed + i``.
+    array (E,) of each, and ``_metrics`` (E,): the environments they belong to. In autoreset mode SAME_STEP it then also
+    has ``final_obs``, an array (E,) of their last observations or None, and ``final_info`` with the last
+    ``action_mask`` (E, A).
 
     Args:
+        environment: One of them.
         num_envs: E.
-        workers: Processes that step the environments, including this one; None for the number of cores, at most E.
-        context: Start method of processes (see :mod:`multiprocessing`), None for the system's default.
-        **settings: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
-
-    Raises:
-        ConfigError: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
+        share: The environments of this process, the first ones.
+        others: The others.
+        autoreset_mode: NEXT_STEP or SAME_STEP.
     """
 
-    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
-
     def __init__(
-        self, num_envs: int = 1, workers: int | None = None, context: str | None = None, **settings: Any
+        self,
+        environment: Any,
+        num_envs: int,
+        share: Share,
+        others: Sequence[_Process] = (),
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        self.num_envs = positive_int("num_envs", num_envs)
-        workers = min(positive_int("workers", workers or len(os.sched_getaffinity(0))), num_envs)
-        environments = [SchedulingEnv(**settings)]
-        first = environments[0]
-        self.single_observation_space = first.observation_space
-        self.single_action_space = first.action_space
-        self.observation_space = batch_space(first.observation_space, num_envs)
-        self.action_space = batch_space(first.action_space, num_envs)
-        start = multiprocessing.get_context(context)
-        layout = _layout(first, num_envs)
-        buffers = {
-            name: start.RawArray("b", int(np.prod(shape)) * np.dtype(kind).itemsize)
-            for name, (shape, kind) in layout.items()
-        }
-        bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        self._actions = _views(buffers, layout, 0, num_envs)[_ACTION]
-        self._results = {name: form for name, form in layout.items() if name != _ACTION}
-        self._seen = [name for name in layout if name.startswith(_SEEN)]
-        self._mask: NDArray[np.bool_] = np.ones(layout[_MASK][0], bool)
-        environments += [SchedulingEnv(**settings) for _ in range(bounds[1] - 1)]
-        self._share = _Share(environments)
-        self._others = [
-            _Process(start, settings, buffers, layout, begin, end) for begin, end in itertools.pairwise(bounds[1:])
-        ]
+        self.num_envs = num_envs
+        self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
+        self.single_observation_space = environment.observation_space
+        self.single_action_space = environment.action_space
+        self.observation_space = batch_space(environment.observation_space, num_envs)
+        self.action_space = batch_space(environment.action_space, num_envs)
+        self._results = _layout(environment, num_envs)
+        self._share, self._others = share, others
+        self._bounds = [(0, num_envs - sum(len(process) for process in others))]
+        self._bounds += [(process.first, process.last) for process in others]
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode in every environment; see :meth:`SchedulingEnv.reset` for `options`."""
+        """Begins an episode in every environment, i with seed + i; see :meth:`SchedulingEnv.reset` for `options`."""
         if seed is None or isinstance(seed, int):
             seed = [None if seed is None else seed + i for i in range(self.num_envs)]
-        for process in self._others:
-            process.reset(seed[process.first : process.last], options)
-        views = self._new()
-        try:
-            self._share.reset(views, seed, options)
-        finally:
-            self._gather(views)
-        return self._observations(views), {_MASK: views[_MASK]}
+        return self._begin("reset", seed, options)
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Carries out an action in every environment, or begins the next episode where the last one is over."""
+        """Carries out an action in every environment."""
         numbers = np.asarray(actions, np.int64).reshape(self.num_envs)
-        if self._others:
-            self._actions[:] = numbers
-            for process in self._others:
-                process.step()
-        views = self._new()
+        for process in self._others:
+            process.step(numbers)
+        views, ended = self._new(), dict[int, Ended]()
         try:
-            ended = self._share.step(views, numbers.tolist())
+            ended |= self._share.step(views, numbers[slice(*self._bounds[0])])
         finally:
-            elsewhere = self._gather(views)
-        ended |= elsewhere
-        info: dict[str, Any] = {_MASK: views[_MASK], "invalid_action": views["invalid_action"]}
+            for process, told in self._gather(views):
+                ended |= {process.first + i: outcome for i, outcome in told.items()}
+        info: dict[str, Any] = {MASK: views[MASK], "invalid_action": views["invalid_action"]}
         if ended:
-            info["metrics"] = {name: np.zeros(self.num_envs) for name in next(iter(ended.values()))}
-            info["_metrics"] = np.zeros(self.num_envs, bool)
-            for i, metrics in ended.items():
-                info["_metrics"][i] = True
-                for name, value in metrics.items():
-                    info["metrics"][name][i] = value
+            info |= self._ended(ended)
         return self._observations(views), views["reward"], views["terminated"], views["truncated"], info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(E, A) which actions the masks allow now."""
         return self._mask.copy()
 
+    def state(self) -> list[Mapping[str, Any]]:
+        """For each environment the number of episodes and the state of its generator before the present episode."""
+        for process in self._others:
+            process.call("state")
+        shares = [self._share.state(), *(told for _, told in self._gather({}))]
+        return list(itertools.chain.from_iterable(shares))
+
+    def load_state(self, state: Sequence[Mapping[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        """Begins the episodes of `state` again and repeats the ``actions`` in each; returns what `reset` does."""
+        return self._begin("load_state", state)
+
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the processes."""
+        """Ends threads and processes."""
+        self._share.close()
         for process in self._others:
             process.close()
+
+    def _begin(self, method: str, each: Sequence[Any], *more: Any) -> tuple[Any, dict[str, Any]]:
+        """Calls a method of all shares with their part of a sequence."""
+        (first, last), *_ = self._bounds
+        for process in self._others:
+            process.call(method, each[process.first : process.last], *more)
+        views = self._new()
+        try:
+            getattr(self._share, method)(views, each[first:last], *more)
+        finally:
+            self._gather(views)
+        return self._observations(views), {MASK: views[MASK]}
 
     def _new(self) -> Views:
         """New arrays for the outcome; the caller may keep them."""
         return {name: np.empty(*form) for name, form in self._results.items()}
 
-    def _gather(self, views: Views) -> dict[int, dict[str, float]]:
-        """Waits for the other processes and copies their outcomes; returns metrics of the episodes that ended."""
-        ended: dict[int, dict[str, float]] = {}
-        faults: list[Exception] = []
+    def _gather(self, views: Views) -> list[tuple[_Process, Any]]:
+        """Waits for the other processes, copies their outcomes, and returns what each tells besides."""
+        told, faults = [], []
         for process in self._others:
-            first, last = process.first, process.last
             try:
-                ended |= {first + i: metrics for i, metrics in process.outcome().items()}
+                told.append((process, process.outcome()))
             except Exception as fault:
                 # The other processes are awaited even after an error.
                 faults.append(fault)
-            for name, rows in process.results.items():
-                views[name][first:last] = rows
+            for name in views:
+                views[name][process.first : process.last] = process.results[name]
         if faults:
             raise faults[0]
-        self._mask = views[_MASK]
-        return ended
+        if views:
+            self._mask = views[MASK]
+        return told
+
+    def _ended(self, ended: Mapping[int, Ended]) -> dict[str, Any]:
+        """Entries of ``info`` about the episodes that have ended."""
+        rows = list(ended)
+        metrics = {name: np.zeros(self.num_envs) for name in ended[rows[0]].metrics}
+        info: dict[str, Any] = {"metrics": metrics, "_metrics": np.isin(np.arange(self.num_envs), rows)}
+        for i, outcome in ended.items():
+            for name, value in outcome.metrics.items():
+                metrics[name][i] = value
+        if self.metadata["autoreset_mode"] is SAME_STEP:
+            last, masks = np.full(self.num_envs, None), self._mask.copy()
+            for i, outcome in ended.items():
+                last[i], masks[i] = outcome.observation, outcome.mask
+            info |= {"final_obs": last, "_final_obs": info["_metrics"], "final_info": {MASK: masks}}
+        return info
 
     def _observations(self, views: Views) -> Any:
         if isinstance(self.single_observation_space, spaces.Dict):
-            return {name.removeprefix(_SEEN): views[name] for name in self._seen}
-        return views[_SEEN]
+            return {name: views[SEEN + name] for name in self.single_observation_space}
+        return views[SEEN]
 
 
-class _Share:
-    """Environments stepped one after the other; the outcome of environment i is written to row i of arrays."""
+def local_vector(environments: Sequence[Any]) -> ShareVectorEnv:
+    """Makes a vector of given environments in this process, in autoreset mode SAME_STEP."""
+    mode, share = SAME_STEP, LocalShare(environments, same_step=True)
+    return ShareVectorEnv(environments[0], len(environments), share, autoreset_mode=mode)
 
-    def __init__(self, environments: list[SchedulingEnv]) -> None:
-        self._environments = environments
-        self._over = [False] * len(environments)
 
-    def reset(self, views: Views, seeds: Sequence[int | None], options: Any) -> None:
-        """Begins an episode in each."""
-        for i, environment in enumerate(self._environments):
-            self._begin(views, i, *environment.reset(seed=seeds[i], options=options))
+class SchedulingVectorEnv(ShareVectorEnv):
+    """Several :class:`hdsim.envs.scheduling.SchedulingEnv`; see :class:`ShareVectorEnv`.
 
-    def step(self, views: Views, actions: list[int]) -> dict[int, dict[str, float]]:
-        """Carries out one action per environment; returns metrics of the episodes that ended."""
-        over = self._over
-        rewards, masks, invalid = views["reward"], views[_MASK], views["invalid_action"]
-        terminations, truncations = views["terminated"], views["truncated"]
-        ended: dict[int, dict[str, float]] = {}
-        for i, environment in enumerate(self._environments):
-            if over[i]:
-                self._begin(views, i, *environment.reset())
-                continue
-            seen, rewards[i], terminated, truncated, info = environment.step(actions[i])
-            terminations[i], truncations[i] = terminated, truncated
-            masks[i], invalid[i] = info[_MASK], info["invalid_action"]
-            if terminated or truncated:
-                over[i] = True
-                ended[i] = info["metrics"]
-            self._write(views, i, seen)
-        return ended
+    Args:
+        num_envs: E.
+        workers: Threads or processes that step the environments, this one included; None for the number of cores.
+        context: Start method of processes (see :mod:`multiprocessing`), None for the system's default.
+        autoreset_mode: NEXT_STEP or SAME_STEP.
+        **settings: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
 
-    def _begin(self, views: Views, i: int, seen: Any, info: dict[str, Any]) -> None:
-        self._over[i] = False
-        views["reward"][i] = 0.0
-        views["terminated"][i] = views["truncated"][i] = views["invalid_action"][i] = False
-        views[_MASK][i] = info[_MASK]
-        self._write(views, i, seen)
+    Raises:
+        ConfigError: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
+    """
 
-    @staticmethod
-    def _write(views: Views, i: int, seen: Any) -> None:
-        if isinstance(seen, dict):
-            for name, array in seen.items():
-                views[_SEEN + name][i] = array
-        else:
-            views[_SEEN][i] = seen
+    def __init__(
+        self,
+        num_envs: int = 1,
+        workers: int | None = None,
+        context: str | None = None,
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        positive_int("num_envs", num_envs)
+        workers = min(positive_int("workers", workers or len(os.sched_getaffinity(0))), num_envs)
+        first, same_step = SchedulingEnv(**settings), autoreset_mode is SAME_STEP
+        if covers(first):
+            super().__init__(first, num_envs, Batch(first, num_envs, workers, same_step), (), autoreset_mode)
+            return
+        bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
+        layout = _layout(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}
+        start = multiprocessing.get_context(context)
+        buffers = {
+            name: start.RawArray("b", int(np.prod(shape)) * np.dtype(kind).itemsize)
+            for name, (shape, kind) in layout.items()
+        }
+        share = LocalShare([first, *(SchedulingEnv(**settings) for _ in range(bounds[1] - 1))], same_step)
+        others = [
+            _Process(start, settings, same_step, buffers, layout, begin, end)
+            for begin, end in itertools.pairwise(bounds[1:])
+        ]
+        super().__init__(first, num_envs, share, others, autoreset_mode)
 
 
 class _Signal:
@@ -246,32 +268,38 @@ class _Signal:
 class _Process:
     """A worker process with environments `first` to `last` - 1, and its outcome."""
 
-    def __init__(self, start: Any, settings: Any, buffers: Any, layout: Any, first: int, last: int) -> None:
+    def __init__(
+        self, start: Any, settings: Any, same_step: bool, buffers: Any, layout: Any, first: int, last: int
+    ) -> None:
         self.first, self.last = first, last
         self.results = _views(buffers, layout, first, last)
-        del self.results[_ACTION]
+        self._actions = self.results.pop(_ACTION)
         self._begun, self._done = _Signal(start), _Signal(start)
         self._pipe, other = start.Pipe()
         #: Command, and whether the outcome is read from the pipe.
         self._word = start.RawArray("b", 2)
-        arguments = (settings, buffers, layout, first, last, self._begun, self._done, other, self._word)
+        arguments = (settings, same_step, buffers, layout, first, last, self._begun, self._done, other, self._word)
         self._process = start.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         other.close()
 
-    def step(self) -> None:
-        """Starts the actions in shared memory."""
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """Starts the actions of its environments among those of all."""
+        self._actions[:] = actions[self.first : self.last]
         self._word[0] = _STEP
         self._begun.give()
 
-    def reset(self, seeds: Sequence[int | None], options: Any) -> None:
-        """Starts an episode in each of its environments."""
-        self._word[0] = _RESET
-        self._pipe.send((seeds, options))
+    def call(self, method: str, *arguments: Any) -> None:
+        """Starts a method of its share."""
+        self._word[0] = _CALL
+        self._pipe.send((method, arguments))
         self._begun.give()
 
-    def outcome(self) -> dict[int, dict[str, float]]:
-        """Waits until it is done; metrics of the episodes that ended, by number within its share.
+    def outcome(self) -> Any:
+        """Waits until it is done; returns what its share did, an empty dictionary for nothing.
 
         Raises:
             BackendError: The process has died.
@@ -284,8 +312,7 @@ class _Process:
         told = self._pipe.recv()
         if isinstance(told, BaseException):
             raise told
-        ended: dict[int, dict[str, float]] = told
-        return ended
+        return told
 
     def close(self) -> None:
         """Ends the process."""
@@ -293,11 +320,12 @@ class _Process:
         self._begun.give()
         self._process.join(timeout=_ALIVE_INTERVAL)
         if self._process.is_alive():
-            self._process.terminate()
+            self._process.kill()
 
 
 def _serve(
     settings: Any,
+    same_step: bool,
     buffers: Any,
     layout: Any,
     first: int,
@@ -308,40 +336,42 @@ def _serve(
     word: Any,
 ) -> None:
     """Main loop of a worker process: steps its environments on command while its parent lives."""
-    share = _Share([SchedulingEnv(**settings) for _ in range(last - first)])
+    share = LocalShare([SchedulingEnv(**settings) for _ in range(last - first)], same_step)
     views = _views(buffers, layout, first, last)
     actions = views.pop(_ACTION)
     parent = multiprocessing.parent_process()
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            while not begun.taken():
-                if parent is None or not parent.is_alive():
-                    return
-            if word[0] == _CLOSE:
+    # An interruption of all processes is handled by the first, which ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        while not begun.taken():
+            if parent is None or not parent.is_alive():
                 return
-            told: Any = None
-            try:
-                if word[0] == _STEP:
-                    told = share.step(views, actions.tolist())
-                else:
-                    share.reset(views, *pipe.recv())
-            except Exception as error:
-                told = error
-            word[1] = bool(told)
-            if told:
-                pipe.send(told)
-            done.give()
+        if word[0] == _CLOSE:
+            return
+        told: Any = None
+        try:
+            if word[0] == _STEP:
+                told = share.step(views, actions)
+            else:
+                method, arguments = pipe.recv()
+                told = share.state() if method == "state" else getattr(share, method)(views, *arguments)
+        except Exception as error:
+            told = error
+        word[1] = bool(told)
+        if told:
+            pipe.send(told)
+        done.give()
 
 
-def _layout(environment: SchedulingEnv, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Shape and type of every shared array."""
+def _layout(environment: Any, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shape and type of every array of an outcome."""
     space = environment.observation_space
     seen = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     layout: dict[str, tuple[tuple[int, ...], Any]] = {
-        _SEEN + name: ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
+        SEEN + name: ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
     }
-    layout[_MASK] = ((num_envs, environment.n_actions), np.bool_)
-    layout[_ACTION] = ((num_envs,), np.int64)
+    layout[MASK] = ((num_envs, environment.action_space.n), np.bool_)
     layout["reward"] = ((num_envs,), np.float64)
     for name in ("terminated", "truncated", "invalid_action"):
         layout[name] = ((num_envs,), np.bool_)

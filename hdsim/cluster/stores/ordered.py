@@ -13,6 +13,7 @@ from hdsim.cluster.selection import rank_cores, static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints, running_count
 from hdsim.util.copies import with_own_containers
+from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,6 +175,22 @@ class OrderedCores:
             return np.subtract(len(self._core_of_rank) - 1, ranks, out=ranks)
         cores = self._core_of_rank[ranks]
         return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
+
+    def interval_sets(self, counts: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> IntervalSets:
+        """Returns the core ids of placements from their ranges of ranks.
+
+        Args:
+            counts: (S,) number of ranges of each placement.
+            first: (R,) first rank of each range, descending within a placement.
+            last: (R,) last rank of each range.
+        """
+        top = len(self._core_of_rank) - 1
+        places = IntervalSets(counts, top - last, top - first)
+        if self._by_id:
+            return places
+        cores = self._core_of_rank[top - places.ids]
+        order = np.lexsort((cores, np.repeat(np.arange(len(places)), places.sizes)))
+        return IntervalSets.of(cores[order], places.sizes)
 
     def ids_of(self, ranks: list[int]) -> list[int]:
         """Returns the core ids of a placement, ascending; faster than `cores_of` for one placement."""

@@ -22,6 +22,12 @@ class PickJob(Action):
 
     Several jobs may be started at one instant, one decision each.
 
+    Attributes:
+        queue_size: See the arguments, also for the next three.
+        void: See there.
+        commit: See there.
+        backfilling: Name of the backfilling.
+
     Args:
         queue_size: Number of jobs to choose from.
         core_policy: Core policy.
@@ -39,25 +45,25 @@ class PickJob(Action):
         commit: bool = False,
         backfill: str = "none",
     ) -> None:
-        self._queue_size = positive_int("queue_size", queue_size)
+        self.queue_size = positive_int("queue_size", queue_size)
         self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
-        self._backfill_name = one_of("backfill", backfill, ("none", "easy", "rlscheduler"))
+        self.backfilling = one_of("backfill", backfill, ("none", "easy", "rlscheduler"))
         if backfill != "none" and not commit:
             raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
         if void and commit:
             raise ConfigError("expected env.void=false with env.commit=true: any job can be picked", where="env")
         self.fixed_policy = True
-        self._void = void
-        self._commit = commit
+        self.void = void
+        self.commit = commit
 
     def size(self, platform: Platform) -> int:
         """See :meth:`Action.size`."""
-        return self._queue_size + self._void
+        return self.queue_size + self.void
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._backfill = make_backfill(self._backfill_name, cluster)
+        self._backfill = make_backfill(self.backfilling, cluster)
         self._committed: int | None = None
         self._left = False
         self._mask: Mask | None = None
@@ -79,24 +85,24 @@ class PickJob(Action):
         """See :meth:`Action.pending`."""
         if self._left or not self._cluster.queue:
             return False
-        if self._commit:
+        if self.commit:
             return self._committed is None
-        return self._wait_queue.any_fits(self._queue_size)
+        return self._wait_queue.any_fits(self.queue_size)
 
     def mask(self) -> Mask:
         """See :meth:`Action.mask`."""
         if self._mask is None:
-            self._mask = np.zeros(self._queue_size + self._void, bool)
-            jobs, fits = self._wait_queue.peek(self._queue_size)
-            self._mask[: len(jobs)] = True if self._commit else fits
-            if self._void:
+            self._mask = np.zeros(self.queue_size + self.void, bool)
+            jobs, fits = self._wait_queue.peek(self.queue_size)
+            self._mask[: len(jobs)] = True if self.commit else fits
+            if self.void:
                 self._mask[-1] = more_events(self._cluster)
         return self._mask
 
     def act(self, action: int) -> None:
         """See :meth:`Action.act`."""
         self._mask = None
-        if action == self._queue_size:
+        if action == self.queue_size:
             self._left = True
         else:
             self._serve(self._wait_queue.jobs[action])

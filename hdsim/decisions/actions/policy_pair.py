@@ -28,6 +28,12 @@ VOID = "void"
 class PolicyPair(Action):
     """One scheduling pass with a policy pair; the next decision is due at a later instant.
 
+    Attributes:
+        names: Name of each action.
+        pairs: Job order and core policy of each pair.
+        void: See the arguments.
+        decide: See there.
+
     Args:
         pairs: Names such as ``shortest-high_gflops``, of any job order and core policy.
         void: The last action starts no job.
@@ -37,13 +43,13 @@ class PolicyPair(Action):
 
     def __init__(self, pairs: Iterable[str] = PAIRS, void: bool = True, decide: str = "useful") -> None:
         self.names = [*pairs, VOID] if void else list(pairs)
-        self._pairs = [_parsed(name) for name in self.names[: len(self.names) - void]]
-        if not self._pairs:
+        self.pairs = [_parsed(name) for name in self.names[: len(self.names) - void]]
+        if not self.pairs:
             raise ConfigError("expected at least one policy pair, got none", where="env.pairs")
-        self._void = void
-        self._decide = one_of("decide", decide, ("useful", "queued", "always"))
-        self.core_policy = self._pairs[0][1]
-        self.core_policies = tuple(dict.fromkeys(core for _, core in self._pairs))
+        self.void = void
+        self.decide = one_of("decide", decide, ("useful", "queued", "always"))
+        self.core_policy = self.pairs[0][1]
+        self.core_policies = tuple(dict.fromkeys(core for _, core in self.pairs))
         self.fixed_policy = len(self.core_policies) == 1
 
     def size(self, platform: Platform) -> int:
@@ -54,7 +60,7 @@ class PolicyPair(Action):
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._queues: dict[str, FixedQueue | DynamicQueue] = {}
-        for name, _ in self._pairs:
+        for name, _ in self.pairs:
             order = job_order(name)
             self._queues[name] = DynamicQueue(cluster, order) if order.dynamic else wait_queue.ordered(name)
         self._after_start = {name for name in self._queues if job_order(name).after_start}
@@ -69,13 +75,13 @@ class PolicyPair(Action):
         """See :meth:`Action.pending`."""
         if self._passed:
             return False
-        if self._decide == "always":
+        if self.decide == "always":
             return True
-        return bool(self._cluster.queue) and (self._decide == "queued" or self._cluster.n_idle > 0)
+        return bool(self._cluster.queue) and (self.decide == "queued" or self._cluster.n_idle > 0)
 
     def mask(self) -> Mask:
         """All pairs are legal; void is legal while further events will occur."""
-        if self._void:
+        if self.void:
             self._mask[-1] = not self._cluster.queue or more_events(self._cluster)
         return self._mask
 
@@ -83,9 +89,9 @@ class PolicyPair(Action):
         """See :meth:`Action.act`."""
         self._passed = True
         cluster = self._cluster
-        if action == len(self._pairs) or not cluster.queue or not cluster.n_idle:
+        if action == len(self.pairs) or not cluster.queue or not cluster.n_idle:
             return
-        job_rule, core_rule = self._pairs[action]
+        job_rule, core_rule = self.pairs[action]
         queue, wait_queue = self._queues[job_rule], self._wait_queue
         policy = None if self.fixed_policy else core_rule
         queue.refresh(cluster)

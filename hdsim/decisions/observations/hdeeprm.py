@@ -49,6 +49,11 @@ class Minimal(Observer):
     last decision) / the smaller of both, mapped to clip((v + q) / (2 q), 0, 1); 1 where the queue was empty before. An
     empty queue gives zeros.
 
+    Attributes:
+        sensitivity: q.
+        by_workload: Scales that are not given are those of all jobs.
+        scales: Given scales by attribute.
+
     Args:
         queue_sensitivity: q.
         scale: Scale of an attribute: ``seen``, its 99th percentile over the jobs that have arrived, renewed whenever
@@ -67,9 +72,9 @@ class Minimal(Observer):
                     f"expected the keys {', '.join(ORDER_OF)}, got '{name}'{nearest(name, ORDER_OF)}",
                     where="env.scales",
                 )
-        self._sensitivity = float(queue_sensitivity)
-        self._by_workload = one_of("scale", scale, SCALES) == "workload"
-        self._scales = scales or {}
+        self.sensitivity = float(queue_sensitivity)
+        self.by_workload = one_of("scale", scale, SCALES) == "workload"
+        self.scales = scales or {}
 
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
@@ -78,8 +83,8 @@ class Minimal(Observer):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        scales = dict(self._scales)
-        if self._by_workload and len(scales) < len(ORDER_OF):
+        scales = dict(self.scales)
+        if self.by_workload and len(scales) < len(ORDER_OF):
             scales = queue_scales(cluster.workload) | scales
         # By attribute its scale; then the queue sorted by it and the share of each known job.
         self._scale_of = scales
@@ -104,7 +109,7 @@ class Minimal(Observer):
             self._version = -1
             jobs = np.array(cluster.state).nonzero()[0]
             for name, _, shares in self._attributes:
-                if name not in self._scales:
+                if name not in self.scales:
                     self._scale_of[name] = _percentile(getattr(cluster.workload, name)[jobs])
                 shares.clear()
             self._learned = 0
@@ -139,7 +144,7 @@ class Minimal(Observer):
         if not before:
             return [*self._shares, 1.0]
         variation = (length - before) / min(length, before)
-        q = self._sensitivity
+        q = self.sensitivity
         return [*self._shares, min(max((variation + q) / (2 * q), 0.0), 1.0)]
 
     def _quartiles(self, last: int) -> list[float]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, Observation, Observer, positive_int
+from hdsim.kernels.rows import LOG_LONGEST, write_rows
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 #: Columns of a row.
 FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_cores", "fits", "present")
-_WAITED, _IDLE, _FITS = 0, 5, 6
-#: Upper end of the logarithmic scale of waiting and requested times, seconds.
-LONGEST = 7 * 86400.0
-_LOG_LONGEST = math.log1p(LONGEST)
 
 
 class Jobs(Observer):
@@ -33,6 +29,7 @@ class Jobs(Observer):
 
     Attributes:
         features: Names of the columns.
+        queue_size: Rows.
 
     Args:
         queue_size: Rows.
@@ -41,20 +38,21 @@ class Jobs(Observer):
     features: ClassVar[tuple[str, ...]] = FEATURES
 
     def __init__(self, queue_size: int = 128) -> None:
-        self._queue_size = positive_int("queue_size", queue_size)
+        self.queue_size = positive_int("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> Array:
         """See :meth:`Observer.arrays`."""
-        return Array((self._queue_size, len(self.features)))
+        return Array((self.queue_size, len(self.features)))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._table = self._columns(cluster.workload)
+        self._table = self.columns(cluster.workload, cluster.platform)
+        self._submission = cluster.workload.submission_time.copy()
 
-    def _columns(self, jobs: Workload) -> NDArray[np.float32]:
+    def columns(self, jobs: Workload, platform: Platform) -> NDArray[np.float32]:
         """(J, features) columns of the jobs that do not change with time."""
-        platform, cores = self._cluster.platform, jobs.requested_cores
+        cores = jobs.requested_cores
         table = np.zeros((len(jobs), len(self.features)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
         table[:, 2] = np.minimum(cores * jobs.cpu / platform.n_cpu_cores, 1.0)
@@ -65,25 +63,23 @@ class Jobs(Observer):
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
-        seen = np.zeros((self._queue_size, len(self.features)), np.float32)
+        seen = np.empty((self.queue_size, len(self.features)), np.float32)
         self.fill(seen)
         return seen
 
     def fill(self, seen: NDArray[np.float32]) -> None:
-        """Writes the rows of the queued jobs into an array of zeros."""
+        """Writes the rows of the queued jobs into an array, and zeros behind them."""
         cluster = self._cluster
-        jobs, fits = self._wait_queue.peek(self._queue_size)
-        n, known = len(jobs), cluster.workload
-        if n:
-            if len(self._table) < len(known):
-                self._table = np.concatenate([self._table, self._columns(known.rows(len(self._table)))])
-            rows = seen[:n]
-            self._table.take(jobs, axis=0, out=rows, mode="clip")
-            rows[:, _WAITED] = scaled_time(cluster.now - known.submission_time[jobs])
-            rows[:, _IDLE] = cluster.n_idle / cluster.platform.n_cpu_cores
-            rows[:, _FITS] = fits
+        jobs, fits = self._wait_queue.peek(self.queue_size)
+        known = cluster.workload
+        if len(self._table) < len(known):
+            table = self.columns(known.rows(len(self._table)), cluster.platform)
+            self._table = np.concatenate([self._table, table])
+            self._submission = known.submission_time.copy()
+        idle = cluster.n_idle / cluster.platform.n_cpu_cores
+        write_rows(jobs, fits, self._table, self._submission, 0.0, cluster.now, idle, seen.reshape(-1))
 
 
 def scaled_time(seconds: Any) -> Any:
     """Maps seconds to a logarithmic scale of 0..1, with one week at 1."""
-    return np.minimum(np.log1p(seconds) / _LOG_LONGEST, 1.0)
+    return np.minimum(np.log1p(seconds) / LOG_LONGEST, 1.0)

@@ -69,7 +69,7 @@ class JobsShadow(Jobs):
         """See :meth:`Jobs.fill`."""
         super().fill(seen)
         cluster = self._cluster
-        jobs, _ = self._wait_queue.peek(self._queue_size)
+        jobs, _ = self._wait_queue.peek(self.queue_size)
         if len(jobs):
             self._freed[0] = cluster.n_idle
             idle, waits = np.array(self._freed).cumsum(), np.maximum(np.array(self._ends) - cluster.now, 0.0)

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.learning.agent import Masks, Observations, Transitions, stacked
+from hdsim.envs.vector import ShareVectorEnv
+from hdsim.learning.agent import Masks, Observations, Transitions, map_arrays
 
 
 class Environments:
     """Equal environments; after the end of an episode an environment begins the next one.
 
     An environment draws an episode from its generator at the start of the episode, and is deterministic from then on.
-    Its state is the generator's state before the episode and the actions since; replaying them restores it.
+    Its state is the generator's state before the episode and the actions since; repeating them restores it.
 
     Args:
-        environments: Gymnasium environments of hdsim, perhaps in wrappers of Gymnasium.
+        vector: The environments, in autoreset mode SAME_STEP.
         seed: Seed of the episodes.
 
     Attributes:
@@ -27,45 +28,44 @@ class Environments:
         finished: Return, number of steps and metrics of the episodes that ended in the latest step.
     """
 
-    def __init__(self, environments: Sequence[Any], seed: int) -> None:
-        self._environments = list(environments)
-        for environment, child in zip(
-            self._environments, np.random.SeedSequence(seed).spawn(len(environments)), strict=True
-        ):
-            environment.np_random = np.random.default_rng(child)
-        self._episodes = [self._begin(environment) for environment in self._environments]
+    def __init__(self, vector: ShareVectorEnv, seed: int) -> None:
+        self._vector = vector
+        self.observations: Observations
+        self.masks: Masks
         self.finished: list[tuple[float, int, Mapping[str, float]]] = []
-        self._observe()
+        sources = np.random.SeedSequence(seed).spawn(len(self))
+        generators = [np.random.default_rng(source).bit_generator.state for source in sources]
+        none = np.zeros(0, np.int64)
+        self.load_state([{"drawn": 0, "source": source, "actions": none, "total": 0.0} for source in generators])
 
     def __len__(self) -> int:
-        return len(self._environments)
+        return self._vector.num_envs
 
     def step(self, actions: NDArray[np.int64]) -> Transitions:
         """Carries out one action in every environment."""
         before, legal = self.observations, self.masks
-        rewards = np.zeros(len(self))
-        terminated, truncated = np.zeros(len(self), bool), np.zeros(len(self), bool)
-        after: list[tuple[Any, NDArray[np.bool_]]] = []
+        info: dict[str, Any]
+        self.observations, rewards, terminated, truncated, info = self._vector.step(actions)
+        self.masks = info["action_mask"]
+        for taken, action in zip(self._actions, actions.tolist(), strict=True):
+            taken.append(action)
+        self._totals += rewards
+        after, masks = self.observations, self.masks
         self.finished = []
-        for index, (environment, action) in enumerate(zip(self._environments, actions.tolist(), strict=True)):
-            episode = self._episodes[index]
-            seen, reward, terminated[index], truncated[index], info = environment.step(action)
-            rewards[index] = reward
-            episode.actions.append(action)
-            episode.total += float(reward)
-            episode.seen, episode.mask = seen, info["action_mask"]
-            after.append((seen, episode.mask))
-            if terminated[index] or truncated[index]:
-                self.finished.append((episode.total, len(episode.actions), info.get("metrics", {})))
-                self._episodes[index] = self._begin(environment)
-        self._observe()
+        if "final_obs" in info:
+            after, masks = map_arrays(np.copy, after), info["final_info"]["action_mask"]
+            for i in (terminated | truncated).nonzero()[0].tolist():
+                _set_row(after, i, info["final_obs"][i])
+                metrics = {name: float(values[i]) for name, values in info["metrics"].items()}
+                self.finished.append((float(self._totals[i]), len(self._actions[i]), metrics))
+                self._actions[i], self._totals[i] = [], 0.0
         return Transitions(
             observations=before,
             masks=legal,
             actions=actions,
             rewards=rewards,
-            next_observations=stacked([seen for seen, _ in after]) if self.finished else self.observations,
-            next_masks=np.stack([mask for _, mask in after]) if self.finished else self.masks,
+            next_observations=after,
+            next_masks=masks,
             terminated=terminated,
             truncated=truncated,
         )
@@ -73,40 +73,26 @@ class Environments:
     def state(self) -> list[dict[str, Any]]:
         """State of every environment, for a checkpoint."""
         return [
-            {"drawn": episode.drawn, "source": episode.source, "actions": np.array(episode.actions, np.int64)}
-            for episode in self._episodes
+            {**begin, "actions": np.array(actions, np.int64), "total": float(total)}
+            for begin, actions, total in zip(self._vector.state(), self._actions, self._totals, strict=True)
         ]
 
     def load_state(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Restores the state of every environment."""
-        for index, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
-            environment.np_random.bit_generator.state = kept["source"]
-            environment.unwrapped.episodes.drawn = kept["drawn"]
-            episode = self._episodes[index] = self._begin(environment)
-            for action in kept["actions"].tolist():
-                episode.seen, reward, _, _, info = environment.step(action)
-                episode.mask = info["action_mask"]
-                episode.total += float(reward)
-                episode.actions.append(action)
-        self._observe()
+        self._actions: list[list[int]] = [kept["actions"].tolist() for kept in state]
+        self._totals = np.array([kept["total"] for kept in state], np.float64)
+        self.finished = []
+        self.observations, info = self._vector.load_state(state)
+        self.masks = info["action_mask"]
 
-    def _begin(self, environment: Any) -> _Episode:
-        drawn, source = environment.unwrapped.episodes.drawn, environment.np_random.bit_generator.state
-        seen, info = environment.reset()
-        return _Episode(drawn, source, seen, info["action_mask"])
-
-    def _observe(self) -> None:
-        self.observations: Observations = stacked([episode.seen for episode in self._episodes])
-        self.masks: Masks = np.stack([episode.mask for episode in self._episodes])
+    def close(self) -> None:
+        """Ends threads and processes."""
+        self._vector.close()
 
 
-class _Episode:
-    """A running episode."""
-
-    def __init__(self, drawn: int, source: Mapping[str, Any], seen: Any, mask: NDArray[np.bool_]) -> None:
-        self.drawn = drawn  # episodes before it
-        self.source = source  # state of the generator before it
-        self.seen = seen
-        self.mask = mask
-        self.actions: list[int] = []
-        self.total = 0.0
+def _set_row(arrays: Any, row: int, values: Any) -> None:
+    if isinstance(arrays, dict):
+        for name, array in arrays.items():
+            array[row] = values[name]
+    else:
+        arrays[row] = values

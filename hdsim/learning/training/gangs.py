@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gymnasium.wrappers import FlattenObservation
 
 from hdsim.envs.gang import GangEnv
+from hdsim.envs.vector import ShareVectorEnv, local_vector
 from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.controllers import Controller, DynamicMpc, DynamicWindow, Static, StaticWindow
 from hdsim.gangs.load import GANG_KEYS, load_gang
@@ -60,6 +62,7 @@ class GangSetup(Setup):
     test: Sequence[GangSeries]
     agent: LearningAgent
     environments: Sequence[FlattenObservation[Any, Any, Any]]
+    vector: Callable[[], ShareVectorEnv]
     evaluation: GangEvaluation
     baselines: Mapping[str, Controller]
     actions: Sequence[str]
@@ -112,6 +115,7 @@ class GangSetup(Setup):
             [series[first:last]],
             agent,
             environments,
+            partial(local_vector, environments),
             evaluation,
             {name: _BASELINES[name]() for name in train["baselines"]},
             ["keep", *(f"plan_{width}" for width in range(1, problem.actions))],

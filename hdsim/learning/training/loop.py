@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ class Training:
         state, steps = self.state, self._budget.steps
         next_checkpoint = self._next(self._budget.checkpoint_every)
         begin = time.perf_counter() - state.seconds
-        with signals_received() as stop, reproducible(), self._bar() as bar:
+        with signals_received() as stop, reproducible(), self._bar() as bar, closing(self._environments):
             while True:
                 state.seconds = time.perf_counter() - begin
                 if state.step >= min(state.next_log, state.next_evaluation):

@@ -67,7 +67,7 @@ def _training(setup: Setup, directory: Path, *, progress: bool) -> Training:
     budget = TrainingBudget(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
     return Training(
         setup.agent,
-        Environments(setup.environments, seed),
+        Environments(setup.vector(), seed),
         setup.evaluation,
         setup.validation,
         setup.baselines,

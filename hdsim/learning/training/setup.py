@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.base import Backend, make_backend
 from hdsim.backends.sim import Sim
 from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
+from hdsim.envs.vector import SAME_STEP, SchedulingVectorEnv, ShareVectorEnv, local_vector
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.training.evaluation import Evaluation, Scoring, classic_baselines, metric_of
@@ -32,7 +34,8 @@ class Setup(ABC):
         validation: Windows of the evaluations during training, which select the best checkpoint.
         test: Windows of the evaluation after the training.
         agent: The agent, untrained.
-        environments: Its environments.
+        environments: Environments like those it is trained in; these themselves for an agent that defines `attach`.
+        vector: Makes the environments of the training, which are stepped together.
         evaluation: Source of the scores.
         baselines: Classic policies to compare with, by name; of a gang controllers.
         actions: Names of the actions.
@@ -44,6 +47,7 @@ class Setup(ABC):
     test: Sequence[Any]
     agent: LearningAgent
     environments: Sequence[Any]
+    vector: Callable[[], ShareVectorEnv]
     evaluation: Scoring
     baselines: Mapping[str, Any]
     actions: Sequence[str]
@@ -78,6 +82,7 @@ class TrainingSetup(Setup):
     test: Sequence[Workload]
     agent: LearningAgent
     environments: Sequence[SchedulingEnv]
+    vector: Callable[[], ShareVectorEnv]
     backend: Backend
     evaluation: Evaluation
     baselines: Mapping[str, Any]
@@ -133,10 +138,16 @@ class TrainingSetup(Setup):
             **backend.episodes,
         }
         windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
-        environments = [
-            SchedulingEnv(platform, traces or workload, held_out=windows, backend=real, **options, **env)
-            for _ in range(agent.num_envs)
-        ]
+        settings = {
+            "platform": platform, "workload": traces or workload, "held_out": windows, "backend": real, **options, **env
+        }  # fmt: skip
+        attached = type(agent).attach is not LearningAgent.attach
+        environments = [SchedulingEnv(**settings) for _ in range(agent.num_envs if attached or real else 1)]
+        vector: Callable[[], ShareVectorEnv]
+        if attached or real:
+            vector = partial(local_vector, environments)
+        else:
+            vector = partial(SchedulingVectorEnv, agent.num_envs, autoreset_mode=SAME_STEP, **settings)
         problem = environments[0].problem
         actions = getattr(problem.action, "names", None) or [str(index) for index in range(environments[0].n_actions)]
         baselines = (
@@ -159,6 +170,7 @@ class TrainingSetup(Setup):
             [workload[first : first + jobs] for first in test],
             agent,
             environments,
+            vector,
             backend,
             evaluation,
             baselines,

@@ -1,0 +1,130 @@
+"""Environments of one process, stepped one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Arrays of an outcome by name; the names of observations begin with `SEEN`.
+Views = dict[str, NDArray[Any]]
+MASK, SEEN = "action_mask", "obs:"
+
+
+class Ended(NamedTuple):
+    """An episode that has ended.
+
+    Attributes:
+        metrics: Metrics of the replay.
+        observation: The last observation, None where the next episode begins with the next step.
+        mask: The last legal actions.
+    """
+
+    metrics: Mapping[str, float]
+    observation: Any = None
+    mask: Any = None
+
+
+class Share(Protocol):
+    """Environments of one process; the outcome of environment i is written to row i of arrays."""
+
+    def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
+        """Begins an episode in each."""
+
+    def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
+        """Carries out one action per environment; returns the episodes that ended."""
+
+    def state(self) -> list[Mapping[str, Any]]:
+        """Number of episodes and state of the generator before the present episode of each."""
+
+    def load_state(self, views: Views, state: Sequence[Mapping[str, Any]]) -> None:
+        """Begins the episodes of a state again and repeats the actions in each."""
+
+    def close(self) -> None:
+        """Releases threads."""
+
+
+class LocalShare:
+    """Environments that this process steps one after the other.
+
+    Args:
+        environments: Environments of hdsim, perhaps in wrappers of Gymnasium.
+        same_step: The next episode begins in the step that ends the one before, otherwise with the next step.
+    """
+
+    def __init__(self, environments: Sequence[Any], same_step: bool) -> None:
+        self._environments = environments
+        self._same_step = same_step
+        self._over = [False] * len(environments)
+        self._before: list[Mapping[str, Any]] = [{}] * len(environments)
+
+    def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
+        """See :class:`Share`."""
+        for i, seed in enumerate(seeds):
+            self._begin(views, i, seed=seed, options=options)
+
+    def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
+        """See :class:`Share`."""
+        ended: dict[int, Ended] = {}
+        for i, (environment, action) in enumerate(zip(self._environments, actions.tolist(), strict=True)):
+            if self._over[i]:
+                self._begin(views, i)
+                continue
+            seen, views["reward"][i], terminated, truncated, info = environment.step(action)
+            views["terminated"][i], views["truncated"][i] = terminated, truncated
+            views["invalid_action"][i] = info.get("invalid_action", False)
+            if not (terminated or truncated):
+                _show(views, i, seen, info[MASK])
+            elif self._same_step:
+                ended[i] = Ended(info.get("metrics", {}), seen, info[MASK])
+                _show(views, i, *self._reset(i))
+            else:
+                ended[i] = Ended(info.get("metrics", {}))
+                self._over[i] = True
+                _show(views, i, seen, info[MASK])
+        return ended
+
+    def state(self) -> list[Mapping[str, Any]]:
+        """See :class:`Share`."""
+        return self._before
+
+    def load_state(self, views: Views, state: Sequence[Mapping[str, Any]]) -> None:
+        """See :class:`Share`."""
+        for i, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
+            environment.np_random.bit_generator.state = kept["source"]
+            environment.unwrapped.episodes.drawn = kept["drawn"]
+            self._begin(views, i)
+            for action in kept["actions"].tolist():
+                seen, *_, info = environment.step(action)
+                _show(views, i, seen, info[MASK])
+
+    def close(self) -> None:
+        """See :class:`Share`."""
+
+    def _begin(self, views: Views, i: int, **arguments: Any) -> None:
+        self._over[i] = False
+        views["reward"][i] = 0.0
+        views["terminated"][i] = views["truncated"][i] = views["invalid_action"][i] = False
+        _show(views, i, *self._reset(i, **arguments))
+
+    def _reset(self, i: int, seed: int | None = None, options: Any = None) -> tuple[Any, NDArray[np.bool_]]:
+        environment = self._environments[i]
+        if seed is not None:
+            environment.unwrapped.np_random = np.random.default_rng(seed)
+        self._before[i] = {
+            "drawn": environment.unwrapped.episodes.drawn,
+            "source": environment.np_random.bit_generator.state,
+        }
+        seen, info = environment.reset(options=options)
+        return seen, info[MASK]
+
+
+def _show(views: Views, i: int, seen: Any, mask: NDArray[np.bool_]) -> None:
+    views[MASK][i] = mask
+    if isinstance(seen, dict):
+        for name, array in seen.items():
+            views[SEEN + name][i] = array
+    else:
+        views[SEEN][i] = seen
