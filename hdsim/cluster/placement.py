@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ class Placement:
 
     Attributes:
         ids: (n + g,) ids of cores and GPUs, ascending.
+        cores: (n,) core ids without GPUs, ascending.
 
     Args:
         ids: Ids of cores and of GPUs on the same nodes, ascending.
@@ -28,19 +28,17 @@ class Placement:
 
     __deepcopy__ = itself
 
+    __slots__ = ("_groups", "_platform", "cores", "ids")
+
     def __init__(self, ids: Ints, platform: Platform) -> None:
         self.ids = ids
+        self.cores = ids[~platform.is_gpu[platform.core_processor[ids]]] if platform.n_gpus else ids
         self._platform = platform
+        self._groups: tuple[Ints, Ints, Ints, Ints] | None = None
 
     def __len__(self) -> int:
         """Core ids of cores and GPUs."""
         return len(self.ids)
-
-    @cached_property
-    def cores(self) -> Ints:
-        """(n,) core ids without GPUs, ascending."""
-        platform, ids = self._platform, self.ids
-        return ids[~platform.is_gpu[platform.core_processor[ids]]] if platform.n_gpus else ids
 
     @property
     def gpus(self) -> Ints:
@@ -50,27 +48,26 @@ class Placement:
     @property
     def processors(self) -> Ints:
         """(m,) processors of the cores, ascending."""
-        return self._groups[0]
+        return self._grouped()[0]
 
     @property
     def counts(self) -> Ints:
         """(m,) cores on each processor."""
-        return self._groups[1]
+        return self._grouped()[1]
 
     @property
     def nodes(self) -> Ints:
         """(k,) nodes of the cores, ascending."""
-        return self._groups[2]
+        return self._grouped()[2]
 
     @property
     def node_counts(self) -> Ints:
         """(k,) cores on each node."""
-        return self._groups[3]
+        return self._grouped()[3]
 
-    @cached_property
-    def _groups(self) -> tuple[Ints, Ints, Ints, Ints]:
-        groups = np.empty((4, len(self.cores)), np.int64)
-        processors, nodes = count_cores(
-            self._platform.core_processor, self._platform.processor_node, self.cores, groups
-        )
-        return groups[0, :processors], groups[1, :processors], groups[2, :nodes], groups[3, :nodes]
+    def _grouped(self) -> tuple[Ints, Ints, Ints, Ints]:
+        if self._groups is None:
+            platform, out = self._platform, np.empty((4, len(self.cores)), np.int64)
+            processors, nodes = count_cores(platform.core_processor, platform.processor_node, self.cores, out)
+            self._groups = out[0, :processors], out[1, :processors], out[2, :nodes], out[3, :nodes]
+        return self._groups
