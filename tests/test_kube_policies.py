@@ -17,6 +17,7 @@ from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError
+from hdsim.kernels.scores import score
 from hdsim.scheduling.agent import make_agent, parse_name
 from hdsim.workload.constraints import Constraints, Toleration
 
@@ -39,9 +40,12 @@ def test_scores_are_those_of_kube_scheduler(
     policy: str, nodes: list[Any], requested: list[Any], pod: Any, expected: list[int]
 ) -> None:
     cpu, memory = np.array(nodes, float).T
-    scores = NodeScores(cpu / 1000, memory)
-    used, wanted = np.array(requested, float).T / [[1000], [1]], np.array(pod)[:, None] / [[1000], [1]]
-    found = scores._score(policy, used, wanted, slice(None))
+    capacity, used, wanted = (
+        np.stack([cpu / 1000, memory]),
+        np.array(requested).T / [[1000], [1]],
+        np.array(pod) / [1000, 1],
+    )
+    found = np.array([score(SCORES.index(policy), capacity, used, wanted, node) for node in range(2)])
     # kube-scheduler truncates the score of each resource, or of each balance, and their mean.
     assert (np.abs(found - expected) <= 1).all()
 

@@ -33,7 +33,7 @@ def place(policy: int, number: int, room: Ints, capacity: Floats, used: Floats, 
     scores = np.empty(len(room))
     for node in range(len(room)):
         chosen[node] = 0
-        scores[node] = _score(policy, capacity, used, wanted, node) if room[node] > 0 else -math.inf
+        scores[node] = score(policy, capacity, used, wanted, node) if room[node] > 0 else -math.inf
     for _ in range(number):
         best = 0
         for node in range(1, len(room)):
@@ -43,11 +43,11 @@ def place(policy: int, number: int, room: Ints, capacity: Floats, used: Floats, 
         for resource in range(2):
             used[resource, best] += wanted[resource]
         full = chosen[best] >= room[best]
-        scores[best] = -math.inf if full else _score(policy, capacity, used, wanted, best)
+        scores[best] = -math.inf if full else score(policy, capacity, used, wanted, best)
 
 
 @kernel
-def _score(policy: int, capacity: Floats, used: Floats, wanted: Floats, node: int) -> float:
+def score(policy: int, capacity: Floats, used: Floats, wanted: Floats, node: int) -> float:
     """Returns the score of a node once it has one more chunk."""
     total, counted, limited, before, after = 0.0, 0, 0, 0.0, 0.0
     for resource in range(2):
@@ -67,7 +67,7 @@ def _score(policy: int, capacity: Floats, used: Floats, wanted: Floats, node: in
     if policy == BALANCED_ALLOCATION:
         # The range is 50 to 100: 75 for a chunk that leaves the balance of the node as it is. The distance between two
         # shares is twice their standard deviation.
-        score = 75.0 + 25.0 * (abs(before) - abs(after) if limited == 2 else 0.0)
+        value = 75.0 + 25.0 * (abs(before) - abs(after) if limited == 2 else 0.0)
     else:
-        score = total / max(counted, 1)
-    return np.rint(score * _PLACES) / _PLACES
+        value = total / max(counted, 1)
+    return np.rint(value * _PLACES) / _PLACES
