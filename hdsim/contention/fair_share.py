@@ -58,5 +58,5 @@ class FairShare(CoreContention):
     ) -> NDArray[np.float64]:
         """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
         speeds = np.empty(len(demands))
-        fair_share(self.parameters, np.asarray(processors, np.int64), first, demands, speeds)
+        fair_share(self.parameters, np.asarray(processors, np.int64), first, demands, speeds, speeds.copy())
         return speeds

@@ -95,6 +95,13 @@ def settle(state: State, model: int, parameters: Floats, now: float) -> int:
 
 
 @kernel
+def affected(state: State, i: int) -> tuple[int, float]:
+    """Returns an affected job of :func:`settle` and its end in seconds, see :func:`retime`."""
+    shared = shared_of(state)
+    return shared.jobs[i], shared.dates[i]
+
+
+@kernel
 def gather(state: State) -> int:
     """See :func:`collect`."""
     return collect(shared_of(state))
@@ -195,7 +202,7 @@ def collect(shared: Shared) -> int:
     """Collects the busy cores of the touched processors; returns the number of these processors."""
     touched = shared.touched[: shared.counts[0]]
     shared.counts[0] = 0
-    touched.sort()
+    sort(shared.touched, 0, len(touched))
     m = k = 0
     for p in touched:
         shared.is_touched[p] = 0
@@ -229,10 +236,26 @@ def update(shared: Shared, model: int, parameters: Floats, now: float) -> int:
     if model == THRESHOLD:
         threshold(parameters, processors, shared.totals, shared.shares)
     elif model == FAIR_SHARE:
-        fair_share(parameters, processors, first, shared.demands, shared.shares)
+        fair_share(parameters, processors, first, shared.demands, shared.shares, shared.dates)
     else:
         smoothstep(parameters, processors, first, shared.demands, shared.shares)
     return retime(shared, m, model == THRESHOLD, now)
+
+
+@kernel
+def sort(values: Ints, first: int, last: int) -> None:
+    """Sorts some of the values, ascending (Shell, 1959)."""
+    gap = 1
+    while gap < (last - first) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(first + gap, last):
+            value, at = values[i], i
+            while at >= first + gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap //= 3
 
 
 @kernel
@@ -266,7 +289,7 @@ def retime(shared: Shared, m: int, by_processor: bool, now: float) -> int:
                     shared.listed[job] = 1
                     jobs[n] = job
                     n += 1
-    jobs[fresh:n].sort()
+    sort(jobs, fresh, n)
     for i in range(n):
         job = jobs[i]
         shared.listed[job] = 0
@@ -344,7 +367,9 @@ def threshold(parameters: Floats, processors: Ints, totals: Floats, speeds: Floa
 
 
 @kernel
-def fair_share(parameters: Floats, processors: Ints, first: Ints, demands: Floats, speeds: Floats) -> None:
+def fair_share(
+    parameters: Floats, processors: Ints, first: Ints, demands: Floats, speeds: Floats, ascending: Floats
+) -> None:
     """See :class:`hdsim.contention.fair_share.FairShare`.
 
     With demands in ascending order, the fair share of core i is an equal part of the bandwidth that the smaller demands
@@ -358,12 +383,12 @@ def fair_share(parameters: Floats, processors: Ints, first: Ints, demands: Float
         first: (m + 1,) index in `demands` of the first core of each of them.
         demands: (k,) GB/s of each core.
         speeds: (k,) receives shares of the peak speed.
+        ascending: (k,) space.
     """
     limit, bandwidth, bound = parameters[0], parameters[1], parameters[2]
     speeds[: first[len(processors)]] = 1.0
     # Sums over all processors, since differences of sums round differently for each.
     added = 0.0
-    ascending = np.empty(first[len(processors)])
     for i in range(len(processors)):
         p, begin, end = processors[i], first[i], first[i + 1]
         for k in range(begin, end):

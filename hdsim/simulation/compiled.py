@@ -6,9 +6,10 @@ The schedule is that of the engine, core by core, which tests verify, at about a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.simulation.setup import Setup
     from hdsim.simulation.terminal import ReplayBar
-    from hdsim.util.arrays import Ints
+    from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
 
 #: Instants between two checks for signals.
@@ -49,10 +50,10 @@ _BACKFILLS = {
 }
 
 
-def compiled_replay(
+def compiled_cores(
     platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
-) -> CompiledReplay | None:
-    """Returns the replay in compiled code of what has been set up, None if only the engine has what it needs."""
+) -> CompiledCores | None:
+    """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
     rules, refused = stock_rules(setup.agent), setup.infeasible
     if rules is None or not rules.static or setup.contention is not None or setup.failures is not None:
         return None
@@ -61,15 +62,20 @@ def compiled_replay(
         return None
     options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     make_state = partial(make_replay, workload, rules, len(ranked), refused, **options)
-    return CompiledReplay(platform, workload, ranked, refused, make_state)
+    return CompiledCores(platform, workload, ranked, refused, make_state)
+
+
+def has_plain_jobs(platform: Platform, jobs: Workload) -> bool:
+    """Returns whether jobs are rigid and ask for whole cores with ids, and perhaps for memory and GPUs."""
+    special = jobs.has_programs or jobs.has_gangs or jobs.has_constraints or jobs.storage.any()
+    return platform.kind == CORES and not special and bool((jobs.cpu == 1).all())
 
 
 def interchangeable_cores(platform: Platform, workload: Workload, core_policy: str) -> NDArray[np.int32] | None:
     """Returns the cores by ascending preference if they are interchangeable and chosen in a static order, else None."""
     jobs = workload
-    limited = np.isfinite(platform.memory).any() and (jobs.memory > 0).any()
-    special = jobs.asks_for_gpus or jobs.has_programs or jobs.has_gangs or jobs.has_constraints or jobs.storage.any()
-    if platform.kind != CORES or not platform.homogeneous_speed or limited or special or (jobs.cpu != 1).any():
+    limited = jobs.asks_for_gpus or (np.isfinite(platform.memory).any() and (jobs.memory > 0).any())
+    if limited or not platform.homogeneous_speed or not has_plain_jobs(platform, jobs):
         return None
     scores = static_scores(platform, Requests([], [], [1.0] if jobs.memory_bandwidth.any() else []))
     return preference(scores[core_policy], platform) if core_policy in scores else None
@@ -136,8 +142,88 @@ def make_replay(
     )
 
 
-class CompiledReplay:
+class CompiledReplay(ABC):
     """A replay in compiled code that ends, pauses and leaves its result.
+
+    Attributes:
+        engine: Parts of the engine in use, see ``Result.engine``.
+
+    Args:
+        platform: The platform.
+        workload: The jobs.
+        infeasible: Jobs that are rejected.
+    """
+
+    engine: ClassVar[Mapping[str, str]]
+
+    def __init__(self, platform: Platform, workload: Workload, infeasible: Ints) -> None:
+        self._platform, self._workload, self._infeasible = platform, workload, infeasible
+        self._until = 0.0
+
+    @property
+    @abstractmethod
+    def now(self) -> float:
+        """Time of the last instant in seconds."""
+
+    @abstractmethod
+    def _advance(self, instants: int) -> bool:
+        """Simulates at most a number of instants; True at the end."""
+
+    @abstractmethod
+    def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """(J,) start and finish in seconds, NaN where there is none, and whether a job is killed at its walltime."""
+
+    @abstractmethod
+    def _held(self) -> tuple[Ints, IntervalSets]:
+        """Returns the jobs in order of their starts and the core ids of each."""
+
+    @abstractmethod
+    def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
+        """Records the placements of started jobs and allocates those of running jobs."""
+
+    def run(self, stop: Sequence[int], bar: ReplayBar) -> None:
+        """Simulates to the end, or until there is a signal in `stop`."""
+        while not stop:
+            over = self._advance(_INSTANTS)
+            self._until = math.inf if over else self.now
+            if over:
+                return
+            bar.update(int(np.count_nonzero(~np.isnan(self._columns()[1]))), self.now)
+
+    def result(self, *, interrupted: bool, **others: Any) -> Result:
+        """Returns what the replay leaves; `others` are further attributes of the result."""
+        begin, finish, _ = self._columns()
+        return Result.once(
+            self._platform, self._workload, begin, finish, self._final_states(), *self._held(),
+            interrupted_at=self.now if interrupted else None, **others,
+        )  # fmt: skip
+
+    def fill(self, cluster: Cluster) -> None:
+        """Gives a cluster that nothing has happened to the state at the end."""
+        final, (begin, finish, _) = self._final_states(), self._columns()
+        cluster.now = self.now
+        cluster.starting_time, cluster.finish_time = begin.tolist(), finish.tolist()
+        cluster.state = final.tolist()
+        cluster.arrived = int((final != FinalState.NOT_SUBMITTED).sum())
+        cluster.queue.update(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
+        self._fill_store(cluster, self._held()[0], np.flatnonzero(final == FinalState.RUNNING).tolist())
+
+    def _final_states(self) -> NDArray[np.int8]:
+        """(J,) states; jobs that were submitted before the end have arrived."""
+        refused, (begin, finish, killed) = self._infeasible, self._columns()
+        finals = completed(self._workload)
+        finals[killed] = FinalState.COMPLETED_WALLTIME_REACHED
+        arrived = self._workload.submission_time <= self._until
+        final = np.where(arrived, FinalState.QUEUED, FinalState.NOT_SUBMITTED).astype(np.int8)
+        final[refused[arrived[refused]]] = FinalState.REJECTED
+        final[~np.isnan(begin)] = FinalState.RUNNING
+        ended = ~np.isnan(finish)
+        final[ended] = finals[ended]
+        return final
+
+
+class CompiledCores(CompiledReplay):
+    """A replay on interchangeable cores.
 
     Args:
         platform: The platform.
@@ -147,6 +233,8 @@ class CompiledReplay:
         make_state: Makes the replay before its first event.
     """
 
+    engine: ClassVar[Mapping[str, str]] = {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
+
     def __init__(
         self,
         platform: Platform,
@@ -155,10 +243,8 @@ class CompiledReplay:
         infeasible: Ints,
         make_state: Callable[[], CountedReplay],
     ) -> None:
-        self._platform, self._workload = platform, workload
-        self._ranked, self._infeasible = ranked, infeasible
-        self._make_state = make_state
-        self._until = 0.0
+        super().__init__(platform, workload, infeasible)
+        self._ranked, self._make_state = ranked, make_state
 
     @cached_property
     def _state(self) -> CountedReplay:
@@ -166,47 +252,32 @@ class CompiledReplay:
 
     @property
     def now(self) -> float:
-        """Time of the last instant in seconds."""
+        """See :attr:`CompiledReplay.now`."""
         return float(self._state.dates[counted_replay.NOW])
 
-    def run(self, stop: Sequence[int], bar: ReplayBar) -> None:
-        """Simulates to the end, or until there is a signal in `stop`."""
-        while not stop:
-            told = counted_replay.replay(self._state, _INSTANTS)
-            self._until = self.now
-            if told == counted_replay.OVER:
-                self._until = math.inf
-                return
-            if told == counted_replay.FULL:
-                first, last = (np.concatenate([each, each]) for each in (self._state.first, self._state.last))
-                self._state = self._state._replace(first=first, last=last)
-            bar.update(int(self._state.numbers[counted_replay.STARTED] - self._state.ends.length[0]), self.now)
+    def _advance(self, instants: int) -> bool:
+        told = counted_replay.replay(self._state, instants)
+        if told == counted_replay.FULL:
+            first, last = (np.concatenate([each, each]) for each in (self._state.first, self._state.last))
+            self._state = self._state._replace(first=first, last=last)
+        return bool(told == counted_replay.OVER)
 
-    def result(self, *, interrupted: bool, **others: Any) -> Result:
-        """Returns what the replay leaves; `others` are further attributes of the result."""
-        state, (started, held) = self._state, self._allocations()
+    def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        return self._state.starting_time, self._state.finish_time, self._state.killed
+
+    def _held(self) -> tuple[Ints, IntervalSets]:
+        started, held = self._allocations()
         if not self._in_order_of_ids:
             cores = self._ranked[len(self._ranked) - 1 - held.ids]
             order = np.lexsort((cores, np.repeat(np.arange(len(held)), held.sizes)))
             held = IntervalSets.of(cores[order], held.sizes)
-        return Result.once(
-            self._platform, self._workload, state.starting_time, state.finish_time, self._final_states(), started, held,
-            interrupted_at=self.now if interrupted else None, **others,
-        )  # fmt: skip
+        return started, held
 
-    def fill(self, cluster: Cluster) -> None:
-        """Gives a cluster that nothing has happened to the state at the end."""
-        state, (started, held) = self._state, self._allocations()
-        final, top, idle = self._final_states(), len(self._ranked) - 1, state.idle
-        ranks, ends = top - held.ids, np.cumsum(held.sizes)
+    def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
+        held, idle = self._allocations()[1], self._state.idle
+        ranks, ends = len(self._ranked) - 1 - held.ids, np.cumsum(held.sizes)
         placements = zip(started.tolist(), np.split(ranks, ends[:-1]), strict=True) if len(started) else ()
-        cluster.now = self.now
-        cluster.starting_time, cluster.finish_time = state.starting_time.tolist(), state.finish_time.tolist()
-        cluster.state = final.tolist()
-        cluster.arrived = int((final != FinalState.NOT_SUBMITTED).sum())
-        cluster.queue.update(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
         cluster.placements.update((job, chosen.tolist()) for job, chosen in placements)
-        running = np.flatnonzero(final == FinalState.RUNNING).tolist()
         cluster.running.update((job, cluster.placements[job]) for job in running)
         count = np.array([idle.length[0]])
         cluster.cores.idle[:] = IntervalSets(count, idle.first[: count[0]], idle.last[: count[0]]).ids.tolist()
@@ -222,16 +293,3 @@ class CompiledReplay:
         ranges = int(state.held[starts])
         first, last = top - state.last[:ranges], top - state.first[:ranges]
         return state.started[:starts], IntervalSets(np.diff(state.held[: starts + 1]), first, last)
-
-    def _final_states(self) -> NDArray[np.int8]:
-        """(J,) states; jobs that were submitted before the end have arrived."""
-        state, refused = self._state, self._infeasible
-        finals = completed(self._workload)
-        finals[state.killed] = FinalState.COMPLETED_WALLTIME_REACHED
-        arrived = self._workload.submission_time <= self._until
-        final = np.where(arrived, FinalState.QUEUED, FinalState.NOT_SUBMITTED).astype(np.int8)
-        final[refused[arrived[refused]]] = FinalState.REJECTED
-        final[~np.isnan(state.starting_time)] = FinalState.RUNNING
-        ended = ~np.isnan(state.finish_time)
-        final[ended] = finals[ended]
-        return final

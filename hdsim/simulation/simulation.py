@@ -17,7 +17,8 @@ from hdsim.cluster import invariants
 from hdsim.errors import ConfigError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
-from hdsim.simulation.compiled import CompiledReplay, compiled_replay
+from hdsim.simulation.compiled import CompiledReplay, compiled_cores
+from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
 from hdsim.simulation.replay import Interrupted, carry_out, replay
 from hdsim.simulation.setup import Model, set_up
@@ -91,7 +92,8 @@ class Simulation:
         self._jobs = len(workload)
         self._compiled: CompiledReplay | None = None
         if not (check or open_ended):
-            self._compiled = compiled_replay(platform, workload, setup, **self._events)
+            for compiled in (compiled_cores, compiled_nodes):
+                self._compiled = self._compiled or compiled(platform, workload, setup, **self._events)
         if self._compiled is None:
             self.cluster = self._made_cluster()
 
@@ -239,7 +241,7 @@ class Simulation:
         begin = time.perf_counter()
         with signals_received() as stop, replay_bar(self._jobs, shown=progress) as bar:
             compiled.run(stop, bar)
-        seconds, parts = time.perf_counter() - begin, {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
+        seconds, parts = time.perf_counter() - begin, dict(compiled.engine)
         result = compiled.result(interrupted=bool(stop), config=dict(config or {}), wall_seconds=seconds, engine=parts)
         self._over = True
         if "cluster" in vars(self):

@@ -12,8 +12,12 @@ from hdsim.kernels.node_profiles import NodeSpeeds
 from hdsim.kernels.profiles import Holdings, JobRequests
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hdsim.cluster.requests import Requests
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
+    from hdsim.util.arrays import Floats
 
 _NONE = np.zeros(0, np.int64)
 
@@ -27,6 +31,39 @@ def node_speeds(platform: Platform) -> NodeSpeeds:
     preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
     preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
     return NodeSpeeds(slowest, fastest * (1 + 1e-9), preferred)
+
+
+def job_requests(
+    asked: Requests, times: Floats, fixed: NDArray[np.bool_], kinds: dict[tuple[float, ...], int], known: int = 0
+) -> JobRequests:
+    """Returns the requests of jobs.
+
+    Args:
+        asked: Requests of all jobs.
+        times: (J,) requested times in seconds of the jobs behind the `known` ones.
+        fixed: (J,) whether these hold at any speed.
+        kinds: Number of each kind of chunks, to which new kinds are added.
+        known: Number of jobs before these.
+    """
+    rows, n = slice(known, known + len(times)), len(times)
+    size = np.array(asked.size[rows])
+    gpus = np.array(asked.gpus[rows]) if asked.gpus else np.zeros_like(size)
+    number = np.gcd(size, gpus)
+    jobs = JobRequests(
+        number=number,
+        cores=size // number,
+        gpus=gpus // number,
+        memory=np.array(asked.memory[rows]),
+        cpu=np.array(asked.cpu[rows]) if asked.cpu else np.ones(n),
+        storage=np.array(asked.storage[rows]) if asked.storage else np.zeros(n),
+        place=np.array(asked.places.of_job[rows]) if asked.places else np.zeros(n, np.int64),
+        kind=np.zeros(n, np.int64),
+        time=times.copy(),
+        fixed=fixed.copy(),
+    )
+    chunks = zip(*(column.tolist() for column in jobs[1:7]), strict=True)
+    jobs.kind[:] = [kinds.setdefault(chunk, len(kinds)) for chunk in chunks]
+    return jobs
 
 
 class NodeArrays:
@@ -53,20 +90,11 @@ class NodeArrays:
             self._jobs = JobRequests(*columns)
             self._first, self._last = np.zeros((2, space), np.int64)
         if jobs > known:
-            asked, rows = cluster.requests, slice(known, jobs)
-            size = np.array(asked.size[rows])
-            gpus = np.array(asked.gpus[rows]) if asked.gpus else np.zeros_like(size)
-            number = np.gcd(size, gpus)
-            values = (
-                *(number, size // number, gpus // number, asked.memory[rows]),
-                *(asked.cpu[rows] if asked.cpu else 1.0, asked.storage[rows] if asked.storage else 0.0),
-                *(asked.places.of_job[rows] if asked.places else 0, 0, cluster.requested_time[rows]),
-                cluster.fixed_duration[rows],
-            )
-            for column, value in zip(self._jobs, values, strict=True):
-                column[rows] = value
-            chunks = zip(*(column[rows].tolist() for column in self._jobs[1:7]), strict=True)
-            self._jobs.kind[rows] = [self._kinds.setdefault(chunk, len(self._kinds)) for chunk in chunks]
+            rows = slice(known, jobs)
+            times, fixed = np.array(cluster.requested_time[rows]), np.array(cluster.fixed_duration[rows])
+            more = job_requests(cluster.requests, times, fixed, self._kinds, known)
+            for column, values in zip(self._jobs, more, strict=True):
+                column[rows] = values
             self._known = jobs
         return self._jobs
 

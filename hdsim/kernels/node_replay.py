@@ -1,0 +1,381 @@
+"""The whole replay of a stock agent on nodes: memory, several speeds, core policies by processor, contention.
+
+Instants, passes and their order are those of the engine, as is the order of all sums.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.kernels import nodes, speeds
+from hdsim.kernels.compiling import kernel
+from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.profiles import (
+    Holdings,
+    JobRequests,
+    Releases,
+    add_release,
+    admit,
+    head_reservation,
+    remove_release,
+    reserve_head,
+)
+from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Backfilling algorithms.
+NONE, EASY = range(2)
+#: Entries of `NodeReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
+#: instant, core policy, contention model, whether only the number of idle cores decides if a job fits.
+_BACKFILL, _COMMIT, _BATCH, _POLICY, _MODEL, _COUNTS = range(6)
+#: Entries of `NodeReplay.numbers`: arrived jobs, queued jobs, starts, running jobs, idle cores, committed head, head
+#: that has the reservation, number of the dates set so far, most entries of the agenda before outdated ones are
+#: removed, number of the changes of idle cores, job whose speed is not above 0.
+ARRIVED, QUEUED, STARTED, RUNNING, IDLE, HEAD, RESERVED, SEQUENCE, LIMIT, CHANGES, STOPPED = range(11)
+#: Entries of `NodeReplay.dates`: present time, fastest speed, and of the reservation its shadow time, extra cores and
+#: margin.
+NOW, FASTEST, SHADOW, EXTRA, MARGIN = range(5)
+#: Rows of `NodeReplay.ints`: place in the order of the queue, place in the order of candidates, job of a place in that
+#: order, cores, number of the start, job of a start, first range of the
+#: cores of a start, whether a started job ends at its walltime, whether a run time equal to the walltime reaches it,
+#: whether speeds do not matter.
+RANK, PLACE, CANDIDATE, SIZE, START, JOB, HELD, KILLED, IN_DELAY, AT_PEAK = range(10)
+#: Rows of `NodeReplay.floats`: submission, run time at reference speed, walltime, start, finish, end at the present
+#: rate and expected end in seconds; NaN where there is none.
+SUBMISSION, RUNTIME, WALLTIME, BEGIN, FINISH, DATE, EXPECTED = range(7)
+#: Results of `replay`: it has used up its instants, it needs more space, it is at the end, or the contention model has
+#: stopped a job.
+PAUSED, FULL, OVER, BROKEN = range(4)
+
+#: Rounding of dates that are sums of several parts, and of speeds, as in the engine.
+_ROUNDED = 1 + 1e-12
+_ROOM = 1 + 1e-9
+#: Number of entries of the agenda up to which outdated ones are kept, as in the engine.
+FEW = 256
+
+
+class NodeReplay(NamedTuple):
+    """The state of a replay.
+
+    Attributes:
+        rules: (6,) rules of the agent and of the engine.
+        numbers: (11,) state.
+        dates: (5,) state.
+        ints: (10, J + 1) integers of jobs.
+        floats: (7, J) numbers of jobs.
+        jobs: Requests.
+        bandwidth: (J,) GB/s per core.
+        arriving: (A,) the jobs in order of their arrival, without those that are rejected.
+        first: (R,) first core id of each range of cores of a start, ascending for each start.
+        last: (R,) last core id.
+        ids: (C,) chosen core ids.
+        speed: (C,) peak speed relative to the reference speed, infinite for GPUs.
+        rooms: (2, K) chunks of each kind that fit on all nodes together, and the number of changes when it was counted.
+        agenda: Dates of running jobs, outdated ones among them, each with its number times J plus the job.
+        waiting: Rank of queued jobs, and of some that backfilling has started.
+        queue: Queued jobs in the order of candidates.
+        releases: Expected ends of running jobs.
+        holdings: Cores of started jobs on nodes, for reservations on nodes.
+        free: (R, N) free amounts at the shadow time of the reservation.
+        allowed: (1, N) nodes in service.
+        nodes: Idle cores, free memory and free bandwidth.
+        progress: Progress of running jobs under contention.
+        parameters: (R, P) parameters of the contention model.
+    """
+
+    rules: Ints
+    numbers: Ints
+    dates: Floats
+    ints: Ints
+    floats: Floats
+    jobs: JobRequests
+    bandwidth: Floats
+    arriving: Ints
+    first: NDArray[np.int32]
+    last: NDArray[np.int32]
+    ids: Ints
+    speed: Floats
+    rooms: Ints
+    agenda: Heap
+    waiting: Heap
+    queue: QueueTree
+    releases: Releases
+    holdings: Holdings
+    free: Floats
+    allowed: Bools
+    nodes: nodes.State
+    progress: speeds.State
+    parameters: Floats
+
+
+@kernel
+def replay(state: NodeReplay, instants: int) -> int:
+    """Simulates at most a number of instants."""
+    rules, numbers, dates, ints, floats = state.rules, state.numbers, state.dates, state.ints, state.floats
+    jobs, bandwidth, arriving, ids = state.jobs, state.bandwidth, state.arriving, state.ids
+    agenda, waiting, rooms = state.agenda, state.waiting, state.rooms
+    queue, releases, holdings, free, allowed = state.queue, state.releases, state.holdings, state.free, state.allowed
+    first, last, progress, store = state.first, state.last, state.progress, state.nodes
+    batch, commit, backfill = rules[_BATCH] != 0, rules[_COMMIT] != 0, rules[_BACKFILL]
+    model, counts = rules[_MODEL], rules[_COUNTS] != 0
+    for _ in range(instants):
+        # A pass takes at most one range for each core.
+        if ints[HELD, numbers[STARTED]] + len(ids) > len(first):
+            return FULL
+        if backfill != NONE and not counts and holdings.length[0] + len(ids) > len(holdings.node):
+            return FULL
+        arrived = numbers[ARRIVED]
+        arrival = floats[SUBMISSION, arriving[arrived]] if arrived < len(arriving) else math.inf
+        if arrival == math.inf and not numbers[RUNNING]:
+            return OVER
+        now = min(arrival, agenda.key[0]) if agenda.length[0] else arrival
+        dates[NOW] = now
+
+        ended = False
+        while agenda.length[0] and agenda.key[0] == now and (batch or arrival > now):
+            job = pop(agenda) % floats.shape[1]
+            # The date of an outdated entry is another one.
+            if floats[DATE, job] == now:
+                ended = True
+                floats[FINISH, job], floats[DATE, job] = now, math.nan
+                numbers[RUNNING] -= 1
+                numbers[IDLE] += ints[SIZE, job]
+                numbers[CHANGES] += 1
+                if model:
+                    speeds.finish(progress, job)
+                start = ints[START, job]
+                count = _list(first, last, ints[HELD, start], ints[HELD, start + 1], ids)
+                nodes.release(store, ids[:count], jobs.memory[job], bandwidth[job])
+                if backfill != NONE:
+                    remove_release(releases, floats[EXPECTED, job], job)
+                    numbers[RESERVED] = -1
+            if not batch:
+                break
+
+        while arrived < len(arriving) and floats[SUBMISSION, arriving[arrived]] == now:
+            job = arriving[arrived]
+            arrived += 1
+            numbers[QUEUED] += 1
+            push(waiting, float(ints[RANK, job]), job)
+            if backfill != NONE:
+                enter(queue, ints[PLACE, job], float(ints[SIZE, job]), jobs.time[job])
+            if not batch:
+                break
+        submitted = arriving[numbers[ARRIVED]] if arrived > numbers[ARRIVED] else floats.shape[1]
+        if not ended and arrived == numbers[ARRIVED]:
+            continue
+        numbers[ARRIVED] = arrived
+
+        head, place, anew, shadow, longest, extra = -1, 0, True, 0.0, 0.0, 0.0
+        while numbers[QUEUED] and (numbers[IDLE] or (commit and head < 0)):
+            if head < 0:
+                job = numbers[HEAD]
+                while job < 0:
+                    job = waiting.item[0]
+                    if not math.isnan(floats[BEGIN, job]):
+                        pop(waiting)
+                        job = -1
+            else:
+                place = next_fitting(queue, place, now, float(numbers[IDLE]), math.inf, longest, -1.0, extra)
+                if place < 0:
+                    break
+                job = ints[CANDIDATE, place]
+                place += 1
+                # While no job ends and the head is the same, blocked jobs stay blocked.
+                if job == head or not (anew or job >= submitted):
+                    continue
+            count, size = 0, ints[SIZE, job]
+            if size <= numbers[IDLE]:
+                count = _pick(
+                    jobs, store, bandwidth[job], ids, job, rules[_POLICY], rooms, ints[KIND, job], numbers[CHANGES]
+                )
+            if not count:
+                if head >= 0:
+                    continue
+                if commit:
+                    numbers[HEAD] = job
+                if backfill != EASY or not numbers[IDLE]:
+                    break
+                head = job
+                anew = numbers[RESERVED] != head or (releases.length[0] > 0 and releases.end[0] <= now)
+                if anew:
+                    numbers[RESERVED] = head
+                    if counts:
+                        dates[SHADOW], dates[EXTRA] = head_reservation(releases, now, float(numbers[IDLE]), float(size))
+                    else:
+                        _copy_free(store, free)
+                        dates[SHADOW], dates[MARGIN] = reserve_head(free, allowed, jobs, releases, holdings, head, now)
+                        # An upper bound: admission also depends on the nodes of the cores.
+                        dates[EXTRA] = _idle(free) - size
+                elif submitted == floats.shape[1]:
+                    break
+                shadow, extra = dates[SHADOW], dates[EXTRA]
+                # An upper bound with a margin for rounding; the estimates below decide.
+                longest = (shadow - now) * dates[FASTEST] * _ROOM if shadow > now else 0.0
+                continue
+
+            chosen = ids[:count]
+            slowest = math.inf
+            for core in chosen:
+                slowest = min(slowest, state.speed[core])
+            end = now + (jobs.time[job] if ints[AT_PEAK, job] else jobs.time[job] / slowest)
+            if backfill != NONE and not counts:
+                _hold(store, holdings, job, chosen)
+            if head < 0:
+                numbers[HEAD] = numbers[RESERVED] = -1
+            elif end > shadow:
+                if counts:
+                    if size > dates[EXTRA]:
+                        continue
+                else:
+                    held = slice(holdings.first[job], holdings.last[job])
+                    on, taken = holdings.node[held], holdings.cores[held]
+                    margin = admit(free, allowed, jobs, head, dates[MARGIN], job, on, taken)
+                    if margin < 0:
+                        continue
+                    dates[MARGIN] = margin
+                dates[EXTRA] -= size
+
+            start = numbers[STARTED]
+            numbers[STARTED] = start + 1
+            numbers[QUEUED] -= 1
+            numbers[RUNNING] += 1
+            numbers[IDLE] -= size
+            numbers[CHANGES] += 1
+            ints[JOB, start], ints[START, job], floats[BEGIN, job] = job, start, now
+            ints[HELD, start + 1] = _record(first, last, ints[HELD, start], chosen)
+            nodes.allocate(store, chosen, jobs.memory[job], bandwidth[job])
+            if backfill != NONE:
+                leave(queue, ints[PLACE, job])
+                floats[EXPECTED, job] = end
+                add_release(releases, end, job, float(size))
+                if not counts:
+                    holdings.length[0] = holdings.last[job]
+            if model:
+                kept = 0
+                for core in chosen:
+                    if state.speed[core] < math.inf:
+                        chosen[kept] = core
+                        kept += 1
+                speeds.begin(progress, job, chosen[:kept], floats[RUNTIME, job], 0.0, 1.0)
+            else:
+                duration = floats[RUNTIME, job] if ints[AT_PEAK, job] else floats[RUNTIME, job] / slowest
+                _set_date(numbers, ints, floats, agenda, job, now + duration)
+
+        if model:
+            for i in range(speeds.settle(progress, model, state.parameters, now)):
+                job, date = speeds.affected(progress, i)
+                if date == -math.inf:
+                    numbers[STOPPED] = job
+                    return BROKEN
+                if not math.isnan(date):
+                    _set_date(numbers, ints, floats, agenda, job, date)
+    return PAUSED
+
+
+@kernel
+def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int, date: float) -> None:
+    """Sets the end of a running job."""
+    jobs, limit = floats.shape[1], floats[BEGIN, job] + floats[WALLTIME, job]
+    killed = date > limit * _ROUNDED or (date >= limit and ints[IN_DELAY, job] != 0)
+    ints[KILLED, job] = killed
+    if killed:
+        date = limit
+    floats[DATE, job] = date
+    push(agenda, date, numbers[SEQUENCE] * jobs + job)
+    numbers[SEQUENCE] += 1
+    if agenda.length[0] >= numbers[LIMIT]:
+        entries = agenda.length[0]
+        agenda.length[0] = 0
+        for i in range(entries):
+            if floats[DATE, agenda.item[i] % jobs] == agenda.key[i]:
+                push(agenda, agenda.key[i], agenda.item[i])
+        numbers[LIMIT] = max(FEW, 2 * (agenda.length[0] + 1))
+
+
+@kernel
+def _pick(
+    jobs: JobRequests,
+    store: nodes.State,
+    bandwidth: float,
+    ids: Ints,
+    job: int,
+    policy: int,
+    rooms: Ints,
+    changes: int,
+) -> int:
+    """Chooses ids for a job and returns their number, 0 if it does not fit."""
+    number, cores, gpus, memory = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job]
+    kind = jobs.kind[job]
+    if rooms[1, kind] != changes:
+        rooms[0, kind] = nodes.total_room(nodes.nodes_of(store), cores, gpus, memory, nodes.UNLIMITED)
+        rooms[1, kind] = changes
+    if rooms[0, kind] < number:
+        return 0
+    return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
+
+
+@kernel
+def _record(first: NDArray[np.int32], last: NDArray[np.int32], place: int, ids: Ints) -> int:
+    """Writes the ranges of ascending ids from a place on and returns the place behind them."""
+    for i in range(len(ids)):
+        if i == 0 or ids[i] != ids[i - 1] + 1:
+            first[place] = ids[i]
+            place += 1
+        last[place - 1] = ids[i]
+    return place
+
+
+@kernel
+def _list(first: NDArray[np.int32], last: NDArray[np.int32], begin: int, end: int, ids: Ints) -> int:
+    """Writes the ids of some ranges and returns their number."""
+    count = 0
+    for i in range(begin, end):
+        for core in range(first[i], last[i] + 1):
+            ids[count] = core
+            count += 1
+    return count
+
+
+@kernel
+def _hold(store: nodes.State, holdings: Holdings, job: int, ids: Ints) -> None:
+    """Writes the cores of a job on nodes behind those in use."""
+    state = nodes.nodes_of(store)
+    place = holdings.first[job] = holdings.length[0]
+    for core in ids:
+        processor = state.core_processor[core]
+        node = state.processor_node[processor]
+        if state.is_gpu[processor]:
+            continue
+        if place == holdings.first[job] or holdings.node[place - 1] != node:
+            holdings.node[place], holdings.cores[place] = node, 0
+            place += 1
+        holdings.cores[place - 1] += 1
+    holdings.last[job] = place
+
+
+@kernel
+def _copy_free(store: nodes.State, free: Floats) -> None:
+    """Copies the free amounts of nodes."""
+    state = nodes.nodes_of(store)
+    for node in range(free.shape[1]):
+        free[0, node] = state.node_idle[node]
+        free[1, node] = state.node_memory[node]
+        if len(free) > 2:
+            free[2, node], free[3, node], free[4, node] = state.node_gpus[node], math.inf, 0.0
+
+
+@kernel
+def _idle(free: Floats) -> float:
+    """Returns the idle cores of all nodes."""
+    total = 0.0
+    for node in range(free.shape[1]):
+        total += max(free[0, node], 0.0)
+    return total
