@@ -210,5 +210,7 @@ def test_the_result_tells_the_parts_of_the_engine():
     events = {"mode": "events", "executor": "Uncontended", **cores}
     assert hdsim.simulate(platform, workload, "easy", check=True).engine == events
     contended = {"mode": "events", "cores": "NodeCores", "executor": "Contended"}
-    assert hdsim.simulate(platform, workload, "fcfs", contention="threshold").engine == contended
+    assert hdsim.simulate(platform, workload, "fcfs", contention="threshold", check=True).engine == contended
+    on_nodes = {"mode": "compiled", "cores": "NodeCores", "executor": "none"}
+    assert hdsim.simulate(platform, workload, "fcfs", contention="threshold").engine == on_nodes
     assert hdsim.simulate(platform, workload, "fcfs", failures="external").engine["cores"] == "FailingCores"

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, note
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from schedules import cores_of_jobs
+from test_compiled import assert_equal
 from tiers import examples
 
 from hdsim import Platform, Workload, simulate
@@ -271,6 +272,13 @@ def _observed(result: Result) -> dict[int, tuple[float, list[int]]]:
     }
 
 
+def replayed(platform: Platform, workload: Workload, agent: str, **options: Any) -> Result:
+    """Replays in the engine, with all checks, and in compiled code; both give the same result."""
+    result = simulate(platform, workload, agent, check=True, **options)
+    assert_equal(simulate(platform, workload, agent, **options), result)
+    return result
+
+
 # Policy pairs against the reference
 
 
@@ -294,7 +302,7 @@ def test_pairs_where_events_fall_together(pair: str, case: Case, seed: int) -> N
 @examples(5, 25)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), contention=st.sampled_from(["none", "threshold"]))
 def test_pairs_with_several_speeds(pair: str, case: Case, contention: str) -> None:
-    result = simulate(case.platform, case.workload, pair, contention=contention, check=True)
+    result = replayed(case.platform, case.workload, pair, contention=contention)
     outcome = ref.replay(case.own, case.jobs, *pair.split("-"), threshold=contention == "threshold")
     _check_against_reference(case, result, outcome)
     _check_invariants(case, result)
@@ -313,7 +321,7 @@ def test_pairs_with_several_speeds(pair: str, case: Case, contention: str) -> No
 )
 def test_kill_at_walltime(case: Case, pair: str, contention: str) -> None:
     assume("random" not in pair)
-    result = simulate(case.platform, case.workload, pair, contention=contention, kill_at_walltime=True, check=True)
+    result = replayed(case.platform, case.workload, pair, contention=contention, kill_at_walltime=True)
     outcome = ref.replay(
         case.own, case.jobs, *pair.split("-"), threshold=contention == "threshold", kill_at_walltime=True
     )
@@ -334,7 +342,7 @@ def test_kill_at_walltime(case: Case, pair: str, contention: str) -> None:
 )
 def test_memory_in_decimal_fractions_is_given_back_in_full(case: Case, job_rule: str, core_rule: str) -> None:
     """Amounts such as 0.1 MB have no exact binary form; no job may wait for ever for the rounding of earlier ones."""
-    result = simulate(case.platform, case.workload, f"{job_rule}-{core_rule}", check=True)
+    result = replayed(case.platform, case.workload, f"{job_rule}-{core_rule}")
     _check_against_reference(case, result, ref.replay(case.own, case.jobs, job_rule, core_rule))
 
 
@@ -382,7 +390,7 @@ def test_pairs_with_gpus_where_events_fall_together(core_rule: str, case: Case, 
     kill=st.booleans(),
 )
 def test_pairs_with_gpus_and_several_speeds(case: Case, pair: str, contention: str, kill: bool) -> None:
-    result = simulate(case.platform, case.workload, pair, contention=contention, kill_at_walltime=kill, check=True)
+    result = replayed(case.platform, case.workload, pair, contention=contention, kill_at_walltime=kill)
     threshold = contention == "threshold"
     outcome = ref.replay(case.own, case.jobs, *pair.split("-"), threshold=threshold, kill_at_walltime=kill)
     _check_against_reference(case, result, outcome)

@@ -1,0 +1,130 @@
+"""The replay in compiled code on nodes gives the schedule of the engine, core by core."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_compiled import STATIC, assert_equal, workload_of
+from test_compiled import rows as jobs
+from test_cores import nodes, platform_of
+from test_gpus import THREE
+
+import hdsim
+from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster import invariants
+from hdsim.cluster.state import FinalState
+from hdsim.errors import ConfigError
+from hdsim.kernels.speeds import sort
+
+agents = st.fixed_dictionaries(
+    {
+        "job_policy": st.sampled_from(STATIC),
+        "backfill": st.sampled_from(["none", "easy"]),
+        "backfill_order": st.sampled_from([None, *STATIC]),
+        "commit_head": st.booleans(),
+        "core_policy": st.sampled_from(
+            ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "spread", "pack"]
+        ),
+    }
+)
+options = st.fixed_dictionaries(
+    {
+        "contention": st.sampled_from(["none", "threshold", "fair_share", "smoothstep"]),
+        "kill_at_walltime": st.booleans(),
+        "batch_events": st.booleans(),
+    }
+)
+
+
+def both(platform, workload, agent, options):
+    """Replays in compiled code and in the engine."""
+    compiled = hdsim.simulate(platform, workload, ClassicAgent(**agent), **options)
+    engine = hdsim.simulate(platform, workload, ClassicAgent(**agent), check=True, **options)
+    assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
+    return compiled, engine
+
+
+@given(nodes=nodes, rows=jobs, agent=agents, options=options, data=st.data())
+def test_equal_to_the_engine(nodes, rows, agent, options, data):
+    memory, bandwidth = (
+        data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
+        for values in ([0, 200, 500, 900], [0, 4, 6.1, 12])
+    )
+    workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth)
+    if options["contention"] == "smoothstep":
+        nodes = [(memory, [(*each[:2], each[2] or 8, each[3]) for each in sockets]) for memory, sockets in nodes]
+    assert_equal(*both(platform_of(nodes), workload, agent, options))
+
+
+@given(rows=jobs, agent=agents, options=options, data=st.data())
+def test_equal_to_the_engine_with_gpus(rows, agent, options, data):
+    gpus = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
+    options["contention"] = "none"
+    gpus[0] = max(gpus[0], 1)
+    assert_equal(*both(THREE, workload_of(rows, 1 / 3, requested_gpus=gpus), agent, options))
+
+
+@pytest.mark.parametrize("agent", ["first-high_cores", "easy-first-high_cores"])
+def test_ranges_of_cores_outgrow_their_space(agent):
+    """Jobs of one core are on all processors in turn, so that wide jobs have ranges of one or two cores."""
+    narrow, wide = 300, 60
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0] * narrow + [1 + 10 * each for each in range(wide)],
+        runtime=[1, 1e5] * (narrow // 2) + [10] * wide,
+        requested_cores=[1] * narrow + [narrow // 2] * wide,
+        memory=[1] * (narrow + wide),
+    )
+    platform = hdsim.Platform.homogeneous(nodes=narrow // 2, cores_per_node=2, memory_gb_per_node=1, mem_bw=1)
+    compiled, engine = (hdsim.simulate(platform, workload, agent, check=check) for check in (False, True))
+    assert_equal(compiled, engine)
+
+
+def test_a_model_that_stops_a_job_is_told():
+    """One decimal place of a speed far below 0.1."""
+    constants = {"b": -10.0, "c": 1.0, "da": 0.0, "db": 0.0, "dc": 0.1, "dd": 0.0}
+    contention = {"_target_": "hdsim.contention.smoothstep.Smoothstep", "constants": constants, "digits": 1}
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=64, mem_bw=1)
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0], runtime=[5], requested_cores=[64], memory_bandwidth=[10.0]
+    )
+    for check in (False, True):
+        with pytest.raises(ConfigError, match="expected speeds above 0 from Smoothstep, got 0"):
+            hdsim.simulate(platform, workload, "fcfs", contention=contention, check=check)
+
+
+def test_a_signal_stops_between_two_instants(monkeypatch):
+    """What is left is the state after a number of instants; nothing is lost or counted twice."""
+    monkeypatch.setattr("hdsim.simulation.compiled._INSTANTS", 1)
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 1, 2, 3], runtime=[5, 5, 5, 5], requested_cores=[1, 2, 1, 1], memory=[1, 1, 1, 1]
+    )
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=1, memory_gb_per_node=1)
+    simulation = hdsim.Simulation(platform, workload, "fcfs")
+    stop = []
+    simulation._compiled.run(stop, Ticks(stop, 3))
+    result = simulation._compiled.result(interrupted=True)
+    assert [state.name for state in map(FinalState, result.state)] == ["RUNNING", "QUEUED", "QUEUED", "NOT_SUBMITTED"]
+    assert result.starting_time[0] == 0
+    simulation._compiled.fill(simulation.cluster)
+    assert (simulation.cluster.now, simulation.cluster.n_idle, list(simulation.cluster.queue)) == (2, 1, [1, 2])
+    invariants.check(simulation.cluster)
+
+
+class Ticks:
+    """A progress bar that stops the replay at its n-th update."""
+
+    def __init__(self, stop, n):
+        self.stop, self.left = stop, n
+
+    def update(self, done, now):
+        self.left -= 1
+        if self.left == 0:
+            self.stop.append(15)
+
+
+@given(st.lists(st.integers(-5, 5), max_size=40), st.integers(0, 40))
+def test_sort(values, first):
+    first = min(first, len(values))
+    array = np.array(values, np.int64)
+    sort(array, first, len(values))
+    assert array.tolist() == values[:first] + sorted(values[first:])
