@@ -193,9 +193,7 @@ def replay(state: NodeReplay, instants: int) -> int:
                     continue
             count, size = 0, ints[SIZE, job]
             if size <= numbers[IDLE]:
-                count = _pick(
-                    jobs, store, bandwidth[job], ids, job, rules[_POLICY], rooms, ints[KIND, job], numbers[CHANGES]
-                )
+                count = _pick(jobs, store, bandwidth[job], ids, job, rules[_POLICY], rooms, numbers[CHANGES])
             if not count:
                 if head >= 0:
                     continue
