@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from test_compiled import STATIC, assert_equal, workload_of
 from test_compiled import rows as jobs
 from test_cores import nodes, platform_of
-from test_gpus import THREE
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
@@ -46,22 +45,14 @@ def both(platform, workload, agent, options):
 
 @given(nodes=nodes, rows=jobs, agent=agents, options=options, data=st.data())
 def test_equal_to_the_engine(nodes, rows, agent, options, data):
-    memory, bandwidth = (
+    memory, bandwidth, gpus = (
         data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
-        for values in ([0, 200, 500, 900], [0, 4, 6.1, 12])
+        for values in ([0, 200, 500, 900], [0, 4, 6.1, 12], [0, 0, 0, 1, 2])
     )
-    workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth)
+    workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth, requested_gpus=gpus)
     if options["contention"] == "smoothstep":
-        nodes = [(memory, [(*each[:2], each[2] or 8, each[3]) for each in sockets]) for memory, sockets in nodes]
+        nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
     assert_equal(*both(platform_of(nodes), workload, agent, options))
-
-
-@given(rows=jobs, agent=agents, options=options, data=st.data())
-def test_equal_to_the_engine_with_gpus(rows, agent, options, data):
-    gpus = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
-    options["contention"] = "none"
-    gpus[0] = max(gpus[0], 1)
-    assert_equal(*both(THREE, workload_of(rows, 1 / 3, requested_gpus=gpus), agent, options))
 
 
 @pytest.mark.parametrize("agent", ["first-high_cores", "easy-first-high_cores"])
