@@ -65,7 +65,7 @@ def test_interval_sets_equal_lists(sets: list[list[int]], data: st.DataObject) -
     again = IntervalSets.parse(ours.texts)
     for one, other in zip((ours.counts, ours.first, ours.last), (again.counts, again.first, again.last), strict=True):
         assert one.tolist() == other.tolist()
-    group = np.sort(data.draw(st.lists(st.integers(0, 9), min_size=131, max_size=131)))
+    group = np.sort(data.draw(st.lists(st.integers(0, 9), min_size=131, max_size=131))).astype(np.int32)
     assert ours.groups(group).tolist() == [len(set(group[one])) for one in sets]
     if sets:
         chosen = data.draw(st.lists(st.integers(0, len(sets) - 1)))

@@ -52,6 +52,17 @@ def write_sets(begins: Ints, first: Ids, last: Ids, text: Bytes) -> int:
 
 
 @kernel
+def count_groups(begins: Ints, first: Ids, last: Ids, group: Ids, counts: Ints) -> None:
+    """Adds, to the count (S,) of each set, the groups of its ids; the group of an id, at least 0, ascends."""
+    for one in range(len(begins) - 1):
+        previous = -1
+        for i in range(begins[one], begins[one + 1]):
+            low, high = group[first[i]], group[last[i]]
+            counts[one] += high - low + (1 if low != previous else 0)
+            previous = high
+
+
+@kernel
 def count_cores(
     begins: Ints, first: Ids, last: Ids, core_processor: Ids, first_core: Ids, sets: Ints, processors: Ids, cores: Ints
 ) -> int:

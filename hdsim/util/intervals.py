@@ -121,19 +121,18 @@ class IntervalSets:
         np.cumsum(values, out=before[1:])
         return np.diff(before[self.begins])
 
-    def groups(self, group: NDArray[np.integer]) -> Ints:
+    def groups(self, group: NDArray[np.int32]) -> Ints:
         """Counts the groups that have ids of each set.
 
         Args:
-            group: Group of each id, ascending.
+            group: Group of each id, ascending and at least 0.
 
         Returns:
             (S,) numbers of groups.
         """
-        low, high = group[self.first], group[self.last]
-        fresh = np.append(True, low[1:] != high[:-1])[: len(low)]
-        fresh[self.begins[:-1][self.counts > 0]] = True
-        return self.sums(high - low + fresh)
+        counts = np.zeros(len(self), np.int64)
+        intervals.count_groups(self.begins, self.first, self.last, group, counts)
+        return counts
 
     @property
     def ids(self) -> NDArray[np.int32]:
