@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.selection import rank_cores, static_scores
 from hdsim.errors import DecisionError, require
-from hdsim.util.arrays import Floats, Ints, running_count
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.intervals import IntervalSets
 
@@ -115,7 +115,8 @@ class OrderedCores:
         """Returns the n idle ranks that `high_cores` selects."""
         ranks = np.array(self._by_core(), np.int64)
         # The score of a core is the number of idle cores from it to the end of its processor.
-        after = running_count(self._processor_of_rank[ranks][::-1])[::-1]
+        owner = self._processor_of_rank[ranks]
+        after = owner.searchsorted(owner, side="right") - np.arange(len(owner))
         chosen: list[int] = ranks[(-after).argsort(kind="stable")[:n]].tolist()
         return chosen
 

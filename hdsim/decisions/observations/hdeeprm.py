@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, one_of, oversubscription_limit
 from hdsim.errors import ConfigError, nearest
+from hdsim.kernels.placements import lowest
 from hdsim.platform.power import BUSY_SPEED, IDLE_POWER
-from hdsim.util.arrays import Floats, Ints, min_at
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ class Normal(Small):
         if not requested > 0:
             return
         rate = (
-            1.0 if cluster.fixed_duration[job] else min_at(self._speed, cluster.running[job].processors)
+            1.0 if cluster.fixed_duration[job] else lowest(self._speed, cluster.running[job].processors)
         ) / requested
         before = float(self._rate[index])
         if rate != before:
