@@ -59,6 +59,7 @@ HEAVY = {
     "gangs/forecasting/statistical.py": {"statsforecast"},
     "gangs/forecasting/neural.py": {"torch"},
     "envs": {"gymnasium"},
+    "envs/sb3.py": {"stable_baselines3"},
     "learning/training": {"torch", "tqdm"},
     "learning/training/gangs.py": {"gymnasium"},
     "learning/training/graphs.py": {"torch", "torch_geometric"},

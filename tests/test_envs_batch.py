@@ -184,3 +184,39 @@ def test_other_environments_are_stepped_one_by_one(chosen: dict[str, Any]) -> No
     )  # fmt: skip
     assert not isinstance(vector._share, Batch)
     vector.reset(seed=0)
+
+
+@pytest.mark.requires("stable-baselines3")
+def test_stable_baselines_trains_on_a_batch() -> None:
+    from sb3_contrib import MaskablePPO
+
+    from hdsim.envs.sb3 import SB3VecEnv
+
+    chosen = {"workload": workload(3, 60), "jobs": 6, "action": "job", "observation": "jobs", "queue_size": 4}
+    vector, single = SB3VecEnv(4, platform=SMALL, **chosen), SchedulingEnv(platform=SMALL, **chosen)
+    try:
+        vector.seed(1)
+        seen = vector.reset()
+        observation, info = single.reset(seed=1)
+        total, ends = 0.0, 0
+        for _ in range(30):
+            np.testing.assert_array_equal(seen[0], observation)
+            (mask,) = vector.env_method("action_masks", indices=0)
+            np.testing.assert_array_equal(mask, info["action_mask"])
+            actions = np.array([each.argmax() for each in vector.env_method("action_masks")])
+            seen, _, over, infos = vector.step(actions)
+            observation, reward, ended, _, info = single.step(actions[0])
+            total += reward
+            assert over[0] == ended
+            if ended:
+                ends += 1
+                np.testing.assert_array_equal(infos[0]["terminal_observation"], observation)
+                assert infos[0]["episode"]["r"] == pytest.approx(total)
+                assert infos[0]["metrics"] == info["metrics"]
+                observation, info = single.reset()
+                total = 0.0
+        assert ends > 2
+        model = MaskablePPO("MlpPolicy", vector, n_steps=8, batch_size=16, seed=1).learn(64)
+        assert model.num_timesteps == 64
+    finally:
+        vector.close()

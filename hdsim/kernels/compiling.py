@@ -36,15 +36,24 @@ except ImportError as error:
     log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
 
 
-def kernel(function: _Function) -> _Function:
+def part_of_kernel(function: _Function) -> _Function:
+    """Compiles a function into the kernels that call it, for named tuples of many arrays are slow to hand over."""
+    return kernel(function, inline=True)
+
+
+def kernel(function: _Function, *, inline: bool = False) -> _Function:
     """Compiles a function at its first call for each combination of argument types.
 
     The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a
     division of floating-point numbers by 0 is infinite or NaN.
+
+    Args:
+        function: The function.
+        inline: See :func:`part_of_kernel`.
     """
     if not HAS_NUMBA:
         return function
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", forceinline=inline)(function)
     # With NUMBA_DISABLE_JIT=1 it is the function itself.
     if compiled is not function:
         # A call with a constant would compile the called kernel once more.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, part_of_kernel
 from hdsim.kernels.episode_state import (
     ALWAYS,
     EASY,
@@ -95,7 +95,7 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, out: Ou
     return count
 
 
-@kernel
+@part_of_kernel
 def _clear(e: int, rules: Any, trace: Trace, state: State) -> None:
     """Clears the state before the first event of an episode."""
     episode = state.episodes[e]
@@ -111,7 +111,7 @@ def _clear(e: int, rules: Any, trace: Trace, state: State) -> None:
     state.scales[e] = trace.scales
 
 
-@kernel
+@part_of_kernel
 def _pending(e: int, rules: Any, trace: Trace, state: State) -> bool:
     """Returns whether a decision is due at this instant."""
     episode = state.episodes[e]
@@ -130,7 +130,7 @@ def _pending(e: int, rules: Any, trace: Trace, state: State) -> bool:
     return False
 
 
-@kernel
+@part_of_kernel
 def _next_instant(e: int, rules: Any, trace: Trace, state: State) -> bool:
     """Advances to the next instant with events and handles them; returns False if there is none."""
     episode, submission = state.episodes[e], trace.submission
@@ -186,7 +186,7 @@ def _next_instant(e: int, rules: Any, trace: Trace, state: State) -> bool:
     return True
 
 
-@kernel
+@part_of_kernel
 def _account(e: int, ended: int, rules: Any, trace: Trace, state: State) -> None:
     """Adds the time since the last instant and the events of this one to the reward."""
     episode = state.episodes[e]
@@ -212,7 +212,7 @@ def _account(e: int, ended: int, rules: Any, trace: Trace, state: State) -> None
             episode.weight = 0.0
 
 
-@kernel
+@part_of_kernel
 def _rate(e: int, rules: Any, state: State) -> float:
     """Returns the present value of the objective."""
     episode = state.episodes[e]
@@ -223,7 +223,7 @@ def _rate(e: int, rules: Any, state: State) -> float:
     return float(rules.cores - episode.idle) * rules.speed
 
 
-@kernel
+@part_of_kernel
 def _enqueue(e: int, job: int, trace: Trace, state: State) -> None:
     """Inserts a submitted job into every order of the queue."""
     episode = state.episodes[e]
@@ -236,7 +236,7 @@ def _enqueue(e: int, job: int, trace: Trace, state: State) -> None:
     episode.tail += 1
 
 
-@kernel
+@part_of_kernel
 def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
     """Starts a queued job that fits."""
     episode = state.episodes[e]
@@ -267,7 +267,7 @@ def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
         add_release(_releases(e, state), now + trace.jobs[job].requested, job, float(trace.cores[job]))
 
 
-@kernel
+@part_of_kernel
 def _schedule(e: int, order: int, rules: Any, trace: Trace, state: State) -> None:
     """Starts jobs in an order until one does not fit."""
     episode = state.episodes[e]
@@ -279,7 +279,7 @@ def _schedule(e: int, order: int, rules: Any, trace: Trace, state: State) -> Non
         _start(e, job, rules, trace, state)
 
 
-@kernel
+@part_of_kernel
 def _serve(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
     """Starts a selected job, or waits for it while others are backfilled."""
     episode = state.episodes[e]
@@ -293,12 +293,12 @@ def _serve(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
         _backfill(e, job, rules, trace, state)
 
 
-@kernel
+@part_of_kernel
 def _releases(e: int, state: State) -> Releases:
     return Releases(state.release[e], state.released[e], state.released_cores[e], state.releases[e : e + 1])
 
 
-@kernel
+@part_of_kernel
 def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None:
     """Starts jobs that do not delay a job that is waited for, in order of submission.
 
@@ -340,7 +340,7 @@ def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None
         _start(e, job, rules, trace, state)
 
 
-@kernel
+@part_of_kernel
 def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, out: Outcome) -> None:
     """Writes the legal actions and the observation."""
     episode = state.episodes[e]
