@@ -54,7 +54,7 @@ def write_rows(
             out[at + column] = table[job, column]
         for column in range(COLUMNS, width):
             out[at + column] = table[job, column]
-        # As exact in single precision as log1p, in a third of its time.
+        # As exact in single precision as log1p, in half of its time.
         out[at + WAITED] = min(math.log(1.0 + (now - (submission[job] - origin))) / LOG_LONGEST, 1.0)
         out[at + IDLE] = idle
         out[at + FITS] = fits[i]
