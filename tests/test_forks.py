@@ -309,6 +309,30 @@ def test_another_agent_takes_over(order: str) -> None:
     assert found.starting_time.tolist() == start
 
 
+@settings(max_examples=30)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["sjf", "easy", "easy-sjf", "conservative-saf", "easy-fcfs-low_power"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_compiled_code_plays_a_fork_out_like_the_engine(seed: int, agent: str, kill: bool, actual: bool) -> None:
+    rng = np.random.default_rng(seed)
+    workload = jobs(seed, 60, requested_cores=rng.integers(1, 20, 60), walltime=rng.integers(50, 400, 60))
+    first = str(rng.choice(["easy-random", "fcfs", "wfp3", "greedy"]))
+    original = hdsim.Simulation(EQUAL, workload, first, seed=seed, kill_at_walltime=kill)
+    original.run_until(float(rng.integers(0, 1500)))
+    forks = [original.fork(agent, **(ACTUAL if actual else {})) for _ in range(2)]
+    forks[1].run_until(forks[1].now)
+    results = [fork.run() for fork in forks]
+    assert [result.engine["mode"] for result in results] == ["compiled", "events"]
+    same(*results)
+    first, second = (fork.cluster for fork in forks)
+    assert first.state == second.state and list(first.queue) == list(second.queue)
+    assert first.idle_ids() == second.idle_ids() and first.arrived == second.arrived
+    assert all(first.core_ids(job) == second.core_ids(job) for job in second.placements)
+
+
 def test_assumed_jobs_arrive() -> None:
     original = hdsim.Simulation(EQUAL, jobs(1), "easy")
     original.run_until(600.0)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from heapq import heappop
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,15 @@ _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
 
 #: Rounding of dates that are sums of several parts.
 _ROUNDED = 1 + 1e-12
+
+
+class Rest(NamedTuple):
+    """Events to come that are arrivals and ends of jobs at known dates."""
+
+    runtimes: list[float]  # reference seconds of each job
+    dates: NDArray[np.float64]  # ends of the running jobs in order of their starts, seconds
+    coming: range  # jobs that have not arrived
+    killed: list[int]  # running jobs that end at their walltimes
 
 
 class Engine(UserEvents):
@@ -220,6 +229,15 @@ class Engine(UserEvents):
         if not to_come:
             other._submission[other._next :] = [math.inf]
         return other
+
+    def rest(self) -> Rest | None:
+        """Returns the events to come; None if there are others than arrivals and ends of jobs at known dates."""
+        cluster, runtimes = self.cluster, self._executor.constant_runtimes()
+        if runtimes is None or self._agenda.actions or self._queue or cluster.held or cluster.started:
+            return None
+        dates = [self._agenda.dates[job] for job in cluster.running]
+        coming = range(self._next, len(self._submission) - 1)
+        return Rest(runtimes, np.array(dates, np.float64), coming, list(self._too_long))
 
     def assume(self, remaining: Callable[[int], float] | None = None) -> None:
         """Changes the run times of all jobs to assumed ones.

@@ -134,6 +134,10 @@ class Executor(ABC):
             returns.
         """
 
+    def constant_runtimes(self) -> list[float] | None:
+        """Returns the seconds that each job lasts from its start on, None if these may differ from its run time."""
+        return None
+
     def saved(self, job: int, runtime: float) -> float:
         """Returns the work in checkpoints of earlier attempts of a job of a run time, reference seconds."""
         return runtime - self._runtime[job]
@@ -251,6 +255,10 @@ class Uncontended(RigidExecutor):
         # (C,) current and peak speed relative to the reference, and the job of each core, after the first `set_speed`.
         self._speed = self._peak = np.zeros(0)
         self._job_of_core: NDArray[np.int64] | None = None
+
+    def constant_runtimes(self) -> list[float] | None:
+        """See :meth:`Executor.constant_runtimes`."""
+        return self._runtime if self._homogeneous and not self._paces and self._job_of_core is None else None
 
     def add(self, jobs: Workload) -> None:
         """See :meth:`Executor.add`."""

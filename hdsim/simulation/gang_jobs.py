@@ -43,6 +43,9 @@ class GangJobs(Uncontended):
         super().add(jobs)
         self._gang += jobs.gang.tolist()
 
+    def constant_runtimes(self) -> None:
+        """See :meth:`hdsim.simulation.executor.Executor.constant_runtimes`."""
+
     def start(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.start`."""
         gang = self._gang[job]

@@ -19,6 +19,7 @@ from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
+from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
 from hdsim.simulation.replay import Interrupted, carry_out, replay
 from hdsim.simulation.setup import Model, set_up
@@ -166,6 +167,11 @@ class Simulation:
             Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
         """
         known = vars(self)
+        if self._takes_over and not self._check:
+            continued = continued_replay(self._setup, self.env, **self._events)
+            if continued is not None:
+                del known["cluster"], known["env"]
+                self._compiled = continued
         if self._compiled is not None and not ("env" in known or ("cluster" in known and self.cluster.calls)):
             return self._run_compiled(self._compiled, progress=progress, config=config)
         cluster = self.cluster
