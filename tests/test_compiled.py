@@ -13,6 +13,10 @@ import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.kernels.free_ranges import give, make_free_ranges, take
 from hdsim.scheduling.orders import ORDERS
+from hdsim.simulation import compiled as compiled_module
+from hdsim.simulation.compiled import compiled_replay
+from hdsim.simulation.setup import set_up
+from hdsim.simulation.terminal import replay_bar
 
 STATIC = [name for name, order in ORDERS.items() if not order.dynamic]
 
@@ -214,3 +218,48 @@ def test_the_result_tells_the_parts_of_the_engine():
     on_nodes = {"mode": "compiled", "cores": "NodeCores", "executor": "none"}
     assert hdsim.simulate(platform, workload, "fcfs", contention="threshold").engine == on_nodes
     assert hdsim.simulate(platform, workload, "fcfs", failures="external").engine["cores"] == "FailingCores"
+
+
+def test_the_cluster_has_the_state_at_the_end():
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)
+    workload = hdsim.Workload.from_columns(submission_time=[0, 0, 1], runtime=[5, 3, 4], requested_cores=[2, 9, 3])
+    compiled, engine = (hdsim.Simulation(platform, workload, "easy", check=check) for check in (False, True))
+    before = hdsim.Simulation(platform, workload, "easy")
+    asked_for_before = before.cluster
+    for simulation in (compiled, engine, before):
+        simulation.run()
+    assert before.cluster is asked_for_before
+    for cluster in (compiled.cluster, before.cluster):
+        for name in ("state", "starting_time", "finish_time", "placements", "queue", "running", "arrived", "n_idle"):
+            np.testing.assert_equal(getattr(cluster, name), getattr(engine.cluster, name), err_msg=name)
+        assert cluster.cores.idle == engine.cluster.cores.idle
+
+
+class Signals(list):
+    """A signal arrives after some checks."""
+
+    checks = 0
+
+    def __bool__(self) -> bool:
+        self.checks += 1
+        return self.checks > 3
+
+
+def test_an_interrupted_replay_leaves_the_state_at_that_instant(monkeypatch):
+    monkeypatch.setattr(compiled_module, "_INSTANTS", 1)
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 1, 1, 2, 9], runtime=[2, 8, 8, 8, 1], requested_cores=[2, 3, 2, 1, 1]
+    )
+    setup = set_up(platform, workload, "easy", contention="none", seed=0)
+    replay = compiled_replay(platform, workload, setup, kill_at_walltime=False, batch_events=True)
+    with replay_bar(5, shown=False) as bar:
+        replay.run(Signals(), bar)
+    result, stepped = replay.result(interrupted=True), hdsim.Simulation(platform, workload, "easy", check=True)
+    stepped.run_until(replay.now)
+    assert replay.now == 2
+    assert result.state.tolist() == stepped.cluster.state
+    np.testing.assert_equal(result.starting_time, np.array(stepped.cluster.starting_time))
+    assert result.interrupted
+    assert result.end_time == replay.now
+    assert_equal(result, hdsim.Result.of(stepped.cluster, interrupted=True))
