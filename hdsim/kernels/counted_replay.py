@@ -37,8 +37,8 @@ _BACKFILL, _COMMIT, _BATCH, _CORES = range(4)
 #: Entries of `CountedReplay.numbers`: arrived and queued jobs, starts, committed head, head that has the reservation,
 #: first place that conservative backfilling has not planned (-1 without a plan).
 ARRIVED, QUEUED, STARTED, HEAD, RESERVED, PLANNED = range(6)
-#: Entries of `CountedReplay.dates`: present time, shadow time and extra cores of the reservation, first planned start.
-NOW, SHADOW, EXTRA, DUE = range(4)
+#: Entries of `CountedReplay.dates`: present time, shadow time and extra cores of the reservation.
+NOW, SHADOW, EXTRA = range(3)
 #: Results of `replay`: its instants are used up, the ranges of cores need more space, or the replay is at its end.
 PAUSED, FULL, OVER = range(3)
 
@@ -63,7 +63,7 @@ class CountedReplay(NamedTuple):
         place: (J,) place in the order of candidates.
         candidate: (J,) job of each place in the order of candidates.
         numbers: (6,) state.
-        dates: (4,) state.
+        dates: (3,) state.
         starting_time: (J,) s, NaN before the start.
         finish_time: (J,) s, NaN before the end.
         killed: (J,) whether a started job ends at its walltime.
@@ -72,12 +72,12 @@ class CountedReplay(NamedTuple):
         first: (R,) first rank of each of these ranges, descending for each start.
         last: (R,) last rank.
         ends: Date and number of the start of each running job.
-        waiting: Rank of queued jobs, and of some that backfilling has started.
+        waiting: Queued jobs by rank, and some that backfilling has started; under conservative backfilling planned
+            jobs, by start and as places in the order of candidates.
         idle: Idle cores.
         queue: Queued jobs in the order of candidates.
         releases: Expected ends of running jobs.
         profile: Unreserved cores under conservative backfilling.
-        planned: (J,) s, start of each job in its plan.
     """
 
     rules: Ints
@@ -106,7 +106,6 @@ class CountedReplay(NamedTuple):
     queue: QueueTree
     releases: Releases
     profile: Profile
-    planned: Floats
 
 
 @kernel
@@ -123,8 +122,7 @@ def replay(state: CountedReplay, instants: int) -> int:
     starting_time, finish_time = state.starting_time, state.finish_time
     killed, started, held, first, last = state.killed, state.started, state.held, state.first, state.last
     ends, waiting, idle, queue, releases = state.ends, state.waiting, state.idle, state.queue, state.releases
-    profile, planned = state.profile, state.planned
-    end_date, end_count, free = ends.key, ends.length, idle.length
+    profile, end_date, end_count, free = state.profile, ends.key, ends.length, idle.length
     head_of, head_count, least = waiting.item, waiting.length, queue.size
     serves = backfill in (NONE, EASY, RLSCHEDULER)
     for _ in range(instants):
@@ -171,7 +169,7 @@ def replay(state: CountedReplay, instants: int) -> int:
         if backfill == CONSERVATIVE:
             if numbers[PLANNED] < 0 or overdue:
                 plan(profile, releases, now, float(free[1]))
-                numbers[PLANNED], dates[DUE] = 0, math.inf
+                numbers[PLANNED] = head_count[0] = 0
             else:
                 forward(profile, now)
         # A pass: jobs are chosen one by one until none can start. Candidates are tried after a head that does not fit.
@@ -211,9 +209,7 @@ def replay(state: CountedReplay, instants: int) -> int:
                         extra = widest = dates[EXTRA]
                     job = -1
             elif backfill == CONSERVATIVE:
-                job = _next_planned(
-                    queue, profile, candidates, size, requested, planned, numbers, dates, now, float(cores)
-                )
+                job = _next_planned(queue, profile, waiting, candidates, size, requested, numbers, now, float(cores))
                 if job < 0:
                     break
             if job < 0:
@@ -248,12 +244,11 @@ def replay(state: CountedReplay, instants: int) -> int:
 def _next_planned(
     queue: QueueTree,
     profile: Profile,
+    planned: Heap,
     candidates: Ints,
     size: Ints,
     requested: Floats,
-    planned: Floats,
     numbers: Ints,
-    dates: Floats,
     now: float,
     cores: float,
 ) -> int:
@@ -261,15 +256,8 @@ def _next_planned(
 
     Jobs are planned in order up to the last one that could start now. See `CountedReplay` for the arguments.
     """
-    if dates[DUE] <= now:
-        dates[DUE] = math.inf
-        place = next_fitting(queue, 0, now, cores, math.inf, math.inf, 0.0, 0.0)
-        while 0 <= place < numbers[PLANNED]:
-            job = candidates[place]
-            dates[DUE] = min(dates[DUE], planned[job])
-            if planned[job] <= now:
-                return job
-            place = next_fitting(queue, place + 1, now, cores, math.inf, math.inf, 0.0, 0.0)
+    if planned.length[0] and planned.key[0] <= now:
+        return candidates[pop(planned)]
     possible = -1
     while profile.free[0] > 0:
         place = numbers[PLANNED]
@@ -287,6 +275,5 @@ def _next_planned(
         numbers[PLANNED] = place + 1
         if start <= now:
             return job
-        planned[job] = start
-        dates[DUE] = min(dates[DUE], start)
+        push(planned, start, place)
     return -1

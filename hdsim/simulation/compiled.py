@@ -109,7 +109,6 @@ def make_replay(
     elif rules.candidates is not None:
         place, candidate = ranking(workload, rules.candidates)
     running = min(jobs, cores) + 1
-    planned = jobs if backfill == counted_replay.CONSERVATIVE else 0
     # The type of read-only arrays is another one.
     return CountedReplay(
         rules=np.array([backfill, rules.commit_head, batch_events, cores]),
@@ -124,7 +123,7 @@ def make_replay(
         place=place,
         candidate=candidate,
         numbers=np.array([0, 0, 0, -1, -1, -1]),
-        dates=np.array([0.0, 0.0, 0.0, math.inf]),
+        dates=np.zeros(3),
         starting_time=np.full(jobs, math.nan),
         finish_time=np.full(jobs, math.nan),
         killed=np.zeros(jobs, bool),
@@ -137,8 +136,7 @@ def make_replay(
         idle=make_free_ranges(cores),
         queue=make_queue_tree(jobs if backfill != counted_replay.NONE else 0),
         releases=make_releases(running if backfill != counted_replay.NONE else 0),
-        profile=make_profile(planned + 2),
-        planned=np.zeros(planned),
+        profile=make_profile(jobs + 2 if backfill == counted_replay.CONSERVATIVE else 0),
     )
 
 
