@@ -14,7 +14,7 @@ from hdsim.agents.classic import ClassicAgent
 from hdsim.kernels.free_ranges import give, make_free_ranges, take
 from hdsim.scheduling.orders import ORDERS
 from hdsim.simulation import compiled as compiled_module
-from hdsim.simulation.compiled import compiled_replay
+from hdsim.simulation.compiled import compiled_cores
 from hdsim.simulation.setup import set_up
 from hdsim.simulation.terminal import replay_bar
 
@@ -252,7 +252,7 @@ def test_an_interrupted_replay_leaves_the_state_at_that_instant(monkeypatch):
         submission_time=[0, 1, 1, 2, 9], runtime=[2, 8, 8, 8, 1], requested_cores=[2, 3, 2, 1, 1]
     )
     setup = set_up(platform, workload, "easy", contention="none", seed=0)
-    replay = compiled_replay(platform, workload, setup, kill_at_walltime=False, batch_events=True)
+    replay = compiled_cores(platform, workload, setup, kill_at_walltime=False, batch_events=True)
     with replay_bar(5, shown=False) as bar:
         replay.run(Signals(), bar)
     result, stepped = replay.result(interrupted=True), hdsim.Simulation(platform, workload, "easy", check=True)
