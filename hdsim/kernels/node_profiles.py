@@ -335,18 +335,31 @@ def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int)
 def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: int, starts: Floats) -> int:
     """Reserves later starts of queued jobs in order, up to a job that may start now.
 
+    Jobs behind the last one for which there is room now are left out: if nothing ends, they can be reserved later.
+
     Args:
         profile: The profile.
         jobs: Requests.
         queued: (Q,) queued jobs in order.
         first: Place of the first of them to reserve for.
-        starts: (Q,) takes their starts in seconds.
+        starts: (Q,) takes their starts in seconds, negatively infinite for the job that may start now.
 
     Returns:
-        Place of the job that may start now, Q if there is none.
+        Place of that job or of the first one that is left out, Q if there is none.
     """
-    for place in range(first, len(queued)):
+    free, row, allowed, least, room = profile.free, profile.row, profile.allowed, profile.least, profile.room
+    total, exact, now, last = profile.total, profile.exact, profile.row[0], len(queued)
+    while last > first:
+        job = queued[last - 1]
+        kind = jobs.kind[job]
+        if not exact[now, kind]:
+            total[now, kind] = room_within(free, row, allowed, chunk_of(jobs, job), 0, 1, least, room)
+            exact[now, kind] = True
+        if total[now, kind] >= jobs.number[job]:
+            break
+        last -= 1
+    for place in range(first, last):
         starts[place] = reserve_nodes(profile, jobs, queued[place], 0)
         if starts[place] == -math.inf:
             return place
-    return len(queued)
+    return last

@@ -26,6 +26,7 @@ class Conservative:
         self._plan: Plan = CorePlan() if cluster.only_counts and cluster.uniform_speed else NodePlan(cluster)
         self._valid = False
         self._reserved: dict[int, float] = {}
+        self._queued: list[int] = []  # after the last pass
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """See :meth:`Backfill.started`."""
@@ -46,8 +47,8 @@ class Conservative:
         """Reserves a start for each queued job in order and starts the jobs whose reserved start is now."""
         jobs = order.jobs.copy()
         overdue = self._ends.overdue(cluster.now)
-        planned = len(self._reserved)
-        if self._valid and not overdue and list(self._reserved) == jobs[:planned]:
+        if self._valid and not overdue and self._queued == jobs[: len(self._queued)]:
+            planned = len(self._reserved)
             self._plan.forward(cluster.now)
             due = [job for job, start in self._reserved.items() if start <= cluster.now]
             for job in due:
@@ -61,6 +62,7 @@ class Conservative:
             self._reserved[job] = start
             if start <= cluster.now:
                 self._start(cluster, queue, order, job, placement)
+        self._queued = order.jobs.copy()
         if overdue:
             # With one pass per event, a job whose end is due may end at this instant, before its end in the plan.
             self._valid = False

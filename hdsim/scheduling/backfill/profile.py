@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +39,8 @@ class Plan(Protocol):
 
     def reserve(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, float, Any]]:
         """Reserves the earliest start of each job, beside those that have one.
+
+        A plan may leave out the last jobs, which cannot start now; they come first in the next call.
 
         Yields:
             Job, start in seconds, infinite if unknown, and a placement if the start is now.
@@ -95,11 +98,11 @@ class NodePlan:
         requests = self._arrays.requests(cluster)
         profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs), self._arrays.kinds)
         self._profile = profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
-        queued, starts, place = np.array(jobs, np.int64), np.empty(len(jobs)), 0
+        queued, starts, place = np.array(jobs, np.int64), np.zeros(len(jobs)), 0
         while True:
             ahead = reserve_ahead(profile, requests, queued, place, starts)
             yield from zip(jobs[place:ahead], starts[place:ahead].tolist(), repeat(None))
-            if ahead == len(jobs):
+            if ahead == len(jobs) or starts[ahead] != -math.inf:
                 return
             job = jobs[ahead]
             placement = self._start_now(cluster, job, chunk_of(requests, job))
