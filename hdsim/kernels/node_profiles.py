@@ -213,13 +213,13 @@ def room_within(
 
 
 @kernel
-def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int) -> int:
-    """Returns the first step, from `step` on, at which a job has room for `shortest` seconds; without one, -1."""
+def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int, stop: int) -> int:
+    """Returns the first step from `step` to `stop` - 1 at which a job has room for `shortest` seconds, or -1."""
     times, row, total, exact, count = profile.times, profile.row, profile.total, profile.exact, profile.length[0]
     free, allowed, least, room, idle = profile.free, profile.allowed, profile.least, profile.room, profile.idle
     # Sums of thousandths have an error far below one.
     kind, number, cpu = chunk.kind, chunk.number, chunk.number * chunk.cores * chunk.cpu - 1e-4
-    while step < count:
+    while step < stop:
         # All nodes together need room during each of the steps, which is known at less cost than the room during all.
         last, fits = step, True
         while fits and last < count and (last == step or times[last] < times[step] + shortest):
@@ -301,29 +301,37 @@ def hold(profile: NodeProfile, chunk: Chunk, nodes: Ints, cores: Ints, step: int
 
 
 @kernel
+def _shortest(speeds: NodeSpeeds, jobs: JobRequests, job: int) -> float:
+    """Returns a lower bound of the expected duration of a job in seconds."""
+    return jobs.time[job] if jobs.fixed[job] else jobs.time[job] / speeds.fastest[speeds.preferred[0]]
+
+
+@kernel
+def _may_start(profile: NodeProfile, jobs: JobRequests, job: int, nodes: Ints, taken: Ints) -> bool:
+    """Returns whether a job might start now, on nodes that a core policy chooses.
+
+    A job for which this is not so cannot start before a job ends either: later starts need room for longer.
+    """
+    if _next_start(profile, chunk_of(jobs, job), _shortest(profile.speeds, jobs, job), 0, 1) < 0:
+        return False
+    return _fit(profile, jobs, job, profile.speeds.fastest, 0, nodes, taken)[0] > 0
+
+
+@kernel
 def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int) -> float:
     """Reserves the earliest start of a job at or after step `first` on the fastest nodes with room.
 
-    Args:
-        profile: The profile.
-        jobs: Requests.
-        job: The job.
-        first: The step.
-
     Returns:
-        The start in seconds, infinite if there is none. It is negatively infinite, and nothing is reserved, if the job
-        may start at step 0, that is now: its nodes are then the choice of the core policy.
+        The start in seconds, infinite if there is none.
     """
-    speeds, number, step = profile.speeds, len(profile.room), first
+    number, step, count = len(profile.room), first, profile.length[0]
     chunk, nodes, taken = chunk_of(jobs, job), np.empty(number, np.int64), np.empty(number, np.int64)
-    shortest = jobs.time[job] if jobs.fixed[job] else jobs.time[job] / speeds.fastest[speeds.preferred[0]]
+    shortest = _shortest(profile.speeds, jobs, job)
     while True:
-        step = _next_start(profile, chunk, shortest, step)
+        step = _next_start(profile, chunk, shortest, step, count)
         if step < 0:
             return math.inf
-        used, duration = _fit(profile, jobs, job, speeds.slowest if step else speeds.fastest, step, nodes, taken)
-        if used and not step:
-            return -math.inf
+        used, duration = _fit(profile, jobs, job, profile.speeds.slowest, step, nodes, taken)
         if used:
             start = profile.times[step]
             hold(profile, chunk, nodes[:used], taken[:used] * chunk.cores, step, duration)
@@ -335,7 +343,7 @@ def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int)
 def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: int, starts: Floats) -> int:
     """Reserves later starts of queued jobs in order, up to a job that may start now.
 
-    Jobs behind the last one for which there is room now are left out: if nothing ends, they can be reserved later.
+    Jobs behind the last one that might start now are left out: if nothing ends, they can be reserved later.
 
     Args:
         profile: The profile.
@@ -347,19 +355,16 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
     Returns:
         Place of that job or of the first one that is left out, Q if there is none.
     """
-    free, row, allowed, least, room = profile.free, profile.row, profile.allowed, profile.least, profile.room
-    total, exact, now, last = profile.total, profile.exact, profile.row[0], len(queued)
-    while last > first:
-        job = queued[last - 1]
-        kind = jobs.kind[job]
-        if not exact[now, kind]:
-            total[now, kind] = room_within(free, row, allowed, chunk_of(jobs, job), 0, 1, least, room)
-            exact[now, kind] = True
-        if total[now, kind] >= jobs.number[job]:
-            break
-        last -= 1
+    nodes, taken = np.empty(len(profile.room), np.int64), np.empty(len(profile.room), np.int64)
+    last = len(queued)
     for place in range(first, last):
-        starts[place] = reserve_nodes(profile, jobs, queued[place], 0)
-        if starts[place] == -math.inf:
+        # Every reservation leaves less room.
+        while last > place and not _may_start(profile, jobs, queued[last - 1], nodes, taken):
+            last -= 1
+        if place == last:
             return place
-    return last
+        if _may_start(profile, jobs, queued[place], nodes, taken):
+            starts[place] = -math.inf
+            return place
+        starts[place] = reserve_nodes(profile, jobs, queued[place], 1)
+    return len(queued)
