@@ -141,35 +141,48 @@ class PPOAgent(SoftmaxAgent):
         )
         observations = self.inputs(flat(self.rollout["observations"]))
         size = returns.size
-        sums = dict.fromkeys(("loss", "policy_loss", "value_loss", "entropy", "approx_kl"), 0.0)
-        updates = 0
+        names = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
+        sums, updates = np.zeros(len(names)), 0
         for _ in range(self.update_epochs):
             for chosen in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
                 rows = self.tensors(chosen)
                 part = {name: column[rows] for name, column in columns.items()}
-                seen = map_arrays(lambda column, rows=rows: column[rows], observations)
-                log_probs = self.policy(seen, part["masks"])
-                log_ratio = log_probs.gather(1, part["actions"][:, None]).squeeze(1) - part["log_probs"]
-                ratio = log_ratio.exp()
                 advantage = part["advantages"]
-                advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
-                clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
-                policy_loss = -torch.min(advantage * ratio, advantage * clipped).mean()
-                value_loss = 0.5 * (self.value(seen) - part["returns"]).square().mean()
-                with torch.set_grad_enabled(self.ent_coef > 0):
-                    entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
-                loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
+                part["advantages"] = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+                losses = np.zeros(len(names))
                 self.optimizer.zero_grad()
-                loss.backward()
+                for first in range(0, len(rows), self._part_size):
+                    cut = slice(first, first + self._part_size)
+                    seen = map_arrays(lambda column, some=rows[cut]: column[some], observations)
+                    losses += self._add_gradients(seen, {name: column[cut] for name, column in part.items()}, len(rows))
                 nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
                 self.optimizer.step()
-                approx_kl = (ratio - 1 - log_ratio).mean()  # Schulman's low-variance estimate
-                for name, number_ in zip(sums, (loss, policy_loss, value_loss, entropy, approx_kl), strict=True):
-                    sums[name] += number_.item()
+                sums += losses
                 updates += 1
-            if self.target_kl and approx_kl.item() > self.target_kl:
+            if self.target_kl and losses[-1] > self.target_kl:
                 break
-        return {name: total / updates for name, total in sums.items()}
+        return dict(zip(names, (sums / updates).tolist(), strict=True))
+
+    @property
+    def _part_size(self) -> int:
+        """Steps whose gradients are computed together: on a CPU few, since larger tensors leave its caches."""
+        return 512 if self.torch_device.type == "cpu" else 2**30
+
+    def _add_gradients(self, observations: Any, part: dict[str, Tensor], size: int) -> np.ndarray:
+        """Adds the gradients of a part of a minibatch of `size` steps; returns its terms of the losses."""
+        log_probs = self.policy(observations, part["masks"])
+        log_ratio = log_probs.gather(1, part["actions"][:, None]).squeeze(1) - part["log_probs"]
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
+        policy_loss = -torch.min(part["advantages"] * ratio, part["advantages"] * clipped).sum() / size
+        value_loss = 0.5 * (self.value(observations) - part["returns"]).square().sum() / size
+        with torch.set_grad_enabled(self.ent_coef > 0):
+            entropy = -(log_probs.exp() * log_probs).sum() / size
+        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
+        loss.backward()
+        approx_kl = (ratio - 1 - log_ratio).sum() / size  # Schulman's low-variance estimate
+        terms = torch.stack([loss, policy_loss, value_loss, entropy, approx_kl])
+        return terms.detach().double().cpu().numpy()
 
     @torch.no_grad()
     def _values(self, observations: Any) -> np.ndarray:
