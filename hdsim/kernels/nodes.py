@@ -187,19 +187,23 @@ def choose_listed(
     seen, left = np.zeros(len(chosen), np.int64), number
     for core in order:
         node = nodes.processor_node[nodes.core_processor[core]]
-        if left and chosen[node] < rooms[node] and chosen[node] * cores == seen[node]:
+        if chosen[node] < rooms[node] and chosen[node] * cores == seen[node]:
             chosen[node] += 1
             left -= 1
+            if not left:
+                break
         seen[node] += 1
-    among, seen[:] = nodes.idle.copy(), 0
+    among, left, seen[:] = np.zeros(len(nodes.idle), np.bool_), number * cores, 0
     for core in order:
         processor = nodes.core_processor[core]
         node = nodes.processor_node[processor]
         if seen[node] < chosen[node] * cores:
             seen[node] += 1
             taken[processor] += 1
-        else:
-            among[core] = False
+            among[core] = True
+            left -= 1
+            if not left:
+                break
     return _list(nodes, gpus, among, chosen, taken, out)
 
 
@@ -349,7 +353,7 @@ def _precedes(node: int, other: int, score: Floats) -> bool:
 
 @kernel
 def _list(nodes: Nodes, gpus: int, among: Bools, chosen: Ints, taken: Ints, out: Ints) -> int:
-    """Writes the first ids `among` the cores of each processor, and the first idle GPUs, and returns their number."""
+    """Writes the first ids `among` the cores of each processor, and of idle GPUs, and returns the number of ids."""
     count = 0
     for node in range(len(chosen)):
         if not chosen[node]:
@@ -357,10 +361,10 @@ def _list(nodes: Nodes, gpus: int, among: Bools, chosen: Ints, taken: Ints, out:
         devices = chosen[node] * gpus
         for processor in range(nodes.first_processor[node], nodes.first_processor[node + 1]):
             is_gpu = nodes.is_gpu[processor]
-            left = devices if is_gpu else taken[processor]
+            free, left = (nodes.idle, devices) if is_gpu else (among, taken[processor])
             core = nodes.first_core[processor]
             while left and core < nodes.first_core[processor + 1]:
-                if among[core]:
+                if free[core]:
                     out[count] = core
                     count += 1
                     left -= 1
