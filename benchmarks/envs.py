@@ -112,6 +112,28 @@ def vector_steps_per_second(case: dict[str, Any], steps: int, rounds: int) -> li
     return [8 * steps / float(fewest.sum()) for fewest in least]
 
 
+def batch_steps_per_second(workers: int, steps: int) -> tuple[float, float, float]:
+    """Of 64 environments in one batch on an overloaded trace, without the choice of random actions.
+
+    Returns:
+        Wall-clock steps a second of the median step and of the fastest tenth of the steps, and the mean number of rows
+        that show a job.
+    """
+    chosen = settings(CASES["job, jobs 128 x 8, 256 cores"])
+    chosen |= {"workload": chosen["workload"].scaled_arrivals(0.05), "jobs": None}
+    vector = hdsim.make_vec(64, workers=workers, **chosen)
+    seconds, rows = [], 0.0
+    observations, info = vector.reset(seed=1)
+    for share in np.random.default_rng(0).random((steps, 64)):
+        actions = choose_all(info["action_mask"], share)
+        begin = time.perf_counter()
+        observations, *_, info = vector.step(actions)
+        seconds.append(time.perf_counter() - begin)
+        rows += observations[:, :, -1].sum() / (64 * steps)
+    vector.close()
+    return 64 / float(np.median(seconds)), 64 / float(np.quantile(seconds, 0.1)), rows
+
+
 def loop_nanoseconds() -> float:
     """Least time of a turn of a bare loop, ns."""
     best = float("inf")
@@ -131,6 +153,13 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     print(f"a turn of a bare loop: {loop_nanoseconds():.1f} ns")
+    for workers in (1, 2):
+        median, fastest, rows = batch_steps_per_second(workers, options.steps)
+        print(
+            f"job, jobs 128 x 8 in batches of 64, {rows:.0f} rows, {workers} threads: {median:,.0f} steps/s, fastest tenth "
+            f"{fastest:,.0f}",
+            flush=True,
+        )
     for name, case in CASES.items():
         print(f"{name:34} {steps_per_second(case, options.steps, options.rounds):10,.0f} steps/s", flush=True)
         if options.vector:
