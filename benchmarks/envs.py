@@ -156,8 +156,8 @@ def main() -> None:
     for workers in (1, 2):
         median, fastest, rows = batch_steps_per_second(workers, options.steps)
         print(
-            f"job, jobs 128 x 8 in batches of 64, {rows:.0f} rows, {workers} threads: {median:,.0f} steps/s, fastest tenth "
-            f"{fastest:,.0f}",
+            f"job, jobs 128 x 8 in batches of 64, {rows:.0f} rows, {workers} threads: {median:,.0f} steps/s, "
+            f"fastest tenth {fastest:,.0f}",
             flush=True,
         )
     for name, case in CASES.items():

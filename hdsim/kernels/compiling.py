@@ -36,12 +36,20 @@ except ImportError as error:
     log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
 
 
+def lean_kernel(function: _Function) -> _Function:
+    """Compiles a kernel that makes no arrays, without counts of references to arrays.
+
+    Counting takes most of the time of kernels with many arrays, all the more if threads share them.
+    """
+    return kernel(function, allocates=False)
+
+
 def part_of_kernel(function: _Function) -> _Function:
-    """Compiles a function into the kernels that call it, for named tuples of many arrays are slow to hand over."""
-    return kernel(function, inline=True)
+    """Compiles a function into the lean kernels that call it, for tuples of many arrays are slow to hand over."""
+    return kernel(function, inline=True, allocates=False)
 
 
-def kernel(function: _Function, *, inline: bool = False) -> _Function:
+def kernel(function: _Function, *, inline: bool = False, allocates: bool = True) -> _Function:
     """Compiles a function at its first call for each combination of argument types.
 
     The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a
@@ -50,10 +58,11 @@ def kernel(function: _Function, *, inline: bool = False) -> _Function:
     Args:
         function: The function.
         inline: See :func:`part_of_kernel`.
+        allocates: See :func:`lean_kernel`.
     """
     if not HAS_NUMBA:
         return function
-    compiled: Any = numba.njit(nogil=True, error_model="numpy", forceinline=inline)(function)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", forceinline=inline, _nrt=allocates)(function)
     # With NUMBA_DISABLE_JIT=1 it is the function itself.
     if compiled is not function:
         # A call with a constant would compile the called kernel once more.

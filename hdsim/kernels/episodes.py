@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.kernels.compiling import kernel, part_of_kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.episode_state import (
     ALWAYS,
     EASY,
@@ -35,7 +35,7 @@ _NONE = -1
 _ROUNDED = 1 + 1e-12
 
 
-@kernel
+@lean_kernel
 def step(low: int, high: int, actions: Ints, trace: Trace, state: State, out: Outcome) -> int:
     """Carries out one action in each of the environments `low` to `high` - 1 and advances it to its next decision.
 
@@ -107,8 +107,10 @@ def _clear(e: int, rules: Any, trace: Trace, state: State) -> None:
     episode.passed = episode.freed = False
     episode.renewal = 1.0 if rules.learns_scales else math.inf
     state.running[e] = state.releases[e] = 0
-    state.start[e, : episode.stop - episode.first] = math.nan
-    state.scales[e] = trace.scales
+    for own in range(episode.stop - episode.first):
+        state.start[e, own] = math.nan
+    for k in range(len(trace.scales)):
+        state.scales[e, k] = trace.scales[k]
 
 
 @part_of_kernel
@@ -351,23 +353,28 @@ def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, out: Outco
     for i in range(len(first)):
         fits[i] = cores[first[i]] <= idle
     if over or not rules.picks_jobs:
-        mask[:] = True
+        for i in range(len(mask)):
+            mask[i] = True
         if rules.void and not over:
             mask[rules.choices] = queued == 0 or more
     else:
-        mask[:] = False
+        for i in range(len(mask)):
+            mask[i] = False
         for i in range(len(first)):
             mask[i] = rules.commit or fits[i]
         if rules.void:
             mask[rules.choices] = more
-    out.mask[e] = mask
+    shown = out.mask[e]
+    for i in range(len(mask)):
+        shown[i] = mask[i]
     if rules.shows_rows:
         write_rows(
             first, fits, trace.table, trace.submission, trace.submission[episode.first], episode.now,
             idle / rules.cores, seen,
         )  # fmt: skip
     elif queued == 0:
-        seen[:] = 0.0
+        for i in range(len(seen)):
+            seen[i] = 0.0
     else:
         for k in range(len(trace.scales)):
             order = trace.value_order[k]
