@@ -62,7 +62,8 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True)
     """
     if not HAS_NUMBA:
         return function
-    compiled: Any = numba.njit(nogil=True, error_model="numpy", forceinline=inline, _nrt=allocates)(function)
+    options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
+    compiled: Any = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 it is the function itself.
     if compiled is not function:
         # A call with a constant would compile the called kernel once more.
