@@ -104,13 +104,18 @@ def simulation(name: str) -> hdsim.Simulation:
 
 # Exact copies
 
+NIGHTLY = pytest.mark.nightly
+#: Configurations whose forks take seconds.
+SLOW = {
+    "learned": [NIGHTLY, pytest.mark.requires("torch")],
+    "bsp_spread": NIGHTLY,
+    "gaia_conservative": NIGHTLY,
+    "gaia_imitation": NIGHTLY,
+}
+
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.requires("torch")) if name == "learned" else name
-        for name in test_golden.RUNS
-    ],
+    "name", [pytest.param(name, marks=marks) for name in test_golden.RUNS for marks in [SLOW.get(name, ())]]
 )
 def test_a_chain_of_forks_leaves_the_same_jobs_csv(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forks = 0
