@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import nodes, speeds
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.profiles import (
     Holdings,
@@ -115,7 +115,7 @@ class NodeReplay(NamedTuple):
     parameters: Floats
 
 
-@kernel
+@lean_kernel
 def replay(state: NodeReplay, instants: int) -> int:
     """Simulates at most a number of instants."""
     rules, numbers, dates, ints, floats = state.rules, state.numbers, state.dates, state.ints, state.floats
@@ -278,7 +278,7 @@ def replay(state: NodeReplay, instants: int) -> int:
     return PAUSED
 
 
-@kernel
+@part_of_kernel
 def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int, date: float) -> None:
     """Sets the end of a running job."""
     jobs, limit = floats.shape[1], floats[BEGIN, job] + floats[WALLTIME, job]
@@ -320,7 +320,7 @@ def _pick(
     return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
 
 
-@kernel
+@part_of_kernel
 def _record(first: NDArray[np.int32], last: NDArray[np.int32], place: int, ids: Ints) -> int:
     """Writes the ranges of ascending ids from a place on and returns the place behind them."""
     for i in range(len(ids)):
@@ -331,7 +331,7 @@ def _record(first: NDArray[np.int32], last: NDArray[np.int32], place: int, ids: 
     return place
 
 
-@kernel
+@part_of_kernel
 def _list(first: NDArray[np.int32], last: NDArray[np.int32], begin: int, end: int, ids: Ints) -> int:
     """Writes the ids of some ranges and returns their number."""
     count = 0

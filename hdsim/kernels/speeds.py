@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -64,7 +64,6 @@ class Shared(NamedTuple):
     dates: Floats  # end of each of `jobs`, seconds
 
 
-@kernel
 def shared_of(state: State) -> Shared:
     """Returns views of the arrays."""
     cores, speeds, first_core, demands, of_jobs, work, ints, floats = state
@@ -76,44 +75,47 @@ def shared_of(state: State) -> Shared:
     )
 
 
-@kernel
+_shared_of = part_of_kernel(shared_of)
+
+
+@lean_kernel
 def begin(state: State, job: int, cores: Ints, left: float, rate: float, growth: float) -> None:
     """See :func:`occupy`."""
-    occupy(shared_of(state), job, cores, left, rate, growth)
+    occupy(_shared_of(state), job, cores, left, rate, growth)
 
 
-@kernel
+@lean_kernel
 def finish(state: State, job: int) -> None:
     """See :func:`vacate`."""
-    vacate(shared_of(state), job)
+    vacate(_shared_of(state), job)
 
 
-@kernel
+@lean_kernel
 def settle(state: State, model: int, parameters: Floats, now: float) -> int:
     """See :func:`update`."""
-    return update(shared_of(state), model, parameters, now)
+    return update(_shared_of(state), model, parameters, now)
 
 
-@kernel
+@lean_kernel
 def affected(state: State, i: int) -> tuple[int, float]:
     """Returns an affected job of :func:`settle` and its end in seconds, see :func:`retime`."""
-    shared = shared_of(state)
+    shared = _shared_of(state)
     return shared.jobs[i], shared.dates[i]
 
 
-@kernel
+@lean_kernel
 def gather(state: State) -> int:
     """See :func:`collect`."""
-    return collect(shared_of(state))
+    return collect(_shared_of(state))
 
 
-@kernel
+@lean_kernel
 def apply(state: State, m: int, by_processor: bool, now: float) -> int:
     """See :func:`retime`."""
-    return retime(shared_of(state), m, by_processor, now)
+    return retime(_shared_of(state), m, by_processor, now)
 
 
-@kernel
+@part_of_kernel
 def occupy(shared: Shared, job: int, cores: Ints, left: float, rate: float, growth: float) -> None:
     """Adds a job on ascending cores.
 
@@ -136,7 +138,7 @@ def occupy(shared: Shared, job: int, cores: Ints, left: float, rate: float, grow
     refresh(shared, job)
 
 
-@kernel
+@part_of_kernel
 def vacate(shared: Shared, job: int) -> None:
     """Removes a job from its cores."""
     touch(shared, job, -1.0)
@@ -153,7 +155,7 @@ def vacate(shared: Shared, job: int) -> None:
     shared.counts[1] = kept
 
 
-@kernel
+@part_of_kernel
 def touch(shared: Shared, job: int, sign: float) -> None:
     """Marks the processors of a job for an update and adds its demand, or subtracts it."""
     core = shared.core_of_job[job]
@@ -167,7 +169,7 @@ def touch(shared: Shared, job: int, sign: float) -> None:
         touch_processor(shared, p)
 
 
-@kernel
+@part_of_kernel
 def touch_processor(shared: Shared, p: int) -> None:
     """Marks a processor for an update."""
     if not shared.is_touched[p]:
@@ -176,7 +178,7 @@ def touch_processor(shared: Shared, p: int) -> None:
         shared.counts[0] += 1
 
 
-@kernel
+@part_of_kernel
 def refresh(shared: Shared, job: int) -> None:
     """Marks a job for an update."""
     for i in range(shared.counts[1]):
@@ -186,10 +188,10 @@ def refresh(shared: Shared, job: int) -> None:
     shared.counts[1] += 1
 
 
-@kernel
+@lean_kernel
 def set_speed(state: State, cores: Ints, shares: Floats) -> None:
     """Sets the speed of cores and marks the jobs on them for an update."""
-    shared = shared_of(state)
+    shared = _shared_of(state)
     for i in range(len(cores)):
         shared.share[cores[i]] = shares[i]
         touch_processor(shared, shared.core_processor[cores[i]])
@@ -197,7 +199,7 @@ def set_speed(state: State, cores: Ints, shares: Floats) -> None:
             refresh(shared, shared.job_of_core[cores[i]])
 
 
-@kernel
+@part_of_kernel
 def collect(shared: Shared) -> int:
     """Collects the busy cores of the touched processors; returns the number of these processors."""
     touched = shared.touched[: shared.counts[0]]
@@ -221,7 +223,7 @@ def collect(shared: Shared) -> int:
     return m
 
 
-@kernel
+@part_of_kernel
 def update(shared: Shared, model: int, parameters: Floats, now: float) -> int:
     """Updates the speeds on touched processors under a model with kernels; see `retime`.
 
@@ -258,7 +260,7 @@ def sort(values: Ints, first: int, last: int) -> None:
         gap //= 3
 
 
-@kernel
+@part_of_kernel
 def retime(shared: Shared, m: int, by_processor: bool, now: float) -> int:
     """Updates the rates of jobs after `collect`.
 
@@ -303,7 +305,7 @@ def retime(shared: Shared, m: int, by_processor: bool, now: float) -> int:
     return n
 
 
-@kernel
+@part_of_kernel
 def slowest(shared: Shared, job: int) -> float:
     """Returns the speed of the slowest core of a running job relative to the reference speed, or one not above 0."""
     least = math.inf
