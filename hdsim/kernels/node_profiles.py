@@ -6,8 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.profiles import (
     Bools,
     Chunk,
@@ -21,6 +22,11 @@ from hdsim.kernels.profiles import (
     chunk_of,
     later,
 )
+
+#: Room of a node that limits nothing, in chunks.
+_UNLIMITED = (1 << 31) - 1
+#: Kinds of chunks whose room on each node is kept for each step.
+_KEPT = 8
 
 
 class NodeSpeeds(NamedTuple):
@@ -47,11 +53,14 @@ class NodeProfile(NamedTuple):
         idle: (S,) upper bound of the unreserved CPU of all nodes together, in cores.
         free: (S, R, N) unreserved amounts.
         total: (S, K) chunks of each kind that fit, or did before others were reserved, infinite if unknown.
-        exact: (S, K) whether just as many fit.
+        kind: (S, L) kinds whose room on each node is known, or -1; that of kind k is at place k % L.
+        rooms: (S, L, N) chunks of these kinds that fit on each node.
         allowed: (M, N) nodes in service that constraints allow.
         speeds: Speeds of the nodes.
-        least: (R, N) space for the least amounts of several steps.
-        room: (N,) space for chunks on each node.
+        room: (N,) space for the chunks that fit on each node during several steps.
+        counts: (N,) space for the chunks that fit during one.
+        nodes: (N,) space for the nodes of a job.
+        taken: (N,) space for its chunks on each of them.
         length: (1,) number of steps.
     """
 
@@ -60,11 +69,14 @@ class NodeProfile(NamedTuple):
     idle: Floats
     free: Floats
     total: Floats
-    exact: Bools
+    kind: Ints
+    rooms: NDArray[np.int32]
     allowed: Bools
     speeds: NodeSpeeds
-    least: Floats
-    room: Floats
+    room: NDArray[np.int32]
+    counts: Floats
+    nodes: Ints
+    taken: Ints
     length: Ints
 
 
@@ -76,9 +88,12 @@ def make_node_profile(free: Floats, allowed: Bools, speeds: NodeSpeeds) -> NodeP
         allowed: (M, N) nodes in service that constraints allow.
         speeds: Speeds of the nodes.
     """
-    none, kinds, nodes = np.zeros(0), np.zeros((0, 0)), free.shape[1]
-    steps = none, none.astype(np.int64), none, np.zeros((0, *free.shape)), kinds, kinds.astype(np.bool_)
-    return NodeProfile(*steps, allowed, speeds, np.empty_like(free), np.empty(nodes), np.zeros(1, np.int64))
+    n = free.shape[1]
+    times, steps, kinds = np.zeros((2, 0)), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+    rooms, room, nodes = np.zeros((0, 0, n), np.int32), np.zeros(n, np.int32), np.zeros((2, n), np.int64)
+    amounts, total = np.zeros((0, *free.shape)), kinds.astype(np.float64)
+    space = room, np.zeros(n), *nodes, np.zeros(1, np.int64)
+    return NodeProfile(times[0], steps, times[1], amounts, total, kinds, rooms, allowed, speeds, *space)
 
 
 def with_steps(profile: NodeProfile, size: int, kinds: int) -> NodeProfile:
@@ -87,12 +102,12 @@ def with_steps(profile: NodeProfile, size: int, kinds: int) -> NodeProfile:
     if size <= old and kinds <= known:
         return profile
     size = max(2 * size, old)
-    row, free = np.arange(size), np.empty((size, *profile.least.shape))
-    total, exact = np.full((size, kinds), math.inf), np.zeros((size, kinds), np.bool_)
-    row[:old], free[:old] = profile.row, profile.free
-    total[:old, :known], exact[:old, :known] = profile.total, profile.exact
+    row, free, kept = np.arange(size), np.empty((size, *profile.free.shape[1:])), min(kinds, _KEPT)
+    total, kind = np.full((size, kinds), math.inf), np.full((size, kept), -1)
+    row[:old], free[:old], total[:old, :known] = profile.row, profile.free, profile.total
     times, idle = np.resize(profile.times, size), np.resize(profile.idle, size)
-    return profile._replace(times=times, row=row, idle=idle, free=free, total=total, exact=exact)
+    rooms = np.empty((size, kept, len(profile.room)), np.int32)
+    return profile._replace(times=times, row=row, idle=idle, free=free, total=total, kind=kind, rooms=rooms)
 
 
 @kernel
@@ -114,7 +129,7 @@ def plan_nodes(
     profile.times[0], profile.length[0] = now, 1
     profile.free[0], profile.idle[0] = free, np.maximum(free[0], 0.0).sum()
     profile.total[:] = math.inf
-    profile.exact[:] = False
+    profile.kind[:] = -1
     for i in range(releases.length[0]):
         row = profile.row[_split(profile, later(releases.end[i], now))]
         job = releases.job[i]
@@ -140,7 +155,7 @@ def forward_nodes(profile: NodeProfile, now: float) -> None:
     profile.times[0] = now
 
 
-@kernel
+@lean_kernel
 def _split(profile: NodeProfile, time: float) -> int:
     """Returns the step that begins at `time`, after the begin of the profile; it is created if it does not exist."""
     times, row, count = profile.times, profile.row, profile.length[0]
@@ -152,18 +167,22 @@ def _split(profile: NodeProfile, time: float) -> int:
         for i in range(count, step, -1):
             times[i], row[i] = times[i - 1], row[i - 1]
         times[step], row[step] = time, new
-        old, free, total, exact = row[step - 1], profile.free, profile.total, profile.exact
+        old, free, total, kind, rooms = row[step - 1], profile.free, profile.total, profile.kind, profile.rooms
         profile.idle[new] = profile.idle[old]
         for i in range(free.shape[1]):
             for node in range(free.shape[2]):
                 free[new, i, node] = free[old, i, node]
-        for kind in range(total.shape[1]):
-            total[new, kind], exact[new, kind] = total[old, kind], exact[old, kind]
+        for i in range(total.shape[1]):
+            total[new, i] = total[old, i]
+        for i in range(kind.shape[1]):
+            kind[new, i] = kind[old, i]
+            for node in range(rooms.shape[2]):
+                rooms[new, i, node] = rooms[old, i, node]
         profile.length[0] = count + 1
     return step
 
 
-@kernel
+@lean_kernel
 def steps_until(times: Floats, count: int, step: int, duration: float) -> int:
     """Returns the step behind the last one during a job that starts at the begin of a step.
 
@@ -179,44 +198,48 @@ def steps_until(times: Floats, count: int, step: int, duration: float) -> int:
     return last
 
 
-@kernel
-def room_within(
-    free: Floats, row: Ints, allowed: Bools, chunk: Chunk, first: int, last: int, least: Floats, room: Floats
-) -> float:
-    """Counts the chunks of a job that fit during all steps from `first` to `last` - 1.
+@part_of_kernel
+def _count_room(profile: NodeProfile, chunk: Chunk, row: int) -> float:
+    """Returns the chunks of a job that fit during a step, after which those on each node are known."""
+    kinds, rooms, total, counts = profile.kind[row], profile.rooms[row], profile.total[row], profile.counts
+    place = chunk.kind % len(kinds)
+    if kinds[place] != chunk.kind:
+        total[chunk.kind] = capacity(profile.free[row], profile.allowed, chunk, 0, len(counts), counts)
+        kinds[place] = chunk.kind
+        for node in range(len(counts)):
+            rooms[place, node] = min(counts[node], _UNLIMITED)
+    return total[chunk.kind]
 
-    Chunks are counted for the least amounts, which gives the least number: it never decreases with an amount.
 
-    Args:
-        free: See :class:`NodeProfile`, as are `row`, `allowed` and `least`.
-        row: Rows of the steps.
-        allowed: Allowed nodes.
-        chunk: The chunks.
-        first: First step.
-        last: Step behind the last one.
-        least: Space for the least amounts.
-        room: (N,) takes the chunks that fit on each node.
+@part_of_kernel
+def _narrow(profile: NodeProfile, chunk: Chunk, step: int) -> int:
+    """Reduces the room to that during one more step and returns its sum.
 
-    Returns:
-        Their sum.
+    The least number of chunks is the one for the least amounts: it never decreases with an amount.
     """
-    # Loops over flat arrays are several times as fast.
-    rows, flat = free.reshape(len(free), least.size), least.reshape(least.size)
-    amounts = rows[row[first]]
-    for i in range(len(flat)):
-        flat[i] = amounts[i]
-    for step in range(first + 1, last):
-        amounts = rows[row[step]]
-        for i in range(len(flat)):
-            flat[i] = min(flat[i], amounts[i])
-    return capacity(least, allowed, chunk, 0, len(room), room)
+    row, room, total = profile.row[step], profile.room, 0
+    _count_room(profile, chunk, row)
+    other = profile.rooms[row, chunk.kind % profile.kind.shape[1]]
+    for node in range(len(room)):
+        room[node] = min(room[node], other[node])
+        total += int(room[node])
+    return total
 
 
-@kernel
+@lean_kernel
+def room_until(profile: NodeProfile, chunk: Chunk, last: int) -> int:
+    """Counts the chunks of a job that fit during all steps before `last`; see :attr:`NodeProfile.room`."""
+    profile.room[:] = _UNLIMITED
+    total = 0
+    for step in range(last):
+        total = _narrow(profile, chunk, step)
+    return total
+
+
+@part_of_kernel
 def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int, stop: int) -> int:
     """Returns the first step from `step` to `stop` - 1 at which a job has room for `shortest` seconds, or -1."""
-    times, row, total, exact, count = profile.times, profile.row, profile.total, profile.exact, profile.length[0]
-    free, allowed, least, room, idle = profile.free, profile.allowed, profile.least, profile.room, profile.idle
+    times, row, total, idle, count = profile.times, profile.row, profile.total, profile.idle, profile.length[0]
     # Sums of thousandths have an error far below one.
     kind, number, cpu = chunk.kind, chunk.number, chunk.number * chunk.cores * chunk.cpu - 1e-4
     while step < stop:
@@ -224,44 +247,46 @@ def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int, 
         last, fits = step, True
         while fits and last < count and (last == step or times[last] < times[step] + shortest):
             at = row[last]
-            fits = total[at, kind] >= number and idle[at] >= cpu
-            if fits and not exact[at, kind]:
-                total[at, kind] = room_within(free, row, allowed, chunk, last, last + 1, least, room)
-                exact[at, kind] = True
-                fits = total[at, kind] >= number
+            fits = total[at, kind] >= number and idle[at] >= cpu and _count_room(profile, chunk, at) >= number
             last += 1
         if not fits:
             step = last
-        elif room_within(free, row, allowed, chunk, step, last, least, room) >= number:
+            continue
+        # Without room from one of the steps to the last one, no start up to that step has room.
+        profile.room[:] = _UNLIMITED
+        last -= 1
+        while last >= step and _narrow(profile, chunk, last) >= number:
+            last -= 1
+        if last < step:
             return step
-        else:
-            step += 1
+        step = last + 1
     return -1
 
 
-@kernel
-def _fit(
-    profile: NodeProfile, jobs: JobRequests, job: int, speed: Floats, step: int, nodes: Ints, taken: Ints
-) -> tuple[int, float]:
+@part_of_kernel
+def _fit(profile: NodeProfile, chunk: Chunk, time: float, fixed: bool, speed: Floats, step: int) -> tuple[int, float]:
     """Chooses the fastest nodes with room for a job that starts at the begin of a step.
 
     Args:
-        profile: The profile.
-        jobs: Requests.
-        job: The job.
+        profile: The profile, which takes the nodes and the chunks on each.
+        chunk: The chunks.
+        time: Requested time in seconds.
+        fixed: The time holds at any speed.
         speed: (N,) speed of each node.
         step: The step.
-        nodes: (N,) takes the nodes.
-        taken: (N,) takes the chunks on each of them.
 
     Returns:
         The number of nodes, 0 if the job does not fit, and its duration at the lowest of their speeds in seconds.
     """
-    free, row, allowed, least, room = profile.free, profile.row, profile.allowed, profile.least, profile.room
-    chunk, preferred, last = chunk_of(jobs, job), profile.speeds.preferred, step + 1
-    while room_within(free, row, allowed, chunk, step, last, least, room) >= chunk.number:
+    room, nodes, taken, last, behind = profile.room, profile.nodes, profile.taken, step, step + 1
+    room[:] = _UNLIMITED
+    while True:
+        while last < behind:
+            if _narrow(profile, chunk, last) < chunk.number:
+                return 0, 0.0
+            last += 1
         count, slowest, left = 0, math.inf, chunk.number
-        for node in preferred:
+        for node in profile.speeds.preferred:
             if room[node] > 0:
                 nodes[count], taken[count] = node, min(room[node], left)
                 left -= taken[count]
@@ -269,15 +294,13 @@ def _fit(
                 slowest = min(slowest, speed[node])
                 if not left:
                     break
-        duration = jobs.time[job] if jobs.fixed[job] else jobs.time[job] / slowest
+        duration = time if fixed else time / slowest
         behind = steps_until(profile.times, profile.length[0], step, duration)
         if behind <= last:
             return count, duration
-        last = behind
-    return 0, 0.0
 
 
-@kernel
+@lean_kernel
 def hold(profile: NodeProfile, chunk: Chunk, nodes: Ints, cores: Ints, step: int, duration: float) -> None:
     """Reserves cores of nodes for a job that starts at the begin of a step.
 
@@ -291,55 +314,76 @@ def hold(profile: NodeProfile, chunk: Chunk, nodes: Ints, cores: Ints, step: int
     """
     start = profile.times[step]
     last = _split(profile, later(start + duration, start))
-    free, idle, exact = profile.free, profile.idle, profile.exact
+    free, total, kind, place = profile.free, profile.total, profile.kind, chunk.kind % profile.kind.shape[1]
     for row in profile.row[step:last]:
         for k in range(len(nodes)):
             add_amounts(free[row], chunk, nodes[k], -cores[k])
-        idle[row] -= chunk.number * chunk.cores * chunk.cpu
-        for kind in range(exact.shape[1]):
-            exact[row, kind] = False
+        profile.idle[row] -= chunk.number * chunk.cores * chunk.cpu
+        for i in range(kind.shape[1]):
+            if i != place or kind[row, i] != chunk.kind:
+                kind[row, i] = -1
+        if kind[row, place] == chunk.kind:
+            total[row, chunk.kind] -= chunk.number
+            for k in range(len(nodes)):
+                profile.rooms[row, place, nodes[k]] -= cores[k] // chunk.cores
 
 
-@kernel
-def _shortest(speeds: NodeSpeeds, jobs: JobRequests, job: int) -> float:
-    """Returns a lower bound of the expected duration of a job in seconds."""
-    return jobs.time[job] if jobs.fixed[job] else jobs.time[job] / speeds.fastest[speeds.preferred[0]]
+@lean_kernel
+def _earliest(
+    profile: NodeProfile, jobs: JobRequests, job: int, speed: Floats, step: int, stop: int
+) -> tuple[int, int, float]:
+    """Returns the first step from `step` to `stop` - 1 at which a job can start on the fastest nodes with room, or -1.
+
+    Args:
+        profile: The profile, which takes the nodes and the chunks on each.
+        jobs: Requests.
+        job: The job.
+        speed: (N,) speed of each node.
+        step: First step.
+        stop: Step behind the last one.
+
+    Returns:
+        The step, the number of nodes and the duration in seconds.
+    """
+    speeds, chunk, time, fixed = profile.speeds, chunk_of(jobs, job), jobs.time[job], jobs.fixed[job]
+    shortest = time if fixed else time / speeds.fastest[speeds.preferred[0]]
+    while True:
+        step = _next_start(profile, chunk, shortest, step, stop)
+        if step < 0:
+            return -1, 0, 0.0
+        used, duration = _fit(profile, chunk, time, fixed, speed, step)
+        if used:
+            return step, used, duration
+        step += 1
 
 
-@kernel
-def _may_start(profile: NodeProfile, jobs: JobRequests, job: int, nodes: Ints, taken: Ints) -> bool:
+@part_of_kernel
+def _may_start(profile: NodeProfile, jobs: JobRequests, job: int) -> bool:
     """Returns whether a job might start now, on nodes that a core policy chooses.
 
     A job for which this is not so cannot start before a job ends either: later starts need room for longer.
     """
-    if _next_start(profile, chunk_of(jobs, job), _shortest(profile.speeds, jobs, job), 0, 1) < 0:
-        return False
-    return _fit(profile, jobs, job, profile.speeds.fastest, 0, nodes, taken)[0] > 0
+    return _earliest(profile, jobs, job, profile.speeds.fastest, 0, 1)[0] == 0
 
 
-@kernel
+@lean_kernel
 def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int) -> float:
     """Reserves the earliest start of a job at or after step `first` on the fastest nodes with room.
 
     Returns:
         The start in seconds, infinite if there is none.
     """
-    number, step, count = len(profile.room), first, profile.length[0]
-    chunk, nodes, taken = chunk_of(jobs, job), np.empty(number, np.int64), np.empty(number, np.int64)
-    shortest = _shortest(profile.speeds, jobs, job)
-    while True:
-        step = _next_start(profile, chunk, shortest, step, count)
-        if step < 0:
-            return math.inf
-        used, duration = _fit(profile, jobs, job, profile.speeds.slowest, step, nodes, taken)
-        if used:
-            start = profile.times[step]
-            hold(profile, chunk, nodes[:used], taken[:used] * chunk.cores, step, duration)
-            return start
-        step += 1
+    step, used, duration = _earliest(profile, jobs, job, profile.speeds.slowest, first, profile.length[0])
+    if step < 0:
+        return math.inf
+    chunk, start = chunk_of(jobs, job), profile.times[step]
+    for k in range(used):
+        profile.taken[k] *= chunk.cores
+    hold(profile, chunk, profile.nodes[:used], profile.taken[:used], step, duration)
+    return start
 
 
-@kernel
+@lean_kernel
 def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: int, starts: Floats) -> int:
     """Reserves later starts of queued jobs in order, up to a job that may start now.
 
@@ -355,15 +399,14 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
     Returns:
         Place of that job or of the first one that is left out, Q if there is none.
     """
-    nodes, taken = np.empty(len(profile.room), np.int64), np.empty(len(profile.room), np.int64)
     last = len(queued)
     for place in range(first, last):
         # Every reservation leaves less room.
-        while last > place and not _may_start(profile, jobs, queued[last - 1], nodes, taken):
+        while last > place and not _may_start(profile, jobs, queued[last - 1]):
             last -= 1
         if place == last:
             return place
-        if _may_start(profile, jobs, queued[place], nodes, taken):
+        if _may_start(profile, jobs, queued[place]):
             starts[place] = -math.inf
             return place
         starts[place] = reserve_nodes(profile, jobs, queued[place], 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, lean_kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,7 +70,7 @@ def with_space(rows: Rows, size: int) -> Rows:
     return rows._replace(**longer)
 
 
-@kernel
+@lean_kernel
 def later(end: float, now: float) -> float:
     """Returns an expected end, just after `now` if it has passed."""
     return end if end > now else np.nextafter(now, math.inf)
@@ -260,7 +260,7 @@ class Holdings(NamedTuple):
     length: Ints
 
 
-@kernel
+@lean_kernel
 def chunk_of(jobs: JobRequests, job: int) -> Chunk:
     """Returns the chunks of a job."""
     return Chunk(
@@ -275,7 +275,7 @@ def chunk_of(jobs: JobRequests, job: int) -> Chunk:
     )
 
 
-@kernel
+@lean_kernel
 def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, room: Floats) -> float:
     """Counts the chunks of a job that fit on the nodes `first` to `last` - 1.
 
@@ -311,7 +311,7 @@ def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, 
     return float(total)
 
 
-@kernel
+@lean_kernel
 def add_amounts(free: Floats, chunk: Chunk, node: int, cores: int) -> None:
     """Releases what a job holds on a node with some of its cores; a negative number of `cores` allocates it."""
     free[0, node] += cores * chunk.cpu

@@ -16,7 +16,7 @@ from hdsim.kernels.node_profiles import (
     plan_nodes,
     reserve_ahead,
     reserve_nodes,
-    room_within,
+    room_until,
     steps_until,
     with_steps,
 )
@@ -112,10 +112,9 @@ class NodePlan:
 
     def _start_now(self, cluster: Cluster, job: int, chunk: Chunk) -> Any:
         """Reserves a start now and returns its placement, None if the job does not fit beside the reservations."""
-        profile, last, room = self._profile, 1, np.empty(cluster.platform.n_nodes)
-        space = profile.free, profile.row, profile.allowed, chunk
-        while room_within(*space, 0, last, profile.least, room) >= chunk.number:
-            placement = cluster.pick(job, limit=room)
+        profile, last = self._profile, 1
+        while room_until(profile, chunk, last) >= chunk.number:
+            placement = cluster.pick(job, limit=profile.room.astype(np.int64))
             if placement is None:
                 return None
             duration = cluster.estimate(job, placement)
