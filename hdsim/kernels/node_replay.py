@@ -21,6 +21,7 @@ from hdsim.kernels.profiles import (
     add_release,
     admit,
     head_reservation,
+    most_admitted,
     remove_release,
     reserve_head,
 )
@@ -78,6 +79,7 @@ class NodeReplay(NamedTuple):
         ids: (C,) chosen core ids.
         speed: (C,) peak speed relative to the reference speed, infinite for GPUs.
         rooms: (2, K) chunks of each kind that fit on all nodes together, and the number of changes when it was counted.
+        most: (K,) most cores of a job of each kind that may run beside the reservation, NaN where not counted.
         agenda: Dates of running jobs, outdated ones among them, each with its number times J plus the job.
         waiting: Rank of queued jobs, and of some that backfilling has started.
         queue: Queued jobs in the order of candidates.
@@ -103,6 +105,7 @@ class NodeReplay(NamedTuple):
     ids: Ints
     speed: Floats
     rooms: Ints
+    most: Floats
     agenda: Heap
     waiting: Heap
     queue: QueueTree
@@ -120,7 +123,7 @@ def replay(state: NodeReplay, instants: int) -> int:
     """Simulates at most a number of instants."""
     rules, numbers, dates, ints, floats = state.rules, state.numbers, state.dates, state.ints, state.floats
     jobs, bandwidth, arriving, ids = state.jobs, state.bandwidth, state.arriving, state.ids
-    agenda, waiting, rooms = state.agenda, state.waiting, state.rooms
+    agenda, waiting, rooms, most = state.agenda, state.waiting, state.rooms, state.most
     queue, releases, holdings, free, allowed = state.queue, state.releases, state.holdings, state.free, state.allowed
     first, last, progress, store = state.first, state.last, state.progress, state.nodes
     batch, commit, backfill = rules[_BATCH] != 0, rules[_COMMIT] != 0, rules[_BACKFILL]
@@ -191,9 +194,16 @@ def replay(state: NodeReplay, instants: int) -> int:
                 # While no job ends and the head is the same, blocked jobs stay blocked.
                 if job == head or not (anew or job >= submitted):
                     continue
+                if not counts and now + jobs.time[job] / (1.0 if ints[AT_PEAK, job] else dates[FASTEST]) > shadow:
+                    kind = jobs.kind[job]
+                    if math.isnan(most[kind]):
+                        most[kind] = most_admitted(free, jobs, head, dates[MARGIN], job)
+                    if ints[SIZE, job] > most[kind]:
+                        continue
             count, size = 0, ints[SIZE, job]
-            if size <= numbers[IDLE]:
-                count = _pick(jobs, store, bandwidth[job], ids, job, rules[_POLICY], rooms, numbers[CHANGES])
+            if size <= numbers[IDLE] and _has_room(jobs, store, job, rooms, numbers[CHANGES]):
+                wanted = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job], bandwidth[job]
+                count = nodes.pick(store, rules[_POLICY], *wanted, nodes.UNLIMITED, ids)
             if not count:
                 if head >= 0:
                     continue
@@ -212,6 +222,7 @@ def replay(state: NodeReplay, instants: int) -> int:
                         dates[SHADOW], dates[MARGIN] = reserve_head(free, allowed, jobs, releases, holdings, head, now)
                         # An upper bound: admission also depends on the nodes of the cores.
                         dates[EXTRA] = _idle(free) - size
+                        most[:] = math.nan
                 elif submitted == floats.shape[1]:
                     break
                 shadow, extra = dates[SHADOW], dates[EXTRA]
@@ -298,26 +309,14 @@ def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int,
         numbers[LIMIT] = max(FEW, 2 * (agenda.length[0] + 1))
 
 
-@kernel
-def _pick(
-    jobs: JobRequests,
-    store: nodes.State,
-    bandwidth: float,
-    ids: Ints,
-    job: int,
-    policy: int,
-    rooms: Ints,
-    changes: int,
-) -> int:
-    """Chooses ids for a job and returns their number, 0 if it does not fit."""
-    number, cores, gpus, memory = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job]
+@part_of_kernel
+def _has_room(jobs: JobRequests, store: nodes.State, job: int, rooms: Ints, changes: int) -> bool:
+    """Returns whether the chunks of a job fit."""
     kind = jobs.kind[job]
     if rooms[1, kind] != changes:
-        rooms[0, kind] = nodes.total_room(nodes.nodes_of(store), cores, gpus, memory, nodes.UNLIMITED)
+        rooms[0, kind] = nodes.count_room(store, jobs.cores[job], jobs.gpus[job], jobs.memory[job])
         rooms[1, kind] = changes
-    if rooms[0, kind] < number:
-        return 0
-    return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
+    return rooms[0, kind] >= jobs.number[job]
 
 
 @part_of_kernel

@@ -94,6 +94,12 @@ def pick(
 
 
 @kernel
+def count_room(state: State, cores: int, gpus: int, memory: float) -> int:
+    """See `total_room`."""
+    return total_room(nodes_of(state), cores, gpus, memory, UNLIMITED)
+
+
+@kernel
 def allocate(state: State, ids: Ints, memory: float, bandwidth: float) -> int:
     """See `take`."""
     return take(nodes_of(state), ids, memory, bandwidth)

@@ -16,6 +16,8 @@ Bools = NDArray[np.bool_]
 
 #: More cores than a node has.
 _UNLIMITED = float(1 << 31)
+#: Tolerance of bounds in cores.
+_SLACK = 1e-3
 
 
 class Releases(NamedTuple):
@@ -397,6 +399,31 @@ def admit(
         for i in range(len(nodes)):
             add_amounts(free, chunk, nodes[i], cores[i])
     return left
+
+
+@kernel
+def most_admitted(free: Floats, jobs: JobRequests, head: int, margin: float, job: int) -> float:
+    """Returns an upper bound of the cores of a job for which `admit` has room on any nodes.
+
+    On a node, beside n chunks of the head that fit, a core more takes the place of one of them, and at most as many
+    cores as have the memory of one.
+
+    Args:
+        free: (R, N) amounts of `reserve_head`.
+        jobs: Requests.
+        head: The head.
+        margin: Its margin.
+        job: The job; the bound holds for all of its kind, until a job ends.
+    """
+    own, memory, most = jobs.memory[head], jobs.memory[job], 0.0
+    if len(free) > 2 or memory == 0:
+        return math.inf
+    for node in range(free.shape[1]):
+        fits = free[0, node]
+        if own > 0:
+            fits = min(fits, np.floor(free[1, node] / own))
+        most += min(free[0, node] - fits, np.floor((free[1, node] - fits * own) / memory + _SLACK))
+    return most + margin * max(1.0, own / memory) + _SLACK
 
 
 @kernel

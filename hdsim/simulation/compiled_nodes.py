@@ -115,6 +115,7 @@ def make_node_replay(
         ids=np.zeros(cores, np.int64),
         speed=speed[platform.core_processor],
         rooms=np.full((2, len(kinds)), -1),
+        most=np.full(len(kinds), math.nan),
         agenda=make_heap(max(node_replay.FEW, 2 * running) + 2),
         waiting=make_heap(n),
         queue=make_queue_tree(backfilled),
