@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, one_of, oversubscription_limit
 from hdsim.errors import ConfigError, nearest
-from hdsim.kernels.placements import lowest
+from hdsim.kernels import progress
 from hdsim.platform.power import BUSY_SPEED, IDLE_POWER
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
@@ -33,13 +32,9 @@ ORDER_OF = {
 }
 QUARTILES = 4
 SCALES = ("seen", "workload")
-#: Index of idle cores, which have no remaining work.
-_IDLE = 0
-#: Speed of a busy core as a share of its peak, by oversubscription of its processor.
-_SPEED = BUSY_SPEED.astype(np.float32)
-#: Power of an idle core as a share of its full power, by whether its processor has busy cores; busy cores draw full
-#: power.
-_IDLE_POWER = IDLE_POWER.astype(np.float32)
+#: Speed of a busy core as a share of its peak, by oversubscription of its processor; power of an idle core as a share of
+#: its full power, by whether its processor has busy cores.
+_STATES = np.stack([BUSY_SPEED, IDLE_POWER]).astype(np.float32)
 QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
 
@@ -232,110 +227,54 @@ class Normal(Small):
         """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
         platform = cluster.platform
-        self._peak = platform.gflops / platform.reference_gflops
-        self._overdrawn = oversubscription_limit(platform)
-        self._over = np.zeros(platform.n_processors, bool)
-        self._speed = self._peak
-        # Running jobs have compact indices, so an observation computes one number per running job.
-        self._job_of_index = [-1]
-        self._free: list[int] = []
-        self._held: dict[int, tuple[int, Ints]] = {}
-        self._index_of_core: Ints = np.full(platform.n_cores, _IDLE)
-        self._busy = np.zeros(platform.n_cores, np.float32)
-        # Remaining work is (end - now) * rate, which needs no update as time passes.
-        self._end: Floats = np.zeros(platform.n_cores + 1)
-        self._rate: Floats = np.zeros(platform.n_cores + 1)
+        # GPUs hold no job back.
+        peak = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
+        slowed, limit = peak * BUSY_SPEED[1], oversubscription_limit(platform)
+        self._processors = np.stack([peak, slowed, limit, peak, np.zeros(len(peak))])
+        self._core_processor = platform.core_processor.astype(np.int64)
+        self._first_core = platform.processor_first_core.astype(np.int64)
+        self._cores: Ints = np.full((2, platform.n_cores), progress.NONE)
+        self._jobs: Floats = np.zeros((4, platform.n_cores))
+        self._first_of: dict[int, int] = {}
         self._new: list[int] = []
         self._has_ended = False
-        self._now = 0.0
         self._known = 0
-        self._first_core: list[int] = platform.processor_first_core.tolist()
-        self._core_processor: Ints = platform.core_processor.astype(np.int64)
-        places = [self._both + i * platform.n_cores for i in range(4)]
-        self._speeds, self._powers, self._remaining = itertools.starmap(slice, itertools.pairwise(places))
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
         super().on_instant()
-        cluster = self._cluster
-        self._now = cluster.now
         self._known = 0
-        for job in cluster.ended:
-            index, ids = self._held.pop(job)
-            self._index_of_core[ids] = _IDLE
-            self._busy[ids] = 0.0
-            self._free.append(index)
+        for job in self._cluster.ended:
+            progress.end(self._cores, self._first_of.pop(job))
             self._has_ended = True
 
     def after_action(self) -> None:
         """See :meth:`Observer.after_action`."""
         cluster = self._cluster
-        started = cluster.started[self._known :]
-        if not started:
-            return
-        self._known += len(started)
-        for job in started:
-            if self._free:
-                index = self._free.pop()
-                self._job_of_index[index] = job
-            else:
-                index = len(self._job_of_index)
-                self._job_of_index.append(job)
-            ids = cluster.running[job].ids
-            self._held[job] = index, ids
-            self._new.append(index)
-            self._index_of_core[ids] = index
-            self._busy[ids] = 1.0
-            # All work remains at this instant; `end_of_pass` computes the rate.
-            self._end[index] = self._now + 1.0
-            self._rate[index] = float(cluster.requested_time[job] > 0)
+        for job in cluster.started[self._known :]:
+            ids, requested = cluster.running[job].ids, cluster.requested_time[job]
+            progress.begin(self._cores, self._jobs, ids, requested, cluster.fixed_duration[job], cluster.now)
+            self._first_of[job] = first = int(ids[0])
+            self._new.append(first)
+            self._known += 1
 
     def end_of_pass(self) -> None:
         """See :meth:`Observer.end_of_pass`."""
-        if not (self._new or self._has_ended):
-            return
-        affected = dict.fromkeys(self._new)
-        over = self._cluster.cores.free_bandwidth < self._overdrawn
-        flipped = (over != self._over).nonzero()[0].tolist()
-        if flipped:
-            self._over = over
-            self._speed = self._peak * BUSY_SPEED.take(over)
-            first, index_of_core = self._first_core, self._index_of_core
-            for p in flipped:
-                affected.update(dict.fromkeys(index_of_core[first[p] : first[p + 1]].tolist()))
-            affected.pop(_IDLE, None)
-        for index in affected:
-            self._update_rate(index)
-        self._new.clear()
-        self._has_ended = False
+        if self._new or self._has_ended:
+            progress.update_rates(
+                *(self._cores, self._jobs, np.array(self._new, np.int64), self._core_processor, self._first_core),
+                *(self._processors, self._cluster.cores.free_bandwidth, self._cluster.now),
+            )
+            self._new.clear()
+            self._has_ended = False
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
-        seen = super().observe()
+        seen, cluster = super().observe(), self._cluster
         assert isinstance(seen, np.ndarray)
-        cores, owner, busy = self._cluster.cores, self._core_processor, self._busy
-        speeds, powers, remaining = seen[self._speeds], seen[self._powers], seen[self._remaining]
-        _SPEED.take(cores.free_bandwidth < self._overdrawn).take(owner, out=speeds, mode="clip")
-        speeds *= busy
-        _IDLE_POWER.take(cores.processor_busy() > 0).take(owner, out=powers, mode="clip")
-        np.maximum(powers, busy, out=powers)
-        jobs = len(self._job_of_index)
-        left = (self._end[:jobs] - self._now) * self._rate[:jobs]
-        np.maximum(left, 0.0, out=left)
-        left.astype(np.float32).take(self._index_of_core, out=remaining, mode="clip")
+        progress.write_cores(
+            *(self._cores, self._jobs, self._first_core, self._processors),
+            *(cluster.cores.free_bandwidth, cluster.cores.processor_busy(), _STATES, cluster.now),
+            seen[self._both : -QUEUE_NUMBERS],
+        )
         return seen
-
-    def _update_rate(self, index: int) -> None:
-        """Updates the rate of a job, and its end at that rate."""
-        cluster, job = self._cluster, self._job_of_index[index]
-        requested = cluster.requested_time[job]
-        if not requested > 0:
-            return
-        rate = (
-            1.0 if cluster.fixed_duration[job] else lowest(self._speed, cluster.running[job].processors)
-        ) / requested
-        before = float(self._rate[index])
-        if rate != before:
-            left = (float(self._end[index]) - self._now) * before
-            self._end[index] = self._now + left / rate
-            self._rate[index] = rate
