@@ -21,8 +21,8 @@ Numbers = NDArray[np.float32]
 FIRST, NEXT = range(2)
 #: For an idle core, and behind the last core of a job.
 NONE = -1
-#: Rows of the jobs: end at the present rate, s; share of the work done per second; requested time, s; whether the rate
-#: is constant.
+#: Rows of the jobs: end at the present rate, in seconds; share of the work done per second; requested time in seconds;
+#: whether the rate is constant.
 END, RATE, REQUESTED, FIXED = range(4)
 #: Rows of the processors: speed of a core at full bandwidth and under oversubscription, free bandwidth below which a
 #: processor is oversubscribed; present speed, and whether it has just changed.
