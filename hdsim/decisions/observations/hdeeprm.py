@@ -32,8 +32,8 @@ ORDER_OF = {
 }
 QUARTILES = 4
 SCALES = ("seen", "workload")
-#: Speed of a busy core as a share of its peak, by oversubscription of its processor; power of an idle core as a share of
-#: its full power, by whether its processor has busy cores.
+#: Speed of a busy core as a share of its peak, by oversubscription of its processor; power of an idle core as a share
+#: of its full power, by whether its processor has busy cores.
 _STATES = np.stack([BUSY_SPEED, IDLE_POWER]).astype(np.float32)
 QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
