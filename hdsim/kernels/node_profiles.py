@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.profiles import (
     Bools,
     Chunk,
@@ -110,7 +110,7 @@ def with_steps(profile: NodeProfile, size: int, kinds: int) -> NodeProfile:
     return profile._replace(times=times, row=row, idle=idle, free=free, total=total, kind=kind, rooms=rooms)
 
 
-@kernel
+@lean_kernel
 def plan_nodes(
     profile: NodeProfile, free: Floats, jobs: JobRequests, releases: Releases, holdings: Holdings, now: float
 ) -> None:
@@ -126,10 +126,13 @@ def plan_nodes(
     """
     for i in range(len(profile.row)):
         profile.row[i] = i
-    profile.times[0], profile.length[0] = now, 1
-    profile.free[0], profile.idle[0] = free, np.maximum(free[0], 0.0).sum()
-    profile.total[:] = math.inf
-    profile.kind[:] = -1
+    profile.times[0], profile.length[0], profile.idle[0] = now, 1, 0.0
+    for node in range(free.shape[1]):
+        profile.idle[0] += max(free[0, node], 0.0)
+        for i in range(len(free)):
+            profile.free[0, i, node] = free[i, node]
+    profile.total[0] = math.inf
+    profile.kind[0] = -1
     for i in range(releases.length[0]):
         row = profile.row[_split(profile, later(releases.end[i], now))]
         job = releases.job[i]
@@ -140,18 +143,16 @@ def plan_nodes(
             profile.idle[row] += cores * chunk.cpu
 
 
-@kernel
+@lean_kernel
 def forward_nodes(profile: NodeProfile, now: float) -> None:
     """Removes the time before `now`, at which or before which the profile begins."""
     past, count = 0, profile.length[0]
     while past + 1 < count and profile.times[past + 1] <= now:
         past += 1
-    if past:
-        unused = profile.row[:past].copy()
-        for i in range(past, count):
-            profile.times[i - past], profile.row[i - past] = profile.times[i], profile.row[i]
-        profile.row[count - past : count] = unused
-        profile.length[0] = count - past
+    for i in range(past, count):
+        profile.times[i - past] = profile.times[i]
+        profile.row[i - past], profile.row[i] = profile.row[i], profile.row[i - past]
+    profile.length[0] = count - past
     profile.times[0] = now
 
 
@@ -357,15 +358,6 @@ def _earliest(
         step += 1
 
 
-@part_of_kernel
-def _may_start(profile: NodeProfile, jobs: JobRequests, job: int) -> bool:
-    """Returns whether a job might start now, on nodes that a core policy chooses.
-
-    A job for which this is not so cannot start before a job ends either: later starts need room for longer.
-    """
-    return _earliest(profile, jobs, job, profile.speeds.fastest, 0, 1)[0] == 0
-
-
 @lean_kernel
 def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int) -> float:
     """Reserves the earliest start of a job at or after step `first` on the fastest nodes with room.
@@ -399,14 +391,15 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
     Returns:
         Place of that job or of the first one that is left out, Q if there is none.
     """
-    last = len(queued)
+    last, fastest = len(queued), profile.speeds.fastest
     for place in range(first, last):
-        # Every reservation leaves less room.
-        while last > place and not _may_start(profile, jobs, queued[last - 1]):
+        # A job that cannot start now at the highest speeds cannot start before a job ends either: later starts need
+        # room for longer, and every reservation leaves less.
+        while last > place and _earliest(profile, jobs, queued[last - 1], fastest, 0, 1)[0] < 0:
             last -= 1
         if place == last:
             return place
-        if _may_start(profile, jobs, queued[place]):
+        if _earliest(profile, jobs, queued[place], fastest, 0, 1)[0] == 0:
             starts[place] = -math.inf
             return place
         starts[place] = reserve_nodes(profile, jobs, queued[place], 1)
