@@ -206,6 +206,24 @@ def test_the_head_is_reserved_the_first_instant_with_room_and_jobs_beside_it_lea
                 assert margin == left_over
 
 
+node = st.tuples(st.integers(0, 12), st.integers(0, 30), st.integers(0, 12))
+
+
+@given(st.lists(node, min_size=1, max_size=5), st.integers(0, 4), st.integers(0, 4), st.integers(0, 20))
+def test_no_job_above_the_bound_is_admitted(machine: Any, own: int, memory: int, number: int) -> None:
+    jobs = [Job(number, 1, own, 0, 1.0, False), Job(0, 1, memory, 0, 1.0, False)]
+    free = np.array([each[:2] for each in machine], float).T.copy()
+    margin = sum(room([*each[:2], 0], jobs[0]) for each in machine) - number
+    taken = np.array([min(each[2], room([*each[:2], 0], jobs[1])) for each in machine])
+    requests, allowed = arrays(jobs, [])[0], np.ones((1, len(machine)), np.bool_)
+    most = cores.most_admitted(free, requests, 0, float(margin), 1)
+    admitted = cores.admit(free, allowed, requests, 0, float(margin), 1, np.arange(len(machine)), taken) >= 0
+    assert not admitted or taken.sum() <= most
+    if own == memory > 0:
+        # Equal chunks take the place of one another.
+        assert math.floor(most) == margin
+
+
 @given(
     st.integers(0, 6),
     st.lists(st.tuples(st.integers(8, 20), st.integers(1, 4)), max_size=5),

@@ -63,8 +63,8 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True)
     if not HAS_NUMBA:
         return function
     options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
-    # Kernels are called from Python and from other kernels, not through pointers.
-    options["no_cfunc_wrapper"] = True
+    # Kernels are called from Python or from other kernels, parts of kernels from these only.
+    options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inline}
     compiled: Any = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 it is the function itself.
     if compiled is not function:

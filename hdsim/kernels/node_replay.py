@@ -289,7 +289,7 @@ def replay(state: NodeReplay, instants: int) -> int:
     return PAUSED
 
 
-@part_of_kernel
+@lean_kernel
 def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int, date: float) -> None:
     """Sets the end of a running job."""
     jobs, limit = floats.shape[1], floats[BEGIN, job] + floats[WALLTIME, job]

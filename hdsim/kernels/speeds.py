@@ -79,24 +79,6 @@ _shared_of = part_of_kernel(shared_of)
 
 
 @lean_kernel
-def begin(state: State, job: int, cores: Ints, left: float, rate: float, growth: float) -> None:
-    """See :func:`occupy`."""
-    occupy(_shared_of(state), job, cores, left, rate, growth)
-
-
-@lean_kernel
-def finish(state: State, job: int) -> None:
-    """See :func:`vacate`."""
-    vacate(_shared_of(state), job)
-
-
-@lean_kernel
-def settle(state: State, model: int, parameters: Floats, now: float) -> int:
-    """See :func:`update`."""
-    return update(_shared_of(state), model, parameters, now)
-
-
-@lean_kernel
 def affected(state: State, i: int) -> tuple[int, float]:
     """Returns an affected job of :func:`settle` and its end in seconds, see :func:`retime`."""
     shared = _shared_of(state)
@@ -115,18 +97,19 @@ def apply(state: State, m: int, by_processor: bool, now: float) -> int:
     return retime(_shared_of(state), m, by_processor, now)
 
 
-@part_of_kernel
-def occupy(shared: Shared, job: int, cores: Ints, left: float, rate: float, growth: float) -> None:
+@lean_kernel
+def begin(state: State, job: int, cores: Ints, left: float, rate: float, growth: float) -> None:
     """Adds a job on ascending cores.
 
     Args:
-        shared: The jobs.
+        state: The jobs.
         job: The job.
         cores: Its cores.
         left: Remaining work at `since`, reference seconds.
         rate: Its rate until `retime`, 0 at its start.
         growth: Its cores relative to requested cores.
     """
+    shared = _shared_of(state)
     shared.left[job], shared.rate[job], shared.growth[job] = left, rate, growth
     after = _NONE
     for i in range(len(cores) - 1, -1, -1):
@@ -138,9 +121,10 @@ def occupy(shared: Shared, job: int, cores: Ints, left: float, rate: float, grow
     refresh(shared, job)
 
 
-@part_of_kernel
-def vacate(shared: Shared, job: int) -> None:
+@lean_kernel
+def finish(state: State, job: int) -> None:
     """Removes a job from its cores."""
+    shared = _shared_of(state)
     touch(shared, job, -1.0)
     core = shared.core_of_job[job]
     while core != _NONE:
@@ -223,16 +207,17 @@ def collect(shared: Shared) -> int:
     return m
 
 
-@part_of_kernel
-def update(shared: Shared, model: int, parameters: Floats, now: float) -> int:
+@lean_kernel
+def settle(state: State, model: int, parameters: Floats, now: float) -> int:
     """Updates the speeds on touched processors under a model with kernels; see `retime`.
 
     Args:
-        shared: The jobs.
+        state: The jobs.
         model: `THRESHOLD`, `FAIR_SHARE` or `SMOOTHSTEP`.
         parameters: (R, P) parameters of the model.
         now: Current time, seconds.
     """
+    shared = _shared_of(state)
     m = collect(shared)
     processors, first = shared.processors[:m], shared.offsets
     if model == THRESHOLD:
