@@ -314,7 +314,8 @@ def _has_room(jobs: JobRequests, store: nodes.State, job: int, rooms: Ints, chan
     """Returns whether the chunks of a job fit."""
     kind = jobs.kind[job]
     if rooms[1, kind] != changes:
-        rooms[0, kind] = nodes.count_room(store, jobs.cores[job], jobs.gpus[job], jobs.memory[job])
+        wanted = jobs.cores[job], jobs.gpus[job], jobs.memory[job]
+        rooms[0, kind] = nodes.total_room(store, *wanted, nodes.UNLIMITED)
         rooms[1, kind] = changes
     return rooms[0, kind] >= jobs.number[job]
 
@@ -341,7 +342,7 @@ def _list(first: NDArray[np.int32], last: NDArray[np.int32], begin: int, end: in
     return count
 
 
-@kernel
+@part_of_kernel
 def _hold(store: nodes.State, holdings: Holdings, job: int, ids: Ints) -> None:
     """Writes the cores of a job on nodes behind those in use."""
     state = nodes.nodes_of(store)
@@ -358,7 +359,7 @@ def _hold(store: nodes.State, holdings: Holdings, job: int, ids: Ints) -> None:
     holdings.last[job] = place
 
 
-@kernel
+@part_of_kernel
 def _copy_free(store: nodes.State, free: Floats) -> None:
     """Copies the free amounts of nodes."""
     state = nodes.nodes_of(store)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -16,24 +16,23 @@ Ints = NDArray[np.int64]
 
 #: Core policies whose scores change with each core; the others are rows of `Nodes.ranked`.
 HIGH_CORES, HIGH_MEM, HIGH_MEM_BW, SPREAD, PACK = -1, -2, -3, -4, -5
-#: Results of `take`.
+#: Results of `allocate`.
 TAKEN, BUSY, SHORT = 0, 1, 2
 #: Argument for no limit.
 UNLIMITED: Ints = np.zeros(0, np.int64)
 #: Weight of nodes over processors in the scores of `spread`; more than the cores of a processor.
 _MANY = 1 << 20
-#: Number of chunks up to which a scan of the nodes for the best one is faster than a heap.
-_FEW = 16
-
 
 #: The arrays of `Nodes` in a plain tuple of few, which costs the least time at calls from Python: (C,) processors and
-#: (C,) idle flags of cores, (4, P+1) integers of processors, (4, N+1) integers of nodes, ranked processors, and (N+P,)
-#: free amounts of nodes and processors.
+#: (C,) idle flags of cores, (5, P+1) integers of processors, (9, N+1) integers of nodes, ranked processors, and
+#: (N+P+N,) free amounts of nodes and processors and scores of nodes.
 State = tuple[Ints, Bools, Ints, Ints, Ints, Floats]
 
 
 class Nodes(NamedTuple):
     """Nodes, their processors and cores, and what is free of them; each GPU is a processor with its cores.
+
+    The last seven arrays hold no state between calls: they are the working memory of the choice of cores.
 
     Attributes:
         core_processor: (C,) processor of a core.
@@ -49,6 +48,13 @@ class Nodes(NamedTuple):
         node_memory: (N,) free bytes of a node.
         free_bandwidth: (P,) free memory bandwidth of a processor in GB/s.
         without_memory: (N,) busy cores of a node whose jobs request no memory.
+        rooms: (N,) chunks that fit on a node.
+        chosen: (N,) chosen chunks of a node.
+        seen: (N,) cores of a node that a scan has passed.
+        taken: (P,) chosen cores of a processor.
+        score: (N,) score of the next core of a node.
+        following: (N,) processor of the next core of a node.
+        winner: (N,) node with the highest score below each inner place of a binary tree over the nodes.
     """
 
     core_processor: Ints
@@ -64,54 +70,31 @@ class Nodes(NamedTuple):
     node_memory: Floats
     free_bandwidth: Floats
     without_memory: Ints
+    rooms: Ints
+    chosen: Ints
+    seen: Ints
+    taken: Ints
+    score: Floats
+    following: Ints
+    winner: Ints
 
 
-@kernel
-def nodes_of(state: State) -> Nodes:
+def views(state: State) -> Nodes:
     """Returns views of the arrays."""
     core_processor, idle, processors, nodes, ranked, amounts = state
     p, n = processors.shape[1] - 1, nodes.shape[1] - 1
     return Nodes(
         *(core_processor, processors[0], processors[1][:p], processors[2][:p], nodes[0], ranked, idle),
-        *(processors[3][:p], nodes[1][:n], nodes[2][:n], amounts[:n], amounts[n:], nodes[3][:n]),
+        *(processors[3][:p], nodes[1][:n], nodes[2][:n], amounts[:n], amounts[n : n + p], nodes[3][:n]),
+        *(nodes[4][:n], nodes[5][:n], nodes[6][:n], processors[4][:p], amounts[n + p :], nodes[7][:n], nodes[8][:n]),
     )
 
 
-@kernel
-def pick(
-    state: State,
-    policy: int,
-    number: int,
-    cores: int,
-    gpus: int,
-    memory: float,
-    bandwidth: float,
-    limit: Ints,
-    out: Ints,
-) -> int:
-    """See `choose`."""
-    return choose(nodes_of(state), policy, number, cores, gpus, memory, bandwidth, limit, out)
+#: `views` in lean kernels.
+nodes_of = part_of_kernel(views)
 
 
-@kernel
-def count_room(state: State, cores: int, gpus: int, memory: float) -> int:
-    """See `total_room`."""
-    return total_room(nodes_of(state), cores, gpus, memory, UNLIMITED)
-
-
-@kernel
-def allocate(state: State, ids: Ints, memory: float, bandwidth: float) -> int:
-    """See `take`."""
-    return take(nodes_of(state), ids, memory, bandwidth)
-
-
-@kernel
-def release(state: State, ids: Ints, memory: float, bandwidth: float) -> None:
-    """See `give`."""
-    give(nodes_of(state), ids, memory, bandwidth)
-
-
-@kernel
+@part_of_kernel
 def room(nodes: Nodes, node: int, cores: int, gpus: int, memory: float) -> int:
     """Returns the number of chunks that fit on a node.
 
@@ -130,19 +113,15 @@ def room(nodes: Nodes, node: int, cores: int, gpus: int, memory: float) -> int:
     return idle
 
 
-@kernel
-def total_room(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> int:
-    """Returns the number of chunks that fit on all nodes together; see `choose`."""
-    total = 0
-    for node in range(len(nodes.node_idle)):
-        fitting = room(nodes, node, cores, gpus, memory)
-        total += min(fitting, limit[node]) if len(limit) else fitting
-    return total
+@lean_kernel
+def total_room(state: State, cores: int, gpus: int, memory: float, limit: Ints) -> int:
+    """Returns the number of chunks that fit on all nodes together; see `pick`."""
+    return _fill_rooms(nodes_of(state), cores, gpus, memory, limit)
 
 
-@kernel
-def choose(
-    nodes: Nodes,
+@lean_kernel
+def pick(
+    state: State,
     policy: int,
     number: int,
     cores: int,
@@ -155,7 +134,7 @@ def choose(
     """Chooses cores and GPUs for the chunks of a job, one chunk at a time, by the best next core of a node.
 
     Args:
-        nodes: The nodes.
+        state: The nodes.
         policy: A row of `Nodes.ranked`, or one of the policies above.
         number: Chunks.
         cores: Cores of a chunk, 1 without GPUs.
@@ -168,82 +147,107 @@ def choose(
     Returns:
         The number of ids, 0 if the chunks do not fit.
     """
-    total, rooms, chosen, taken = _rooms(nodes, cores, gpus, memory, limit)
-    if total < number:
+    nodes = nodes_of(state)
+    if _fill_rooms(nodes, cores, gpus, memory, limit) < number:
         return 0
-    if policy >= 0:
-        _rank(nodes, policy, number, cores, rooms, chosen)
-        _distribute(nodes, policy, number, cores, chosen, taken)
-    elif policy == PACK:
-        _pack(nodes, number, rooms, chosen)
-        _distribute(nodes, 0, number, cores, chosen, taken)
+    _clear(nodes)
+    if PACK < policy < 0:
+        _take_turns(nodes, policy, number, cores, memory, bandwidth)
     else:
-        _take_turns(nodes, policy, number, cores, memory, bandwidth, rooms, chosen, taken)
-    return _list(nodes, gpus, nodes.idle, chosen, taken, out)
+        if policy == PACK:
+            _pack(nodes, number)
+        else:
+            _rank(nodes, policy, number, cores)
+        _distribute(nodes, max(policy, 0), number, cores)
+    return _list(nodes, gpus, nodes.idle, out)
 
 
-@kernel
-def choose_listed(
-    nodes: Nodes, order: Ints, number: int, cores: int, gpus: int, memory: float, limit: Ints, out: Ints
+@lean_kernel
+def pick_listed(
+    state: State,
+    order: Ints,
+    number: int,
+    cores: int,
+    gpus: int,
+    memory: float,
+    limit: Ints,
+    among: Bools,
+    out: Ints,
 ) -> int:
-    """Chooses as `choose` does, the cores ranked by a list of all idle cores without GPUs, best first."""
-    total, rooms, chosen, taken = _rooms(nodes, cores, gpus, memory, limit)
-    if total < number:
+    """Chooses as `pick` does, the cores ranked by a list of all idle cores without GPUs, best first.
+
+    Besides its arguments, `among` is (C,) False and receives the chosen cores.
+    """
+    nodes = nodes_of(state)
+    if _fill_rooms(nodes, cores, gpus, memory, limit) < number:
         return 0
-    seen, left = np.zeros(len(chosen), np.int64), number
+    _clear(nodes)
+    left, chosen, seen = number, nodes.chosen, nodes.seen
     for core in order:
         node = nodes.processor_node[nodes.core_processor[core]]
-        if chosen[node] < rooms[node] and chosen[node] * cores == seen[node]:
+        if chosen[node] < nodes.rooms[node] and chosen[node] * cores == seen[node]:
             chosen[node] += 1
             left -= 1
             if not left:
                 break
         seen[node] += 1
-    among, left, seen[:] = np.zeros(len(nodes.idle), np.bool_), number * cores, 0
+    left = number * cores
+    for node in range(len(seen)):
+        seen[node] = 0
     for core in order:
         processor = nodes.core_processor[core]
         node = nodes.processor_node[processor]
         if seen[node] < chosen[node] * cores:
             seen[node] += 1
-            taken[processor] += 1
+            nodes.taken[processor] += 1
             among[core] = True
             left -= 1
             if not left:
                 break
-    return _list(nodes, gpus, among, chosen, taken, out)
+    return _list(nodes, gpus, among, out)
 
 
-@kernel
-def _rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> tuple[int, Ints, Ints, Ints]:
-    """Returns the chunks that fit, in total and (N,) on each node, and zeros for (N,) chosen chunks and (P,) cores."""
-    n, total = len(nodes.node_idle), 0
-    rooms = np.empty(n, np.int64)
-    for node in range(n):
-        rooms[node] = room(nodes, node, cores, gpus, memory)
+@part_of_kernel
+def _fill_rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> int:
+    """Counts the chunks that fit on each node and returns their sum."""
+    total = 0
+    for node in range(len(nodes.rooms)):
+        fitting = room(nodes, node, cores, gpus, memory)
         if len(limit):
-            rooms[node] = min(rooms[node], limit[node])
-        total += rooms[node]
-    return total, rooms, np.zeros(n, np.int64), np.zeros(len(nodes.processor_idle), np.int64)
+            fitting = min(fitting, limit[node])
+        nodes.rooms[node] = fitting
+        total += fitting
+    return total
 
 
-@kernel
-def _rank(nodes: Nodes, policy: int, number: int, cores: int, rooms: Ints, chosen: Ints) -> None:
+@part_of_kernel
+def _clear(nodes: Nodes) -> None:
+    for node in range(len(nodes.chosen)):
+        nodes.chosen[node] = nodes.seen[node] = 0
+    for processor in range(len(nodes.taken)):
+        nodes.taken[processor] = 0
+
+
+@part_of_kernel
+def _rank(nodes: Nodes, policy: int, number: int, cores: int) -> None:
     """Chooses the nodes of chunks by the ranks of their first cores."""
-    seen, left = np.zeros(len(chosen), np.int64), number
+    left, chosen, seen = number, nodes.chosen, nodes.seen
     for processor in nodes.ranked[policy]:
         node = nodes.processor_node[processor]
         seen[node] += nodes.processor_idle[processor]
-        while left and chosen[node] < rooms[node] and chosen[node] * cores < seen[node]:
+        while left and chosen[node] < nodes.rooms[node] and chosen[node] * cores < seen[node]:
             chosen[node] += 1
             left -= 1
         if not left:
-            return
+            break
+    for node in range(len(seen)):
+        seen[node] = 0
 
 
-@kernel
-def _pack(nodes: Nodes, number: int, rooms: Ints, chosen: Ints) -> None:
+@part_of_kernel
+def _pack(nodes: Nodes, number: int) -> None:
     """Chooses the nodes with most room, whole, then the fullest node that holds the rest."""
-    left = number
+    left, rooms, chosen = number, nodes.rooms, nodes.chosen
     while left:
         best = -1
         for node in range(len(rooms)):
@@ -260,68 +264,65 @@ def _pack(nodes: Nodes, number: int, rooms: Ints, chosen: Ints) -> None:
         left -= chosen[best]
 
 
-@kernel
-def _distribute(nodes: Nodes, policy: int, number: int, cores: int, chosen: Ints, taken: Ints) -> None:
+@part_of_kernel
+def _distribute(nodes: Nodes, policy: int, number: int, cores: int) -> None:
     """Takes the cores of the chosen chunks from the best processors of their nodes."""
-    given, left = np.zeros(len(chosen), np.int64), number * cores
+    left, given = number * cores, nodes.seen
     for processor in nodes.ranked[policy]:
         node = nodes.processor_node[processor]
-        taken[processor] = min(nodes.processor_idle[processor], chosen[node] * cores - given[node])
-        given[node] += taken[processor]
-        left -= taken[processor]
+        taken = min(nodes.processor_idle[processor], nodes.chosen[node] * cores - given[node])
+        nodes.taken[processor] = taken
+        given[node] += taken
+        left -= taken
         if not left:
-            return
+            break
 
 
-@kernel
-def _take_turns(
-    nodes: Nodes,
-    policy: int,
-    number: int,
-    cores: int,
-    memory: float,
-    bandwidth: float,
-    rooms: Ints,
-    chosen: Ints,
-    taken: Ints,
-) -> None:
+@part_of_kernel
+def _take_turns(nodes: Nodes, policy: int, number: int, cores: int, memory: float, bandwidth: float) -> None:
     """Chooses nodes and processors by scores that fall with each core."""
-    n, size = len(rooms), 0
-    score, following, ranked = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
+    n, rooms, score, following, winner = len(nodes.rooms), nodes.rooms, nodes.score, nodes.following, nodes.winner
     for node in range(n):
+        score[node] = -math.inf
         if rooms[node] > 0:
-            score[node], following[node] = _next(nodes, policy, node, 0, memory, bandwidth, taken)
-            ranked[size] = node
-            size += 1
-    # The nodes with room: a list for few chunks, otherwise a heap by the score of the next core.
-    if number > _FEW:
-        for place in range(size // 2 - 1, -1, -1):
-            _sift(ranked, size, place, score)
+            score[node], following[node] = _next(nodes, policy, node, 0, memory, bandwidth)
+    # A tree of winners: below place i are the places 2i and 2i+1, and place n+i is node i.
+    for place in range(n - 1, 0, -1):
+        winner[place] = _better(score, _at(winner, 2 * place), _at(winner, 2 * place + 1))
     for _ in range(number):
-        place = 0
-        if number <= _FEW:
-            for other in range(1, size):
-                if score[ranked[other]] > score[ranked[place]]:
-                    place = other
-        node = ranked[place]
-        for core in range(chosen[node] * cores + 1, (chosen[node] + 1) * cores + 1):
-            taken[following[node]] += 1
-            score[node], following[node] = _next(nodes, policy, node, core, memory, bandwidth, taken)
-        chosen[node] += 1
-        if chosen[node] == rooms[node]:
+        node = _at(winner, 1)
+        for core in range(nodes.chosen[node] * cores + 1, (nodes.chosen[node] + 1) * cores + 1):
+            nodes.taken[following[node]] += 1
+            score[node], following[node] = _next(nodes, policy, node, core, memory, bandwidth)
+        nodes.chosen[node] += 1
+        if nodes.chosen[node] == rooms[node]:
             score[node] = -math.inf
-        if number > _FEW:
-            _sift(ranked, size, 0, score)
+        best, place = node, n + node
+        while place > 1:
+            best = _better(score, best, _at(winner, place ^ 1))
+            place //= 2
+            winner[place] = best
 
 
-@kernel
-def _next(
-    nodes: Nodes, policy: int, node: int, given: int, memory: float, bandwidth: float, taken: Ints
-) -> tuple[float, int]:
+@part_of_kernel
+def _at(winner: Ints, place: int) -> int:
+    return place - len(winner) if place >= len(winner) else winner[place]
+
+
+@part_of_kernel
+def _better(score: Floats, node: int, other: int) -> int:
+    """Returns the node with the higher score, the first of two with the same."""
+    if score[other] > score[node] or (score[other] == score[node] and other < node):
+        return other
+    return node
+
+
+@part_of_kernel
+def _next(nodes: Nodes, policy: int, node: int, given: int, memory: float, bandwidth: float) -> tuple[float, int]:
     """Returns the score and the processor of the next core of a node that has given some; -inf and -1 if none."""
     best, at = -math.inf, -1
     for processor in range(nodes.first_processor[node], nodes.first_processor[node + 1]):
-        left = nodes.processor_idle[processor] - taken[processor]
+        left = nodes.processor_idle[processor] - nodes.taken[processor]
         if left == 0 or nodes.is_gpu[processor]:
             continue
         if policy == HIGH_CORES:
@@ -329,7 +330,7 @@ def _next(
         elif policy == HIGH_MEM:
             score = nodes.node_memory[node] - memory * given
         elif policy == HIGH_MEM_BW:
-            score = nodes.free_bandwidth[processor] - bandwidth * taken[processor]
+            score = nodes.free_bandwidth[processor] - bandwidth * nodes.taken[processor]
         else:
             score = float((nodes.node_idle[node] - given) * _MANY + left)
         if at < 0 or score > best:
@@ -337,37 +338,17 @@ def _next(
     return best, at
 
 
-@kernel
-def _sift(heap: Ints, size: int, place: int, score: Floats) -> None:
-    """Moves the node at a place of a heap down to where it belongs."""
-    node = heap[place]
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        if child + 1 < size and _precedes(heap[child + 1], heap[child], score):
-            child += 1
-        if not _precedes(heap[child], node, score):
-            break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = node
-
-
-@kernel
-def _precedes(node: int, other: int, score: Floats) -> bool:
-    return score[node] > score[other] or (score[node] == score[other] and node < other)
-
-
-@kernel
-def _list(nodes: Nodes, gpus: int, among: Bools, chosen: Ints, taken: Ints, out: Ints) -> int:
+@part_of_kernel
+def _list(nodes: Nodes, gpus: int, among: Bools, out: Ints) -> int:
     """Writes the first ids `among` the cores of each processor, and of idle GPUs, and returns the number of ids."""
     count = 0
-    for node in range(len(chosen)):
-        if not chosen[node]:
+    for node in range(len(nodes.chosen)):
+        if not nodes.chosen[node]:
             continue
-        devices = chosen[node] * gpus
+        devices = nodes.chosen[node] * gpus
         for processor in range(nodes.first_processor[node], nodes.first_processor[node + 1]):
             is_gpu = nodes.is_gpu[processor]
-            free, left = (nodes.idle, devices) if is_gpu else (among, taken[processor])
+            free, left = (nodes.idle, devices) if is_gpu else (among, nodes.taken[processor])
             core = nodes.first_core[processor]
             while left and core < nodes.first_core[processor + 1]:
                 if free[core]:
@@ -380,13 +361,14 @@ def _list(nodes: Nodes, gpus: int, among: Bools, chosen: Ints, taken: Ints, out:
     return count
 
 
-@kernel
-def take(nodes: Nodes, ids: Ints, memory: float, bandwidth: float) -> int:
+@lean_kernel
+def allocate(state: State, ids: Ints, memory: float, bandwidth: float) -> int:
     """Allocates cores and GPUs, ascending, and memory and bandwidth for each core.
 
     Returns:
         `TAKEN`; or, and nothing has changed, `BUSY` if one is not idle or given twice, or `SHORT` of memory of a node.
     """
+    nodes = nodes_of(state)
     for i in range(len(ids)):
         if not nodes.idle[ids[i]] or (i > 0 and ids[i] == ids[i - 1]):
             return BUSY
@@ -404,13 +386,13 @@ def take(nodes: Nodes, ids: Ints, memory: float, bandwidth: float) -> int:
     return TAKEN
 
 
-@kernel
-def give(nodes: Nodes, ids: Ints, memory: float, bandwidth: float) -> None:
-    """Releases what `take` has allocated."""
-    _move(nodes, ids, memory, bandwidth, 1)
+@lean_kernel
+def release(state: State, ids: Ints, memory: float, bandwidth: float) -> None:
+    """Releases what `allocate` has allocated."""
+    _move(nodes_of(state), ids, memory, bandwidth, 1)
 
 
-@kernel
+@part_of_kernel
 def _move(nodes: Nodes, ids: Ints, memory: float, bandwidth: float, sign: int) -> None:
     first = 0
     while first < len(ids):

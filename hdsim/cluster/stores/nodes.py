@@ -13,7 +13,7 @@ from hdsim.cluster.scores import SCORES, NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.kernels import nodes as kernels
-from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, choose_listed, total_room
+from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, pick_listed, total_room
 from hdsim.kernels.placements import lowest
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
@@ -33,10 +33,10 @@ _DYNAMIC = {
 _BY_ID = 0
 
 
-def _rows(*columns: NDArray[Any]) -> Ints:
-    """Returns integers of processors or nodes as rows of one array."""
-    rows = np.zeros((len(columns), len(columns[0])), np.int64)
-    for row, column in zip(rows, columns, strict=True):
+def _rows(number: int, *columns: NDArray[Any]) -> Ints:
+    """Returns integers of processors or nodes as the first rows of an array with a number of rows."""
+    rows = np.zeros((number, len(columns[0])), np.int64)
+    for row, column in zip(rows, columns, strict=False):
         row[: len(column)] = column
     return rows
 
@@ -52,7 +52,7 @@ class NodeCores:
         node_gpus: (N,) idle GPUs of each node, None if no job requests any.
         node_memory: (N,) free bytes of each node.
         free_bandwidth: (P,) free memory bandwidth of each processor in GB/s.
-        policies: Number of each core policy that :func:`hdsim.kernels.nodes.choose` knows.
+        policies: Number of each core policy that :func:`hdsim.kernels.nodes.pick` knows.
         n_idle: Number of idle cores without GPUs.
 
     Args:
@@ -80,10 +80,10 @@ class NodeCores:
         self.state = (
             platform.core_processor.astype(np.int64),
             usable,
-            _rows(platform.processor_first_core, platform.processor_node, platform.is_gpu, idle),
-            _rows(platform.node_first_processor, platform.node_cpu_cores, platform.node_gpus, 0 * platform.node_gpus),
+            _rows(5, platform.processor_first_core, platform.processor_node, platform.is_gpu, idle),
+            _rows(9, platform.node_first_processor, platform.node_cpu_cores, platform.node_gpus),
             np.stack([cores, *(cores[np.argsort(-key[cores], kind="stable")] for key in static.values())]),
-            np.concatenate([in_bytes(platform.memory), platform.mem_bw]),
+            np.concatenate([in_bytes(platform.memory), platform.mem_bw, np.zeros(platform.n_nodes)]),
         )
         self._view()
         self.n_idle = platform.n_cpu_cores
@@ -99,7 +99,7 @@ class NodeCores:
         return other
 
     def _view(self) -> None:
-        nodes = self.nodes = kernels.nodes_of(self.state)
+        nodes = self.nodes = kernels.views(self.state)
         self.idle, self.node_idle, self.node_memory = nodes.idle, nodes.node_idle, nodes.node_memory
         self.free_bandwidth = nodes.free_bandwidth
         self.node_gpus = None if self._requests.gpus is None else nodes.node_gpus
@@ -127,10 +127,11 @@ class NodeCores:
             number, cores, gpus, *_ = self._requests.chunk(job)
             out = np.empty(number * (cores + gpus), np.int64)
         if policy == "random":
-            if total_room(self.nodes, cores, gpus, memory, most) < number:
+            if total_room(self.state, cores, gpus, memory, most) < number:
                 return None
             order = self._rng.permutation((self.idle if self._cpu is None else self.idle & self._cpu).nonzero()[0])
-            choose_listed(self.nodes, order, number, cores, gpus, memory, most, out)
+            among = np.zeros(len(self.idle), np.bool_)
+            pick_listed(self.state, order, number, cores, gpus, memory, most, among, out)
             return Placement(out, self._platform)
         code = self.policies.get(policy)
         if code is None:
@@ -159,7 +160,7 @@ class NodeCores:
         # A workload has few different chunks, and counting one is a pass over all nodes.
         kind = chunk.cores, chunk.gpus, chunk.memory
         if kind not in self._chunks:
-            self._chunks[kind] = total_room(self.nodes, *kind, UNLIMITED)
+            self._chunks[kind] = total_room(self.state, *kind, UNLIMITED)
         return self._chunks[kind]
 
     def processor_busy(self) -> Ints:
