@@ -52,9 +52,9 @@ class Nodes(NamedTuple):
         chosen: (N,) chosen chunks of a node.
         seen: (N,) cores of a node that a scan has passed.
         taken: (P,) chosen cores of a processor.
-        score: (N,) score of the next core of a node.
         following: (N,) processor of the next core of a node.
         winner: (N,) node with the highest score below each inner place of a binary tree over the nodes.
+        score: (N,) score of the next core of a node.
     """
 
     core_processor: Ints
@@ -74,9 +74,9 @@ class Nodes(NamedTuple):
     chosen: Ints
     seen: Ints
     taken: Ints
-    score: Floats
     following: Ints
     winner: Ints
+    score: Floats
 
 
 def views(state: State) -> Nodes:
@@ -86,7 +86,8 @@ def views(state: State) -> Nodes:
     return Nodes(
         *(core_processor, processors[0], processors[1][:p], processors[2][:p], nodes[0], ranked, idle),
         *(processors[3][:p], nodes[1][:n], nodes[2][:n], amounts[:n], amounts[n : n + p], nodes[3][:n]),
-        *(nodes[4][:n], nodes[5][:n], nodes[6][:n], processors[4][:p], amounts[n + p :], nodes[7][:n], nodes[8][:n]),
+        *(nodes[4][:n], nodes[5][:n], nodes[6][:n], processors[4][:p], nodes[7][:n], nodes[8][:n]),
+        amounts[n + p :],
     )
 
 
