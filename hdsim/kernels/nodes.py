@@ -121,6 +121,14 @@ def total_room(state: State, cores: int, gpus: int, memory: float, limit: Ints) 
 
 
 @lean_kernel
+def fitting(state: State, cores: int, gpus: int, memory: float, out: NDArray[np.int8]) -> None:
+    """Writes 1 for each node on which a chunk fits, otherwise 0; see `room`."""
+    nodes = nodes_of(state)
+    for node in range(len(out)):
+        out[node] = 1 if room(nodes, node, cores, gpus, memory) > 0 else 0
+
+
+@lean_kernel
 def pick(
     state: State,
     policy: int,

@@ -147,7 +147,7 @@ class NodeCores:
 
     def _by_score(self, chunk: Chunk, policy: str, limit: Floats | Ints | None) -> Ints | None:
         """Returns the (N,) chunks on each node under a policy of `SCORES`, None if they do not fit."""
-        capacity = self._free().capacity(chunk)
+        capacity = self.free_nodes().capacity(chunk)
         if limit is not None:
             capacity = np.minimum(capacity, limit)
         if capacity.sum() < chunk.number:
@@ -168,10 +168,7 @@ class NodeCores:
         return self._processor_usable - self.nodes.processor_idle
 
     def free_nodes(self) -> FreeNodes:
-        """Returns a copy of the free resources of all nodes."""
-        return self._free().copy()
-
-    def _free(self) -> FreeNodes:
+        """Returns the present free resources of all nodes, in the arrays of the store."""
         return FreeNodes(self.node_idle, self.node_memory, self.node_gpus)
 
     def placement_of(self, cores: Sequence[int] | Ints) -> Placement:

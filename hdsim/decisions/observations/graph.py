@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.base import Array, FreeShares, Observation, Observer, oversubscription_limit, relative_to_largest
+from hdsim.decisions.base import Array, Observation, Observer, oversubscription_limit, relative_to_largest
 from hdsim.decisions.observations.jobs import Jobs
 from hdsim.decisions.observations.nodes import Nodes
 from hdsim.decisions.observations.star import STAR_EDGES, STAR_VERTICES, STAR_WIDTH, StarGraph
+from hdsim.kernels.nodes import fitting
+from hdsim.kernels.rows import write_processors
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.arrays import Floats, Ints
 
@@ -32,6 +34,7 @@ EDGE_TYPES = (
     ("link", "leads_to", "node"),
     ("link", "joins", "link"),
 )
+FITS, TAKES = range(2)
 PROCESSOR_FEATURES = ("idle_cores", "free_bandwidth", "speed", "power", "cores", "oversubscribed", "gpu")
 LINK_FEATURES = ("bandwidth", "latency", "global", "shared")
 WIDTH = 8
@@ -50,7 +53,8 @@ class Graph(Observer):
       a present edge. The edges of a job and a node are present while a chunk of the job fits on the node; all other
       edges are always present.
 
-    The order of vertices and edges is the same in every observation of a platform. A platform of quantities, which has
+    The order of vertices and edges is the same in every observation of a platform: ``node_type``, ``edge_index`` and
+    ``edge_type`` are read-only arrays of all observations. A platform of quantities, which has
     neither cores nor processors to tell apart, is observed as a :class:`StarGraph` instead.
 
     Args:
@@ -106,10 +110,10 @@ class Graph(Observer):
         links[:, 1] = relative_to_largest(np.concatenate([platform.local_latency[cluster_of], platform.global_latency]))
         links[platform.n_nodes :, 2] = 1.0
         self._node_mask = np.ones(len(layout.vertex_type), np.int8)
-        self._edge_mask = np.ones(len(layout.edge_type), np.int8)
+        self._edge_mask = (layout.edge_type > TAKES).astype(np.int8)
         cores = platform.node_cpu_cores.astype(np.float64)
         self._cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
-        self._bandwidth, self._overdrawn = FreeShares(platform.mem_bw), oversubscription_limit(platform)
+        self._owned, self._overdrawn = owned.astype(np.int64), oversubscription_limit(platform)
         self._shared: Floats = np.zeros(len(links))
         self._held: dict[int, tuple[Ints, Ints]] = {}
         self._known = 0
@@ -136,38 +140,34 @@ class Graph(Observer):
         x, node_mask, edge_mask = self._x.copy(), self._node_mask.copy(), self._edge_mask.copy()
         self._jobs.fill(x[layout.of(JOB)])
         self._nodes.fill(x[layout.of(NODE)], self._wait_queue.next_job())
-        processors = x[layout.of(PROCESSOR)]
-        processors[:, 0] = 1.0 - cores.processor_busy() / platform.cores_per_processor
-        self._bandwidth.write(cores.free_bandwidth, processors[:, 1])
-        processors[:, 5] = cores.free_bandwidth < self._overdrawn
+        bandwidth = cores.free_bandwidth, platform.mem_bw, self._overdrawn
+        write_processors(cores.processor_busy(), self._owned, *bandwidth, x[layout.of(PROCESSOR)])
         np.divide(self._shared, self._cores_behind, out=x[layout.of(LINK), 3], where=self._cores_behind > 0)
         jobs, _ = self._wait_queue.peek(self._queue_size)
         node_mask[len(jobs) : self._queue_size] = 0
-        free = cores.free_nodes()
-        fits = np.zeros((self._queue_size, platform.n_nodes), np.int8)
-        accepts: dict[Any, NDArray[np.bool_]] = {}
+        edges = self._queue_size * platform.n_nodes
+        fits = edge_mask[:edges].reshape(self._queue_size, platform.n_nodes)
         for row, job in enumerate(jobs.tolist()):
-            kind = cluster.requests.chunk(job)._replace(number=1)
-            if kind not in accepts:
-                accepts[kind] = free.capacity(kind) > 0
-            fits[row] = accepts[kind]
-        edges = fits.size
-        edge_mask[:edges] = edge_mask[edges : 2 * edges] = fits.ravel()
+            _, of_chunk, gpus, memory, *_ = cluster.requests.chunk(job)
+            fitting(cores.state, of_chunk, gpus, memory, fits[row])
+        edge_mask[edges : 2 * edges] = edge_mask[:edges]
         return {
             "x": x,
-            "node_type": layout.vertex_type.copy(),
+            "node_type": layout.vertex_type,
             "node_mask": node_mask,
-            "edge_index": layout.edge_index.copy(),
-            "edge_type": layout.edge_type.copy(),
+            "edge_index": layout.edge_index,
+            "edge_type": layout.edge_type,
             "edge_mask": edge_mask,
         }
 
     def _links_of(self, placement: Any) -> tuple[Ints, Ints]:
         """Links that the messages of a job may use, and the job's cores behind each; empty within one node."""
         nodes, counts = placement.nodes, placement.node_counts
+        platform = self._cluster.platform
         if len(nodes) == 1:
             return nodes[:0], counts[:0]
-        platform = self._cluster.platform
+        if platform.n_clusters == 1:
+            return nodes, counts
         clusters = np.bincount(platform.node_cluster[nodes], counts, platform.n_clusters)
         across = clusters.nonzero()[0]
         if len(across) == 1:
@@ -205,6 +205,8 @@ class Layout:
         kinds = (of_job, of_job[::-1], of_processor, of_processor[::-1], of_link, of_link[::-1], joined)
         self.edge_index = np.concatenate(kinds, axis=1)
         self.edge_type = np.repeat(np.arange(len(kinds), dtype=np.int8), [kind.shape[1] for kind in kinds])
+        for array in (self.vertex_type, self.edge_index, self.edge_type):
+            array.flags.writeable = False
 
     def of(self, kind: int) -> slice:
         """Vertices of a type."""
