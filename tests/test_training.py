@@ -245,6 +245,8 @@ def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
         assert one.finished == other.finished
         finished += len(one.finished)
     assert finished
+    one.close()
+    other.close()
 
 
 # ---- trainings
