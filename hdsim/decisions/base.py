@@ -107,7 +107,7 @@ class Observer:
         """Called after the last decision of an instant."""
 
     def observe(self) -> Observation:
-        """Returns the present state in new arrays, but for constants."""
+        """Returns the present state in new arrays."""
         raise NotImplementedError
 
 

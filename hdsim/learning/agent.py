@@ -278,7 +278,7 @@ class LearningAgent(Agent):
         import torch
 
         def tensor(array: NDArray[Any]) -> torch.Tensor:
-            made = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+            made = torch.from_numpy(np.ascontiguousarray(array))
             return made.to(self.torch_device, torch.float32 if made.is_floating_point() else None)
 
         return map_arrays(tensor, arrays)

@@ -53,8 +53,7 @@ class Graph(Observer):
       a present edge. The edges of a job and a node are present while a chunk of the job fits on the node; all other
       edges are always present.
 
-    The order of vertices and edges is the same in every observation of a platform: ``node_type``, ``edge_index`` and
-    ``edge_type`` are read-only arrays of all observations. A platform of quantities, which has
+    The order of vertices and edges is the same in every observation of a platform. A platform of quantities, which has
     neither cores nor processors to tell apart, is observed as a :class:`StarGraph` instead.
 
     Args:
@@ -153,10 +152,10 @@ class Graph(Observer):
         edge_mask[edges : 2 * edges] = edge_mask[:edges]
         return {
             "x": x,
-            "node_type": layout.vertex_type,
+            "node_type": layout.vertex_type.copy(),
             "node_mask": node_mask,
-            "edge_index": layout.edge_index,
-            "edge_type": layout.edge_type,
+            "edge_index": layout.edge_index.copy(),
+            "edge_type": layout.edge_type.copy(),
             "edge_mask": edge_mask,
         }
 
@@ -205,8 +204,6 @@ class Layout:
         kinds = (of_job, of_job[::-1], of_processor, of_processor[::-1], of_link, of_link[::-1], joined)
         self.edge_index = np.concatenate(kinds, axis=1)
         self.edge_type = np.repeat(np.arange(len(kinds), dtype=np.int8), [kind.shape[1] for kind in kinds])
-        for array in (self.vertex_type, self.edge_index, self.edge_type):
-            array.flags.writeable = False
 
     def of(self, kind: int) -> slice:
         """Vertices of a type."""
