@@ -15,6 +15,7 @@ from hdsim.kernels.compiling import kernel
 from hdsim.kernels.free_ranges import FreeRanges, give, take
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.profiles import (
+    ROUNDED_UP,
     Profile,
     Releases,
     add_release,
@@ -25,6 +26,7 @@ from hdsim.kernels.profiles import (
     reserve,
 )
 from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
+from hdsim.kernels.walltime import reaches_walltime
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,10 +43,6 @@ ARRIVED, QUEUED, STARTED, HEAD, RESERVED, PLANNED = range(6)
 NOW, SHADOW, EXTRA = range(3)
 #: Results of `replay`: its instants are used up, the ranges of cores need more space, or the replay is at its end.
 PAUSED, FULL, OVER = range(3)
-
-#: Rounding of dates that are sums of several parts.
-_ROUNDED = 1 + 1e-12
-_ROOM = 1 + 1e-9
 
 
 class CountedReplay(NamedTuple):
@@ -205,7 +203,7 @@ def replay(state: CountedReplay, instants: int) -> int:
                     else:
                         # An upper bound with a margin for rounding, as in the engine. While no job ends and the head is
                         # the same, blocked jobs stay blocked, so that the search finds submitted ones only.
-                        longest = (shadow - now) * _ROOM if shadow > now else 0.0
+                        longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
                         extra = widest = dates[EXTRA]
                     job = -1
             elif backfill == CONSERVATIVE:
@@ -227,7 +225,7 @@ def replay(state: CountedReplay, instants: int) -> int:
             started[start], starting_time[job] = job, now
             held[start + 1] = take(idle, size[job], first, last, held[start])
             date, limit = now + runtime[job], now + walltime[job]
-            if date > limit * _ROUNDED or (date >= limit and ends_in_delay[job]):
+            if reaches_walltime(date, limit, ends_in_delay[job]):
                 date, killed[job] = limit, True
             push(ends, date, start)
             if backfill != NONE:

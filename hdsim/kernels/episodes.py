@@ -27,12 +27,11 @@ from hdsim.kernels.episode_state import (
 )
 from hdsim.kernels.free_ranges import FreeRanges, Ranks, give, take
 from hdsim.kernels.heap import Heap, pop, push
-from hdsim.kernels.profiles import Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
 from hdsim.kernels.rows import Ints, percentile, write_quantiles, write_rows
+from hdsim.kernels.walltime import reaches_walltime
 
 _NONE = -1
-#: Rounding of dates that are sums of several parts, as in the engine.
-_ROUNDED = 1 + 1e-12
 
 
 @lean_kernel
@@ -258,7 +257,7 @@ def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
     episode.head = head + 1
     own = job - episode.first
     finish, limit = now + trace.jobs[job].runtime, now + trace.jobs[job].walltime
-    if finish > limit * _ROUNDED or (finish >= limit and trace.jobs[job].delays):
+    if reaches_walltime(finish, limit, trace.jobs[job].delays):
         finish = limit
     state.start[e, own], state.finish[e, own] = now, finish
     push(Heap(state.ends[e], state.starts[e], state.running[e : e + 1]), finish, episode.events)
@@ -324,7 +323,7 @@ def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None
     episode.freed = False
     shadow, extra = episode.shadow, episode.extra
     # As in :class:`hdsim.scheduling.backfill.easy.Easy`, with its margin for rounding.
-    longest = (shadow - now) * (1 + 1e-9) if shadow > now else 0.0
+    longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
     for i in range(place, episode.tail):
         job = queue[i]
         cores, requested = trace.cores[job], trace.jobs[job].requested

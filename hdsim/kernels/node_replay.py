@@ -15,6 +15,7 @@ from hdsim.kernels import nodes, speeds
 from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.profiles import (
+    ROUNDED_UP,
     Holdings,
     JobRequests,
     Releases,
@@ -26,6 +27,7 @@ from hdsim.kernels.profiles import (
     reserve_head,
 )
 from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
+from hdsim.kernels.walltime import reaches_walltime
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -44,9 +46,8 @@ ARRIVED, QUEUED, STARTED, RUNNING, IDLE, HEAD, RESERVED, SEQUENCE, LIMIT, CHANGE
 #: margin.
 NOW, FASTEST, SHADOW, EXTRA, MARGIN = range(5)
 #: Rows of `NodeReplay.ints`: place in the order of the queue, place in the order of candidates, job of a place in that
-#: order, cores, number of the start, job of a start, first range of the
-#: cores of a start, whether a started job ends at its walltime, whether a run time equal to the walltime reaches it,
-#: whether speeds do not matter.
+#: order, cores, number of the start, job of a start, first range of the cores of a start, whether a started job ends at
+#: its walltime, whether a run time equal to the walltime reaches it, whether speeds do not matter.
 RANK, PLACE, CANDIDATE, SIZE, START, JOB, HELD, KILLED, IN_DELAY, AT_PEAK = range(10)
 #: Rows of `NodeReplay.floats`: submission, run time at reference speed, walltime, start, finish, end at the present
 #: rate and expected end in seconds; NaN where there is none.
@@ -55,9 +56,6 @@ SUBMISSION, RUNTIME, WALLTIME, BEGIN, FINISH, DATE, EXPECTED = range(7)
 #: stopped a job.
 PAUSED, FULL, OVER, BROKEN = range(4)
 
-#: Rounding of dates that are sums of several parts, and of speeds, as in the engine.
-_ROUNDED = 1 + 1e-12
-_ROOM = 1 + 1e-9
 #: Number of entries of the agenda up to which outdated ones are kept, as in the engine.
 FEW = 256
 
@@ -227,7 +225,7 @@ def replay(state: NodeReplay, instants: int) -> int:
                     break
                 shadow, extra = dates[SHADOW], dates[EXTRA]
                 # An upper bound with a margin for rounding; the estimates below decide.
-                longest = (shadow - now) * dates[FASTEST] * _ROOM if shadow > now else 0.0
+                longest = (shadow - now) * dates[FASTEST] * ROUNDED_UP if shadow > now else 0.0
                 continue
 
             chosen = ids[:count]
@@ -293,7 +291,7 @@ def replay(state: NodeReplay, instants: int) -> int:
 def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int, date: float) -> None:
     """Sets the end of a running job."""
     jobs, limit = floats.shape[1], floats[BEGIN, job] + floats[WALLTIME, job]
-    killed = date > limit * _ROUNDED or (date >= limit and ints[IN_DELAY, job] != 0)
+    killed = reaches_walltime(date, limit, ints[IN_DELAY, job] != 0)
     ints[KILLED, job] = killed
     if killed:
         date = limit

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+#: Factor of an upper bound that rounding may not exceed.
+ROUNDED_UP = 1 + 1e-9
 #: More cores than a node has.
 _UNLIMITED = float(1 << 31)
 #: Tolerance of bounds in cores.

@@ -28,6 +28,7 @@ from hdsim.platform.schema import CORES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.queue import ranking
+from hdsim.util.arrays import sorted_within
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -267,8 +268,7 @@ class CompiledCores(CompiledReplay):
         started, held = self._allocations()
         if not self._in_order_of_ids:
             cores = self._ranked[len(self._ranked) - 1 - held.ids]
-            order = np.lexsort((cores, np.repeat(np.arange(len(held)), held.sizes)))
-            held = IntervalSets.of(cores[order], held.sizes)
+            held = IntervalSets.of(sorted_within(cores, held.sizes), held.sizes)
         return started, held
 
     def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:

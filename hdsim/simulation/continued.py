@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hdsim.kernels import counted_replay
 from hdsim.kernels.profiles import add_release
 from hdsim.simulation.compiled import CompiledCores, compiled_cores
+from hdsim.util.arrays import sorted_within
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class ContinuedReplay(CompiledCores):
         ranks = rank_of_core[cluster.cores.cores_of(list(cluster.running.values()), state.size[running])]
         # Ranges of each job, the highest first.
         top = np.int32(len(self._ranked) - 1)
-        held = _sorted(top - ranks, state.size[running])
+        sizes = state.size[running]
+        held = IntervalSets.of(sorted_within(top - ranks, sizes), sizes)
         state.held[1 : len(running) + 1] = np.cumsum(held.counts)
         state.first[: len(held.first)], state.last[: len(held.first)] = top - held.last, top - held.first
         busy = np.zeros(len(self._ranked), bool)
@@ -128,8 +130,3 @@ class ContinuedReplay(CompiledCores):
         for job in running:
             cluster.running[job] = cluster.placements[job]
             cluster.cores.allocate(job, cluster.running[job])
-
-
-def _sorted(ids: Any, sizes: Ints) -> IntervalSets:
-    """Returns sets of ids, which are in any order within a set."""
-    return IntervalSets.of(ids[np.lexsort((ids, np.repeat(np.arange(len(sizes)), sizes)))], sizes)

@@ -18,6 +18,7 @@ import numpy as np
 
 from hdsim.cluster.state import Cluster, FinalState, completed
 from hdsim.errors import ConfigError, DecisionError
+from hdsim.kernels.walltime import reaches_walltime
 from hdsim.simulation.agenda import AFTER_NODES
 from hdsim.simulation.outages import NodeOutages
 from hdsim.simulation.user_events import UserEvents
@@ -34,9 +35,6 @@ log = logging.getLogger(__name__)
 
 #: Number of instants with changes of nodes and user processes only, after which waiting jobs end the simulation.
 _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
-
-#: Rounding of dates that are sums of several parts.
-_ROUNDED = 1 + 1e-12
 
 
 class Rest(NamedTuple):
@@ -373,8 +371,7 @@ class Engine(UserEvents):
     def _limited(self, job: int, date: float) -> float:
         """Returns the date of a job, at most that of its walltime."""
         limit = self.cluster.starting_time[job] + self._walltime[job]
-        # A delay as long as the walltime reaches it, a computation completes.
-        if date > limit * _ROUNDED or (date >= limit and self._ends_in_delay[job]):
+        if reaches_walltime(date, limit, self._ends_in_delay[job]):
             self._too_long.add(job)
             return limit
         self._too_long.discard(job)

@@ -9,6 +9,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def sorted_within(values: NDArray[np.int32], sizes: Ints) -> NDArray[np.int32]:
+    """Returns the values of groups, group by group, ascending within each group of one of the sizes."""
+    return values[np.lexsort((values, np.repeat(np.arange(len(sizes)), sizes)))]
+
+
 def members(offsets: NDArray[np.integer], groups: NDArray[np.integer]) -> Ints:
     """Returns the members of some groups, group by group; group i has the members offsets[i] to offsets[i + 1] - 1.
 

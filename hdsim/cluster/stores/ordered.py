@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.selection import rank_cores, static_scores
 from hdsim.errors import DecisionError, require
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Floats, Ints, sorted_within
 from hdsim.util.copies import with_own_containers
 from hdsim.util.intervals import IntervalSets
 
@@ -175,7 +175,7 @@ class OrderedCores:
         if self._by_id:
             return np.subtract(len(self._core_of_rank) - 1, ranks, out=ranks)
         cores = self._core_of_rank[ranks]
-        return cores[np.lexsort((cores, np.repeat(np.arange(len(sizes)), sizes)))]
+        return sorted_within(cores, sizes)
 
     def interval_sets(self, counts: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> IntervalSets:
         """Returns the core ids of placements from their ranges of ranks.
@@ -190,8 +190,7 @@ class OrderedCores:
         if self._by_id:
             return places
         cores = self._core_of_rank[top - places.ids]
-        order = np.lexsort((cores, np.repeat(np.arange(len(places)), places.sizes)))
-        return IntervalSets.of(cores[order], places.sizes)
+        return IntervalSets.of(sorted_within(cores, places.sizes), places.sizes)
 
     def ids_of(self, ranks: list[int]) -> list[int]:
         """Returns the core ids of a placement, ascending; faster than `cores_of` for one placement."""

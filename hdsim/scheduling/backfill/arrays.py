@@ -9,7 +9,7 @@ import numpy as np
 
 from hdsim.cluster.selection import STATIC_KEYS
 from hdsim.kernels.node_profiles import NodeSpeeds
-from hdsim.kernels.profiles import Holdings, JobRequests
+from hdsim.kernels.profiles import ROUNDED_UP, Holdings, JobRequests
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ def node_speeds(platform: Platform) -> NodeSpeeds:
     fastest = np.maximum.reduceat(np.where(platform.is_gpu, -math.inf, speed), first)
     preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
     preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
-    return NodeSpeeds(slowest, fastest * (1 + 1e-9), preferred)
+    return NodeSpeeds(slowest, fastest * ROUNDED_UP, preferred)
 
 
 def job_requests(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.kernels.profiles import admit, head_reservation, reserve_head
+from hdsim.kernels.profiles import ROUNDED_UP, admit, head_reservation, reserve_head
 from hdsim.scheduling.backfill.arrays import NodeArrays
 from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
 
@@ -61,7 +61,7 @@ class Easy:
             self._reserve(cluster, head)
         now, shadow, extra, counts = cluster.now, self._shadow, self._extra, cluster.only_counts
         # An upper bound with a margin for rounding; the estimates below decide.
-        longest = (shadow - now) * self._fastest * (1 + 1e-9) if shadow > now else 0.0
+        longest = (shadow - now) * self._fastest * ROUNDED_UP if shadow > now else 0.0
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
         possible = [
             job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)
