@@ -31,6 +31,7 @@ LAYERS = (
     ("kubernetes",),
     ("backends", "envs"),
     ("learning",),
+    ("config",),
     ("cli",),
     ("__main__",),
 )
@@ -39,7 +40,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FACES = {"__init__", "agents"}
 
 MOST_ENTRIES = 25
-MOST_ARROWS = 150
+MOST_ARROWS = 190
 MOST_LINES = 450
 
 # What a core module may import from outside when it is itself imported, besides the standard library.
@@ -47,7 +48,7 @@ LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 # Modules that are only loaded by the command or function that needs the package.
 HEAVY = {
     "kernels": {"numba"},
-    "cli/config.py": {"hydra", "omegaconf", "yaml"},
+    "config/composer.py": {"hydra", "omegaconf", "yaml"},
     "backends/batsim/zeromq.py": {"zmq"},
     "kubernetes": {"yaml"},
     "platform/simgrid.py": {"lxml"},

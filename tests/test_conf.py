@@ -10,9 +10,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import hdsim
 from hdsim.backends.base import make_backend
-from hdsim.cli.config import Composer, run_name
-from hdsim.cli.inputs import read_platform, read_workload
-from hdsim.cli.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES
+from hdsim.config.composer import Composer, run_name
+from hdsim.config.inputs import read_platform, read_workload
+from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import make_contention, make_failures

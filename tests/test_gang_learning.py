@@ -11,7 +11,7 @@ import pytest
 from gang_inputs import PENALTY, noisy
 from gang_reference import Reference, surface
 
-from hdsim.cli.config import Composer
+from hdsim.config.composer import Composer
 from hdsim.errors import ConfigError
 from hdsim.gangs.controllers import Controller, GangState, StaticWindow
 from hdsim.gangs.lookahead import GangSeries, Lookahead
@@ -207,7 +207,7 @@ def test_a_checkpoint_serves_the_gang_it_was_trained_for(tmp_path: Path, contriv
         agent = make_agent({"_target_": "hdsim.agents.ppo.PPOAgent", "checkpoint": file})
         composer = Composer()
         config = composer.compose(["platform=teaching", "workload.jobs=10"])
-        from hdsim.cli.inputs import read_platform, read_workload
+        from hdsim.config.inputs import read_platform, read_workload
 
         platform = read_platform(config)
         simulate(platform, read_workload(config, platform), agent)

@@ -459,7 +459,7 @@ def test_a_replay_finds_mistakes_in_env() -> None:
     import inspect
 
     from hdsim.cli import run
-    from hdsim.cli.config import Composer
+    from hdsim.config.composer import Composer
     from hdsim.decisions.episode_settings import KEYS, OBJECTIVES, check_episode_settings
     from hdsim.envs.objectives import OBJECTIVES as CLASSES
     from hdsim.envs.scheduling import SchedulingEnv

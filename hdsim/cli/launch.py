@@ -17,7 +17,7 @@ from hdsim.util.resources import folder
 from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:
-    from hdsim.cli.config import Composer
+    from hdsim.config.composer import Composer
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def _check_replay(config: Mapping[str, Any]) -> None:
-    from hdsim.cli.inputs import find_inputs
+    from hdsim.config.inputs import find_inputs
     from hdsim.scheduling.agent import make_agent
 
     find_inputs(config)
@@ -128,7 +128,7 @@ def launch(
         package: With `cfg`.
         info: Print that about the configuration.
     """
-    from hdsim.cli.config import Composer
+    from hdsim.config.composer import Composer
 
     composer = Composer(config_dir, config_name)
     given = composer.overrides(overrides)

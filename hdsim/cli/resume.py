@@ -40,7 +40,7 @@ def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[
     Raises:
         ConfigError: The run does not exist, or has another configuration or other inputs.
     """
-    from hdsim.cli.config import Composer
+    from hdsim.config.composer import Composer
 
     given = list(given)
     named = [Path(text.partition("=")[2]) for text in given if text.startswith("hydra.run.dir=")]
@@ -70,7 +70,7 @@ def _check_begun(noun: str, directory: Path, config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: It has not, or there is none.
     """
-    from hdsim.cli.paths import with_absolute_paths
+    from hdsim.config.paths import with_absolute_paths
     from hdsim.results.run_directory.inputs import changed_inputs
     from hdsim.results.run_directory.manifest import other_software, read_manifest
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.inputs import read_platform, read_workload
 from hdsim.cli.launch import Command, Outcome, configured, launch, shown
+from hdsim.config.inputs import read_platform, read_workload
 from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:

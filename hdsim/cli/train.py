@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.inputs import read_platform, read_workload
 from hdsim.cli.launch import Command, Outcome, configured, launch, shown
 from hdsim.cli.resume import resumed, split_flag
+from hdsim.config.inputs import read_platform, read_workload
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:

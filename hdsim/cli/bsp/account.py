@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.bsp.gang import build
-from hdsim.cli.keys import GANG_RULES
 from hdsim.cli.launch import shown
+from hdsim.config.keys import GANG_RULES
 from hdsim.errors import ConfigError
 from hdsim.util.text import format_number, format_table
 

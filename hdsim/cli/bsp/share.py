@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.cli.inputs import read_platform, read_workload
 from hdsim.cli.launch import Command, configured, launch
 from hdsim.cli.run import Inputs, report_replay
+from hdsim.config.inputs import read_platform, read_workload
 
 if TYPE_CHECKING:
     from hdsim.gangs.simulation import Gang

@@ -29,8 +29,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from hdsim.cli.keys import GROUPS_WITH_FILES, OPEN_GROUPS, check, unknown_key
-from hdsim.cli.paths import quoted_path, with_absolute_paths
+from hdsim.config.keys import GROUPS_WITH_FILES, OPEN_GROUPS, check, unknown_key
+from hdsim.config.paths import quoted_path, with_absolute_paths
 from hdsim.errors import ConfigError, nearest
 from hdsim.scheduling.agent import parse_name
 from hdsim.util.plugins import installed
