@@ -48,6 +48,7 @@ class Command:
     """Steps of a command such as ``hdsim run`` for one configuration.
 
     Attributes:
+        name: Its words after ``hdsim``, kept in the manifest for `hdsim rerun`.
         build: Reads and constructs everything that the configuration names; the result has a `platform` and a
             `workload`, None where there is none. Mistakes are found here, before anything is written.
         run: Does the work in a run directory; returns the result to keep there, by default a
@@ -60,6 +61,7 @@ class Command:
         begun: Checks that the run can continue from what an earlier one has left in the directory.
     """
 
+    name: str
     build: Callable[[Mapping[str, Any]], Any]
     run: Callable[[Mapping[str, Any], Any, Path], tuple[Any, dict[str, Any]]]
     report: Callable[[Any, Outcome], None]
@@ -180,7 +182,7 @@ def _execute(command: Command, config: Mapping[str, Any], inputs: Any, directory
     from hdsim.simulation.replay import Interrupted
 
     run = RunDirectory(directory, command.write)
-    run.start(config, inputs.platform, inputs.workload)
+    run.start(config, inputs.platform, inputs.workload, kind=command.name)
     try:
         result, facts = command.run(config, inputs, directory)
         run.finish(result, **facts)
@@ -248,7 +250,7 @@ def _run_of_sweep(command: Command, config: Mapping[str, Any], directory: Path, 
         command.begun(inputs, directory)
     except Exception as error:
         with contextlib.suppress(ConfigError):
-            run.start(config)
+            run.start(config, kind=command.name)
             run.fail(error)
         return Outcome(directory, {}, error)
     try:

@@ -94,7 +94,7 @@ def _check_begun(noun: str, directory: Path, config: Mapping[str, Any]) -> None:
     if changed:
         raise ConfigError(
             f"expected the files that the manifest of {directory} names, with the same content; not so: "
-            f"{', '.join(changed)}",
+            f"{', '.join(map(str, changed))}",
             where="resume",
         )
     other = other_software(manifest)

@@ -38,7 +38,7 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
     An agent goes by a short name (fcfs, sjf, saf, f1, wfp3, easy, conservative, easy-sjf, shortest-high_gflops, ...),
     by agent.path=FILE.py or by agent._target_=package.Class. All keys are in docs/configuration.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(_REPLAY, overrides, config_name=config_name or "config", **options)
+    launch(COMMAND, overrides, config_name=config_name or "config", **options)
 
 
 @dataclass(frozen=True)
@@ -111,4 +111,4 @@ def _metrics_table(metrics: Mapping[str, float]) -> str:
     return format_table(rows) + "\n\n" + "\n".join(lines)
 
 
-_REPLAY = Command(build, _replay, report_replay)
+COMMAND = Command("run", build, _replay, report_replay)

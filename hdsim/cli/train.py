@@ -38,7 +38,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     `hdsim run agent=ppo agent.checkpoint=RUN/checkpoints/best.safetensors` replays the trained agent. All keys are
     in docs/training.md.
     """  # noqa: D301 - click reads the backspace character
-    launch_training(_TRAINING, overrides, config_name or "train", options)
+    launch_training(COMMAND, overrides, config_name or "train", options)
 
 
 def launch_training(command: Command, overrides: Sequence[str], config_name: str, options: Mapping[str, Any]) -> None:
@@ -120,4 +120,4 @@ def _report(setup: TrainingSetup, outcome: Outcome) -> None:
     click.echo(f"replay         hdsim run {name} agent.checkpoint={shown(best)}")
 
 
-_TRAINING = Command(build, run_setup, _report)
+COMMAND = Command("train", build, run_setup, _report)

@@ -43,8 +43,7 @@ def forecast(overrides: tuple[str, ...], config_name: str | None, **options: Any
     A forecaster goes by its name, by forecaster.path=FILE.py or by forecaster._target_=package.Class. It knows the
     values before each row only. All keys are in docs/bsp_forecast.md.
     """  # noqa: D301 - click reads the backspace character
-    command = Command(_build, _forecast, _report, check=_check, write=_write, metrics=("rmse",))
-    launch(command, overrides, config_name=config_name or "bsp_forecast", **options)
+    launch(COMMAND, overrides, config_name=config_name or "bsp_forecast", **options)
 
 
 def _check(config: Mapping[str, Any]) -> dict[str, Forecaster]:
@@ -121,3 +120,6 @@ def _report(job: _Job, outcome: Outcome) -> None:
     if "coverage" in outcome.metrics:
         click.echo(f"\n{outcome.metrics['coverage']:.1%} of the values lie between the outermost quantiles")
     click.echo(f"\nrun directory  {shown(outcome.directory)}")
+
+
+COMMAND = Command("bsp forecast", _build, _forecast, _report, check=_check, write=_write, metrics=("rmse",))

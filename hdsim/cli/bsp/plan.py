@@ -31,10 +31,7 @@ def plan(overrides: tuple[str, ...], config_name: str | None, **options: Any) ->
     """  # noqa: D301 - click reads the backspace character
     given = {text.partition("=")[0] for text in overrides}
     overrides = (*(text for text in _OFFLINE if text.partition("=")[0] not in given), *overrides)
-    command = Command(
-        build, _bounded, report, check=build, write=write, metrics=("duration", "checkpoints", "total", "lower_bound")
-    )
-    launch(command, overrides, config_name=config_name or "bsp", **options)
+    launch(COMMAND, overrides, config_name=config_name or "bsp", **options)
 
 
 def _bounded(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
@@ -53,3 +50,9 @@ def _bounded(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[Ga
         gang.controller.segments = segments  # the bound has improved them
     run, facts = simulate(config, gang, directory)
     return dataclasses.replace(run, lower_bound=bound), facts
+
+
+COMMAND = Command(
+    "bsp plan", build, _bounded, report, check=build, write=write,
+    metrics=("duration", "checkpoints", "total", "lower_bound"),
+)  # fmt: skip

@@ -41,11 +41,7 @@ def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any)
     The command continues where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
     stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_profile.md.
     """  # noqa: D301 - click reads the backspace character
-    command = Command(
-        _build, _measure, _report, resumes=True, check=_build, write=_write, metrics=("points", "variation"),
-        begun=_Job.begun,
-    )  # fmt: skip
-    launch(command, overrides, config_name=config_name or "bsp_profile", **options)
+    launch(COMMAND, overrides, config_name=config_name or "bsp_profile", **options)
 
 
 def _build(config: Mapping[str, Any]) -> _Job:
@@ -100,3 +96,9 @@ def _report(job: _Job, outcome: Outcome) -> None:
         click.echo(f"variation of the tries  {outcome.metrics['variation']:.1%}")
     click.echo(f"CPU limits              {job.measurement.limits.method}")
     click.echo(f"profile                 {shown(outcome.directory / 'profile.csv')}")
+
+
+COMMAND = Command(
+    "bsp profile", _build, _measure, _report, resumes=True, check=_build, write=_write,
+    metrics=("points", "variation"), begun=_Job.begun,
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -34,17 +35,16 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
     docs/bsp_gangs.md, those of real runs in docs/bsp_real.md; resume=true continues a real run.
     """  # noqa: D301 - click reads the backspace character
     given, resume = split_flag(overrides)
-    metrics = ("duration", "checkpoints", "total")
-    command = Command(
-        build, partial(_run, resume=resume), report, resumes=resume, check=build, write=write, metrics=metrics
-    )
+    command = dataclasses.replace(COMMAND, run=partial(_run, resume=resume), resumes=resume)
     name = config_name or "bsp"
     if resume:
         given = resumed("run", given, name, options)
     launch(command, given, config_name=name, **options)
 
 
-def _run(config: Mapping[str, Any], gang: Gang, directory: Path, *, resume: bool) -> tuple[GangRun, dict[str, Any]]:
+def _run(
+    config: Mapping[str, Any], gang: Gang, directory: Path, *, resume: bool = False
+) -> tuple[GangRun, dict[str, Any]]:
     if gang.launcher is not None:
         return _execute(config, gang, gang.launcher, directory, resume)
     if resume:
@@ -82,3 +82,7 @@ def _execute(
         raise KeyboardInterrupt(f"interrupted; {again}") from None
     except BackendError as error:
         raise BackendError(f"{error}; {again}") from None
+
+
+_METRICS = ("duration", "checkpoints", "total")
+COMMAND = Command("bsp run", build, _run, report, check=build, write=write, metrics=_METRICS)

@@ -28,8 +28,7 @@ def share(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     The keys of a gang are those of `hdsim bsp run`, those of platform, workload and agent are those of `hdsim run`; all
     are in docs/bsp_engine.md.
     """  # noqa: D301 - click reads the backspace character
-    command = Command(_build, _simulate, report_replay, check=_build, metrics=("duration", "checkpoints", "total"))
-    launch(command, overrides, config_name=config_name or "bsp_share", **options)
+    launch(COMMAND, overrides, config_name=config_name or "bsp_share", **options)
 
 
 def _build(config: Mapping[str, Any]) -> Inputs:
@@ -87,3 +86,7 @@ def _gangs(config: Mapping[str, Any]) -> list[Gang]:
             Gang(own, workloads.actual, controller, start, supersteps, config["penalty"], workloads.certain, seed)
         )
     return gangs
+
+
+_METRICS = ("duration", "checkpoints", "total")
+COMMAND = Command("bsp share", _build, _simulate, report_replay, check=_build, metrics=_METRICS)

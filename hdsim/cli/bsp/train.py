@@ -28,10 +28,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     `hdsim bsp run controller=learned controller.checkpoint=RUN/checkpoints/best.safetensors` runs a gang with the
     trained agent. All keys are in docs/bsp_learned.md.
     """  # noqa: D301 - click reads the backspace character
-    command = Command(
-        _build, run_setup, _report, check=_build, write=write, metrics=("duration", "checkpoints", "total")
-    )
-    launch_training(command, overrides, config_name or "bsp_train", options)
+    launch_training(COMMAND, overrides, config_name or "bsp_train", options)
 
 
 def _build(config: Mapping[str, Any]) -> GangSetup:
@@ -43,3 +40,7 @@ def _build(config: Mapping[str, Any]) -> GangSetup:
 def _report(setup: GangSetup, outcome: Outcome) -> None:
     best = report_scores(outcome)
     click.echo(f"run            hdsim bsp run controller=learned controller.checkpoint={shown(best)}")
+
+
+_METRICS = ("duration", "checkpoints", "total")
+COMMAND = Command("bsp train", _build, run_setup, _report, check=_build, write=write, metrics=_METRICS)

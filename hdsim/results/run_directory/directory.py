@@ -17,6 +17,7 @@ from hdsim.results.run_directory.lock import Lock
 from hdsim.results.run_directory.manifest import (
     MANIFEST,
     git_commit,
+    machine,
     other_software,
     read_manifest,
     told_status,
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-_OUTPUTS = (
+#: Files of results, equal byte for byte in equal runs.
+OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
     "outages.csv", "interruptions.csv", "failed_starts.csv", "allocations.csv", "job_details.csv", "contention.csv",
     "supersteps.csv", "profile.csv", "gangs.csv", "barriers.csv", "faults.csv", "accounting.csv",
@@ -59,6 +61,7 @@ class RunDirectory:
         workload: Workload | None = None,
         *,
         seed: int | None = None,
+        kind: str | None = None,
     ) -> None:
         """Makes the directory and the manifest of a run that has just begun.
 
@@ -67,6 +70,7 @@ class RunDirectory:
             platform: None when the run fails before it is read.
             workload: None when the run fails before it is read.
             seed: Seed of the replay; by default the configuration's.
+            kind: Subcommand of ``hdsim`` that runs such configurations, such as ``"bsp share"``; None if there is none.
 
         Raises:
             ConfigError: The directory cannot be made, or another process uses it.
@@ -78,7 +82,7 @@ class RunDirectory:
                 f"expected a directory that can be made: {error.strerror}", where=str(self.path)
             ) from None
         self._lock = Lock(self.path)
-        for name in _OUTPUTS:
+        for name in OUTPUTS:
             (self.path / name).unlink(missing_ok=True)
         if platform:
             write_json(self.path / "platform.json", platform.to_dict())
@@ -97,6 +101,9 @@ class RunDirectory:
             else {"name": workload.name, "jobs": len(workload), "sha256": digest(workload)},
             "git_commit": git_commit(),
             "command": sys.argv,
+            "kind": kind,
+            "working_directory": str(Path.cwd()),
+            "machine": machine(),
         }
         self._write_manifest()
 
@@ -152,7 +159,7 @@ class RunDirectory:
             return "finished with another configuration"
         changed = changed_inputs(manifest.get("inputs") or [], config)
         if changed:
-            return f"finished with another content of {', '.join(changed)}"
+            return f"finished with another content of {', '.join(map(str, changed))}"
         other = other_software(manifest)
         return other and f"finished with {other}"
 

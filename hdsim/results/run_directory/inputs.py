@@ -10,7 +10,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hdsim.util.resources import folder
 
@@ -70,7 +70,26 @@ def imported_files() -> Iterator[dict[str, str]]:
             yield {"kind": "module", "path": path, "sha256": file_digest(path)}
 
 
-def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[str]:
+class Change(NamedTuple):
+    """An input whose content differs from that of an earlier run.
+
+    Attributes:
+        kind: Key of the configuration.
+        path: The file as the manifest or the configuration names it.
+        then: Its digest in the earlier run, empty if it was no input.
+        now: Its present digest, empty if it is gone.
+    """
+
+    kind: str
+    path: str
+    then: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.path}'"
+
+
+def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[Change]:
     """Compares the inputs of a configuration with those of an earlier run of it.
 
     Args:
@@ -78,13 +97,15 @@ def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) ->
         config: The configuration, which is that of the earlier run.
 
     Returns:
-        Kind and path of each file that has changed, is gone, or was none of the inputs.
+        Each file that has changed, is gone, or was none of the inputs.
     """
     known = {(entry["kind"], entry["sha256"]) for entry in recorded}
-    there = [(entry["kind"], entry["path"], entry["sha256"]) for entry in recorded]
-    changed = [f"{kind} '{path}'" for kind, path, sha256 in there if file_digest(path) != sha256]
-    new = [f"{kind} '{path}'" for kind, path in _files(config) if (kind, file_digest(path)) not in known]
-    return list(dict.fromkeys([*changed, *new]))
+    files = {(entry["kind"], entry["path"]): entry["sha256"] for entry in recorded}
+    for kind, path in _files(config):
+        if (kind, file_digest(path)) not in known:
+            files.setdefault((kind, path), "")
+    compared = [Change(*key, sha256, file_digest(key[1])) for key, sha256 in files.items()]
+    return [change for change in compared if change.then != change.now]
 
 
 def digest(workload: Workload) -> str:

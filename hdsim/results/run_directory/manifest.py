@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform as host
 import subprocess
 import sys
@@ -23,6 +24,7 @@ MANIFEST = "manifest.json"
 _TYPES: dict[str, type] = {
     "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
     "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
+    "kind": str, "working_directory": str, "machine": dict,
 }  # fmt: skip
 _NAMES = {str: "a text", dict: "an object", list: "a list", float: "a number"}
 
@@ -93,6 +95,18 @@ def versions() -> dict[str, str]:
     loaded = {name.partition(".")[0] for name in tuple(sys.modules)}
     used = sorted({owner for name in loaded for owner in owners.get(name, ())} - {"hdsim"})
     return {"hdsim": __version__, "python": host.python_version()} | {name: version(name) for name in used}
+
+
+@lru_cache(maxsize=1)
+def machine() -> dict[str, str | int]:
+    """Returns the facts of this computer that results can depend on: operating system, CPU and number of its cores."""
+    try:
+        facts = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        facts = ""
+    models = [line.partition(":")[2].strip() for line in facts.splitlines() if line.startswith("model name")]
+    cpu = models[0] if models else host.processor() or host.machine()
+    return {"system": host.platform(), "cpu": cpu, "cores": os.cpu_count() or 1}
 
 
 @lru_cache(maxsize=1)
