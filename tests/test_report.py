@@ -21,8 +21,9 @@ import pytest
 from lxml import html as dom
 
 import hdsim
-from hdsim.report import distributions, panels
+from hdsim.report import distributions, page, panels
 from hdsim.report.charts import POINTS, Blocks, Heat, Line, Lines, duration
+from hdsim.report.colors import COLORS
 from hdsim.report.html import agent_name, render
 from hdsim.results import metrics, series
 from hdsim.results.run_directory.directory import RunDirectory
@@ -36,6 +37,40 @@ DISTRIBUTIONS = {"waiting_time", "bounded_slowdown", "slowdown_factor"}
 #: Plots that only runs with contention have.
 OF_CONTENTION = {"oversubscribed_processors", "slowdown_factor"}
 SPANS = {"oversubscription"}
+
+# Notes the colours of the page and of its first plot: as opened, in print, in the other theme, and when opened again.
+THEMES = """
+<script>
+(async () => {
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  while (document.documentElement.dataset.ready !== "true") await pause(50);
+  const seen = JSON.parse(sessionStorage.getItem("seen") ?? "{}");
+  const note = async (when) => {
+    await pause(200);
+    const rectangle = document.querySelector(".plot .main-svg"), text = document.querySelector(".plot .xtick text");
+    seen[when] = [document.body, rectangle].map((one) => getComputedStyle(one).backgroundColor)
+      .concat([getComputedStyle(document.body).color, getComputedStyle(text).fill]);
+  };
+  if (!("opened" in seen)) {
+    await note("opened");
+    window.dispatchEvent(new Event("beforeprint"));
+    await note("print");
+    window.dispatchEvent(new Event("afterprint"));
+    await note("after");
+    document.querySelector("button[data-theme=OTHER]").click();
+    await note("other");
+    sessionStorage.setItem("seen", JSON.stringify(seen));
+    location.reload();
+    return;
+  }
+  await note("again");
+  const told = document.createElement("pre");
+  told.id = "seen";
+  told.textContent = JSON.stringify(seen);
+  document.body.append(told);
+})();
+</script>
+"""
 
 # Uses the page as a reader does: every view, every plot under the pointer, a zoom, the way back.
 VISITOR = """
@@ -122,7 +157,7 @@ def visit(tmp_path: Path) -> Callable[..., Visit]:
     require_component("chromium")
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
 
-    def open_page(content: str, visitor: str = "") -> Visit:
+    def open_page(content: str, visitor: str = "", *options: str) -> Visit:
         file = tmp_path / "page.html"
         file.write_text(content.replace("</body>", visitor + "</body>"))
         done = subprocess.run(
@@ -130,7 +165,7 @@ def visit(tmp_path: Path) -> Callable[..., Visit]:
                 browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                 "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}",
                 "--window-size=1400,1000", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=60000",
-                "--dump-dom", file.as_uri(),
+                *options, "--dump-dom", file.as_uri(),
             ],
             capture_output=True, text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -315,6 +350,61 @@ def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[.
     data = re.search(r'<script type="application/json" id="arrays">(.*?)</script>', content, re.DOTALL)
     assert data
     assert len(data[1]) < 1_500_000
+
+
+@pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), ("dark", "light")])
+def test_light_and_dark(preferred: str, other: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    page = visit(
+        render(mixed(tmp_path / "run")),
+        THEMES.replace("OTHER", other),
+        f"--blink-settings=preferredColorScheme={int(preferred == 'light')}",
+    )
+    assert page.complaints == []
+    seen = json.loads(page.page.get_element_by_id("seen").text)
+
+    def expected(theme: str) -> list[str]:
+        paper, ink = (
+            f"rgb({', '.join(str(int(found[place : place + 2], 16)) for place in (1, 3, 5))})"
+            for found in (COLORS[name][theme == "dark"] for name in ("paper", "ink"))
+        )
+        return [paper, paper, ink, ink]
+
+    assert seen == {
+        "opened": expected(preferred), "print": expected("light"), "after": expected(preferred),
+        "other": expected(other), "again": expected(other),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_contrast(theme: int) -> None:
+    """Contrast as WCAG 2.2 defines it: 4.5 for text and 3 for curves and blocks, which is level AA."""
+
+    def luminance(name: str) -> float:
+        parts = [int(COLORS[name][theme][place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+    def contrast(name: str, ground: str) -> float:
+        low, high = sorted((luminance(name), luminance(ground)))
+        return (high + 0.05) / (low + 0.05)
+
+    texts = [(text, ground) for text in ("ink", "soft") for ground in ("paper", "wash", "raised", "caution")]
+    for text, ground in (*texts, ("accent", "paper"), ("on-accent", "accent")):
+        assert contrast(text, ground) >= 4.5, (text, ground)
+    grounds = {"paper", "wash", "raised", "caution", "ink", "soft", "line", "accent", "on-accent"}
+    shapes = [name for name in COLORS if name not in grounds and not name.startswith("heat-")]
+    assert len(shapes) == 20
+    for name in shapes:
+        assert contrast(name, "paper") >= 3, name
+    scale = [luminance(name) for name in COLORS if name.startswith("heat-")]
+    assert sorted(scale, reverse=not theme) == scale
+    assert contrast("heat-5", "heat-0") > 10
+
+
+def test_style_and_script_take_all_colours_from_variables() -> None:
+    text = "".join((Path(page.__file__).parent / name).read_text() for name in ("report.css", "report.js", "theme.js"))
+    assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
+    assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLORS)
 
 
 def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callable[..., Visit]) -> None:

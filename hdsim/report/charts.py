@@ -11,14 +11,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Colours of neighbouring jobs in turn; distinguishable with red-green colour blindness.
-JOB_COLORS = (
-    "#4e79a7", "#a0cbe8", "#f1a340", "#8cb369", "#b07aa1", "#76b7b2", "#d4a6c8", "#9c755f", "#edc948", "#5f9ed1",
-)  # fmt: skip
-BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6690", "#d97a1d", "#4b8b3b", "#c0392b", "#7a5195", "#8a94a0"
-#: Colour scale of heat maps from 0 to 1.
-HEAT = ("#f4f7fa", "#cfe0ee", "#8fbcdb", "#4a8ebf", "#1f5f96", "#0b2f55")
-
 #: Most steps of a curve.
 POINTS = 4_000
 
@@ -51,7 +43,7 @@ class Line:
         label: Label in the legend.
         x: (T,).
         y: (T,).
-        color: Of the line.
+        color: Of the line: any CSS colour, such as those of :mod:`hdsim.report.colors`.
         filled: Fill the area below.
     """
 

@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.report.charts import (
-    BLUE,
-    GREEN,
-    ORANGE,
     POINTS,
-    PURPLE,
-    RED,
     Axis,
     Floats,
     Line,
@@ -24,6 +19,7 @@ from hdsim.report.charts import (
     View,
     duration,
 )
+from hdsim.report.colors import BLUE, GREEN, ORANGE, PURPLE, RED
 from hdsim.results.metrics import TAU, bounded_slowdown
 
 if TYPE_CHECKING:

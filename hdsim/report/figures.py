@@ -17,7 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from hdsim.report.charts import BLUE, HEAT, ORANGE, Axis, Blocks, Chart, Floats, Heat, Lines, Panel, time_unit
+from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, time_unit
+from hdsim.report.colors import BLUE, HEAT, ORANGE, light
 from hdsim.report.panels import schedule
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ _STYLE: Any = {
     "axes.titlesize": 12,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.edgecolor": "#9aa7b4",
-    "axes.labelcolor": "#1c2733",
-    "text.color": "#1c2733",
-    "xtick.color": "#4a5866",
-    "ytick.color": "#4a5866",
+    "axes.edgecolor": light("var(--rule)"),
+    "axes.labelcolor": light("var(--ink)"),
+    "text.color": light("var(--ink)"),
+    "xtick.color": light("var(--soft)"),
+    "ytick.color": light("var(--soft)"),
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "grid.color": "#e6ebf0",
+    "grid.color": light("var(--line)"),
     "legend.frameon": False,
     "svg.fonttype": "none",
     # Names inside an SVG do not differ between two equal figures.
@@ -147,7 +148,7 @@ def _by_node(run: Run) -> Chart | None:
 def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
     label, scale = _BARS[metric]
     numbers = [scale * value for value in values.values()]
-    bars = ax.barh(list(values), numbers, color=[BLUE if place % 2 else ORANGE for place in range(len(values))])
+    bars = ax.barh(list(values), numbers, color=[light(BLUE if place % 2 else ORANGE) for place in range(len(values))])
     texts = [f"{number:,.0f}" if number >= 1000 else f"{number:.3g}" for number in numbers]
     ax.bar_label(bars, texts, padding=3, fontsize=9)
     ax.set_title(label, fontsize=10)
@@ -245,9 +246,10 @@ def _x_axis(ax: Any, axis: Axis) -> None:
 
 def _draw_lines(ax: Any, chart: Lines) -> None:
     for line in chart.lines:
+        color = light(line.color)
         if line.filled:
-            ax.fill_between(line.x, line.y, step="post", color=line.color, alpha=0.2, linewidth=0)
-        ax.step(line.x, line.y, where="post", color=line.color, linewidth=1.1, label=line.label)
+            ax.fill_between(line.x, line.y, step="post", color=color, alpha=0.2, linewidth=0)
+        ax.step(line.x, line.y, where="post", color=color, linewidth=1.1, label=line.label)
     largest = max((float(line.y.max(initial=0.0)) for line in chart.lines), default=0.0)
     ax.set_ylim(chart.y.low, chart.y.high if chart.y.high is not None else (largest or 1.0) * 1.06)
     ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=chart.y.kind == "count", steps=[1, 2, 5, 10]))
@@ -261,14 +263,14 @@ def _draw_lines(ax: Any, chart: Lines) -> None:
 def _draw_blocks(ax: Any, chart: Blocks) -> None:
     start, finish = chart.start[chart.item], chart.finish[chart.item]
     low, high = chart.position[chart.low], chart.position[chart.high]
-    color = chart.color[chart.item]
+    color, palette = chart.color[chart.item], [light(name) for name in chart.colors]
     if len(start) <= _MAX_SHAPES:
         # Spans shorter than a pixel get one pixel.
         finish = np.maximum(finish, start + (chart.x.high or 1.0) / _PIXELS[0])
         corners: Any = np.stack(
             [np.stack([x, y], axis=1) for x, y in ((start, low), (finish, low), (finish, high), (start, high))], axis=1
         )
-        colors = to_rgba_array(chart.colors)[color]
+        colors = to_rgba_array(palette)[color]
         # White lines between neighbours, unless they would hide thin blocks.
         visible = ((high - low) * _PIXELS[1] > 12 * (chart.y.high or 1.0)) & (
             (finish - start) * _PIXELS[0] > 6 * (chart.x.high or 1.0)
@@ -278,11 +280,11 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
         ax.add_collection(blocks, autolim=False)
     else:
         extent = (chart.x.low, chart.x.high or 1.0, chart.y.low, chart.y.high or 1.0)
-        picture = _paint(start, finish, low, high, color, chart.colors, extent)
+        picture = _paint(start, finish, low, high, color, palette, extent)
         ax.imshow(picture, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
     _lanes(ax, chart.y)
     if chart.legend:
-        _legend(ax, chart, [Patch(color=color, label=label) for label, color in chart.legend])
+        _legend(ax, chart, [Patch(color=light(color), label=label) for label, color in chart.legend])
 
 
 def _paint(
@@ -309,7 +311,7 @@ def _paint(
 
 
 def _draw_heat(ax: Any, chart: Heat) -> None:
-    colors = LinearSegmentedColormap.from_list("share", list(HEAT))
+    colors = LinearSegmentedColormap.from_list("share", [light(color) for color in HEAT])
     mesh = ax.pcolormesh(chart.times, chart.lanes, 100 * chart.share, cmap=colors, vmin=0, vmax=100, rasterized=True)
     # Above the chart, which keeps the width of the charts it is stacked with.
     inches = ax.get_window_extent().height / ax.figure.dpi

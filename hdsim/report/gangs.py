@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hdsim.report.charts import (
-    JOB_COLORS,
     Axis,
     Blocks,
     Fact,
@@ -18,6 +17,7 @@ from hdsim.report.charts import (
     Panel,
     View,
 )
+from hdsim.report.colors import BLACK, JOB_COLORS
 from hdsim.report.panels import BINS, step_line
 from hdsim.results.run_directory.supersteps import GangRecord
 from hdsim.results.series import StepFunction
@@ -26,7 +26,6 @@ from hdsim.results.series import StepFunction
 MAX_SUPERSTEPS, MAX_PLANS = 20_000, 2_000
 #: Most lines of a chart of progress.
 _MOST_LINES = 10
-_CHECKPOINT = "#1c2733"
 #: Most tasks whose names label an axis.
 _MOST_NAMES = 20
 #: Headings of the table of tasks.
@@ -242,7 +241,7 @@ def _stacked(run: GangRecord, millicores: Floats) -> Blocks:
         high=np.append(level[:, 1:].ravel(), np.full(changes, top, np.int32)),
         position=levels.astype(np.float32),
         color=np.where(mark, len(JOB_COLORS), task % len(JOB_COLORS)).astype(np.uint8),
-        colors=(*JOB_COLORS, _CHECKPOINT), legend=(*_legend(run.tasks), ("checkpoint", _CHECKPOINT)),
+        colors=(*JOB_COLORS, BLACK), legend=(*_legend(run.tasks), ("checkpoint", BLACK)),
         lane="", groups=Groups(np.array([0]), [""]),
         facts=(
             Fact("task", [names[j] for j in task.tolist()]),

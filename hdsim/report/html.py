@@ -53,9 +53,10 @@ def agent_name(config: Mapping[str, Any]) -> str:
 
 
 def _backend(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The backend and its server, of a run on one of its own."""
+    """The backend and its server, of a run that names them."""
     facts = manifest.get("backend") or {}
-    return {"Backend": " at ".join(str(facts[key]) for key in ("name", "server") if key in facts)} if facts else {}
+    named = " at ".join(str(facts[key]) for key in ("name", "server") if key in facts)
+    return {"Backend": named} if named else {}
 
 
 def _header(run: Run) -> str:

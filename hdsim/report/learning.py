@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
-from hdsim.report.charts import BLUE, GREEN, ORANGE, PURPLE, RED, Axis, Groups, Heat, Line, Lines, Panel, View
+from hdsim.report.charts import Axis, Groups, Heat, Line, Lines, Panel, View
+from hdsim.report.colors import BLUE, GREEN, ORANGE, PURPLE, RED
 from hdsim.results.metrics import unit
 from hdsim.results.run_directory.formats import numbers, read_csv
 from hdsim.results.run_directory.reader import Run

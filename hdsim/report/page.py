@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.report.charts import HEAT, Heat, Panel
+from hdsim.report.charts import Heat, Panel
+from hdsim.report.colors import HEAT, sheet
 from hdsim.results import metrics
 from hdsim.util.plugins import short_name
 from hdsim.util.text import format_number
@@ -52,18 +53,28 @@ def page(title: str, manifest: Mapping[str, Any], heading: str, numbers: str, pa
 
     arrays = _Arrays()
     shown = [arrays.plain(panel) for panel in panels]
-    template = Template((_HERE / "page.html").read_text(encoding="utf-8"))
+    template = Template(_text("page.html"))
     return template.substitute(
         version=escape(str((manifest.get("versions") or {}).get("hdsim"))),
         title=escape(title),
-        style=(_HERE / "report.css").read_text(encoding="utf-8"),
+        look=look(),
         header=heading,
         metrics=f"<section aria-label='Metrics'>{numbers}</section>",
         arrays=_json(arrays.encoded),
         panels=_json(shown),
         plotly=get_plotlyjs(),
-        script=(_HERE / "report.js").read_text(encoding="utf-8"),
+        script=_text("report.js"),
     )
+
+
+def look() -> str:
+    """Returns the style sheet and the choice of light or dark, for the head of any page with a ``main`` element."""
+    css, script = (_text(name) for name in ("report.css", "theme.js"))
+    return f"<style>{sheet()}\n{css}</style>\n<script>{script}</script>"
+
+
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
 
 
 def heading(title: str, source: str, warning: str, facts: Mapping[str, str], manifest: Mapping[str, Any]) -> str:

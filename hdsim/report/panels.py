@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.report import distributions, learning
 from hdsim.report.charts import (
-    BLUE,
-    GREEN,
-    GREY,
-    JOB_COLORS,
-    ORANGE,
     POINTS,
-    PURPLE,
-    RED,
     Axis,
     Blocks,
     Fact,
@@ -31,6 +24,7 @@ from hdsim.report.charts import (
     View,
     duration,
 )
+from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, JOB_COLORS, ORANGE, PURPLE, RED, ROSE
 from hdsim.results import series
 
 if TYPE_CHECKING:
@@ -53,9 +47,6 @@ _OUTCOMES = {
     FinalState.COMPLETED_WALLTIME_REACHED: "killed at its walltime",
     FinalState.COMPLETED_KILLED: "killed",
 }
-_KILLED_COLOR, _FAILED_COLOR = RED, "#3b4048"
-_INTERRUPTED_COLOR = "#b98a3e"
-_SPAN_COLOR = "#d0706a"
 
 
 def pods(run: Run) -> Panel | None:
@@ -128,9 +119,9 @@ def _job_blocks(run: Run) -> Blocks | None:
     legend = []
     colors: tuple[str, ...] = JOB_COLORS
     for label, found, special in (
-        ("killed", np.isin(state, _KILLED), _KILLED_COLOR),
-        ("failed", state == FinalState.COMPLETED_FAILED, _FAILED_COLOR),
-        ("interrupted by a failure", ran.requeued, _INTERRUPTED_COLOR),
+        ("killed", np.isin(state, _KILLED), RED),
+        ("failed", state == FinalState.COMPLETED_FAILED, BLACK),
+        ("interrupted by a failure", ran.requeued, BROWN),
     ):
         if found.any():
             color[found] = len(colors)
@@ -249,7 +240,7 @@ def outages(run: Run) -> Panel | None:
             high=(found.node + 1).astype(np.int32),
             position=np.arange(count + 1, dtype=np.float32),
             color=np.zeros(len(found), np.uint8),
-            colors=(_FAILED_COLOR,),
+            colors=(BLACK,),
             legend=(),
             lane="node",
             groups=_nodes(run.platform, np.arange(count + 1)),
@@ -296,7 +287,7 @@ def oversubscribed_spans(run: Run) -> Panel | None:
             high=processor + 1,
             position=np.arange(count + 1, dtype=np.float32),
             color=np.zeros(len(processor), np.uint8),
-            colors=(_SPAN_COLOR,),
+            colors=(ROSE,),
             legend=(),
             lane="processor",
             groups=_processors(run.platform),

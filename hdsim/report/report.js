@@ -1,8 +1,7 @@
 "use strict";
 (() => {
   const TYPES = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u1: Uint8Array };
-  const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13, color: "#1c2733" };
-  const GRID = "#e6ebf0";
+  const FAMILY = getComputedStyle(document.body).fontFamily;
   // Room left of every plot, so that the time axes of all panels lie below each other.
   const LEFT = 76;
   const HEIGHTS = { lines: 250, blocks: 520, heat: 520 };
@@ -14,6 +13,14 @@
   });
   const panels = JSON.parse(read("panels-data"), (key, value) =>
     value && typeof value === "object" && "array" in value ? arrays[value.array] : value);
+
+  // ---- colours: variables of the style sheet, which plots cannot resolve ---------------------------------------------
+  const probe = document.body.appendChild(document.createElement("i"));
+  const color = (name) => {
+    probe.style.color = name;
+    return getComputedStyle(probe).color;
+  };
+  const translucent = (name) => color(name).replace("rgb(", "rgba(").replace(")", ", 0.2)");
 
   // ---- numbers and times -------------------------------------------------------------------------------------------
   const UNITS = [["days", 86400, 4 * 86400], ["hours", 3600, 3 * 3600], ["min", 60, 300], ["s", 1, 0]];
@@ -72,8 +79,8 @@
   const widthOf = (plot) => Math.max(plot.clientWidth - LEFT - 30, 120);
   const axisLayout = (axis, data, width) => {
     const base = {
-      title: { text: axis.label, standoff: 10 }, gridcolor: GRID, linecolor: "#9aa7b4", zeroline: false, ticks: "outside",
-      tickcolor: "#9aa7b4", ticklen: 4,
+      title: { text: axis.label, standoff: 10 }, gridcolor: color("var(--line)"), linecolor: color("var(--rule)"),
+      zeroline: false, ticks: "outside", tickcolor: color("var(--rule)"), ticklen: 4,
     };
     if (axis.kind === "time") {
       const range = [axis.low, axis.high], ticks = timeTicks(range, width);
@@ -105,8 +112,8 @@
       above: 28,
       traces: (chart) => chart.lines.map((line) => ({
         type: "scatter", mode: "lines", name: line.label, x: line.x, y: line.y, hoverinfo: "skip",
-        line: { color: line.color, width: 1.6, shape: "hv" },
-        fill: line.filled ? "tozeroy" : "none", fillcolor: `${line.color}33`,
+        line: { color: color(line.color), width: 1.6, shape: "hv" },
+        fill: line.filled ? "tozeroy" : "none", fillcolor: translucent(line.color),
       })),
       largest: (chart) => chart.lines.reduce((top, line) => line.y.reduce((a, b) => Math.max(a, b), top), 0),
       legend: (chart) => chart.lines.length > 1,
@@ -122,8 +129,9 @@
       // Blocks are painted, for there may be a great many: an image of what is in sight lies under an empty trace.
       traces: (chart) => [
         { type: "scatter", x: [null], y: [null], hoverinfo: "skip", showlegend: false },
-        ...chart.legend.map(([name, color]) => ({
-          type: "scatter", mode: "markers", name, x: [null], y: [null], marker: { symbol: "square", size: 11, color },
+        ...chart.legend.map(([name, mark]) => ({
+          type: "scatter", mode: "markers", name, x: [null], y: [null],
+          marker: { symbol: "square", size: 11, color: color(mark) },
         })),
       ],
       largest: () => 0,
@@ -151,7 +159,7 @@
           Array.from(chart.share.subarray(row * columns, (row + 1) * columns), (value) => value / chart.full * 100));
         return [{
           type: "heatmap", x: Array.from(chart.times), y: Array.from(chart.lanes), z: rows, zmin: 0, zmax: 100, hoverinfo: "skip",
-          colorscale: chart.colors.map((color, index) => [index / (chart.colors.length - 1), color]),
+          colorscale: chart.colors.map((level, index) => [index / (chart.colors.length - 1), color(level)]),
           colorbar: {
             title: { text: `${chart.label} (%)`, side: "top" }, orientation: "h", lenmode: "pixels", len: 260, thickness: 10,
             x: 0, xanchor: "left", xpad: 0, y: 1.01, yanchor: "bottom", ypad: 0, outlinewidth: 0, tickfont: { size: 12 },
@@ -181,7 +189,7 @@
     const scale = Math.min(window.devicePixelRatio || 1, 2);
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];
-    const pen = canvas.getContext("2d");
+    const pen = canvas.getContext("2d"), colors = chart.colors.map(color);
     const across = canvas.width / (right - left), up = canvas.height / (top - bottom);
     const gap = chart.item.length <= 3000 ? Math.round(scale) : 0;
     for (let i = 0; i < chart.item.length; i++) {
@@ -192,7 +200,7 @@
       const x = Math.round((Math.max(start, left) - left) * across), y = Math.round((top - Math.min(high, top)) * up);
       const wide = Math.max(Math.round((Math.min(finish, right) - left) * across) - x, 1);
       const tall = Math.max(Math.round((top - Math.max(low, bottom)) * up) - y, 1);
-      pen.fillStyle = chart.colors[chart.color[item]];
+      pen.fillStyle = colors[chart.color[item]];
       pen.fillRect(x, y, wide > 4 * gap ? wide - gap : wide, tall > 4 * gap ? tall - gap : tall);
     }
     return [{
@@ -215,8 +223,9 @@
       xaxis.title = { ...xaxis.title, text: `${chart.x.label} (${ticks.name})` };
     }
     const layout = {
-      height: HEIGHTS[chart.kind], margin: { l: LEFT, r: 24, t: kind.above, b: 52 }, font: FONT, hovermode: false, dragmode: "zoom",
-      paper_bgcolor: "#fff", plot_bgcolor: "#fff", xaxis, yaxis: axisLayout(chart.y, kind.largest(chart), 0),
+      height: HEIGHTS[chart.kind], margin: { l: LEFT, r: 24, t: kind.above, b: 52 }, hovermode: false, dragmode: "zoom",
+      font: { family: FAMILY, size: 13, color: color("var(--ink)") }, paper_bgcolor: color("var(--paper)"),
+      plot_bgcolor: color("var(--paper)"), xaxis, yaxis: axisLayout(chart.y, kind.largest(chart), 0),
       showlegend: kind.legend(chart), legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemsizing: "constant" },
     };
     if (chart.kind === "blocks") {
@@ -228,7 +237,7 @@
   };
 
   // Zooming in time zooms every panel over time; ticks follow the range.
-  const timed = [];
+  const plots = [], timed = [];
   let syncing = false;
   const follow = async (source, range) => {
     if (syncing) return;
@@ -307,11 +316,12 @@
         });
         return button;
       });
-      head.append(make("div", { className: "views", role: "group" }, ...buttons));
+      head.append(make("div", { className: "buttons views", role: "group" }, ...buttons));
     }
     return async () => {
       const chart = panel.views[0].chart;
       await draw(plot, chart);
+      plots.push(plot);
       plot.addEventListener("mousemove", (event) => tell(event, point(plot, event)));
       plot.addEventListener("mouseleave", () => { tip.hidden = true; });
       if (chart.x.kind !== "time") return;
@@ -323,6 +333,8 @@
       });
     };
   };
+
+  window.addEventListener("theme", () => plots.forEach((plot) => draw(plot, plot.chart, plot.layout.xaxis.range.slice())));
 
   let resized = 0;
   window.addEventListener("resize", () => {
