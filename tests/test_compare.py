@@ -45,7 +45,7 @@ def row(comparison: Comparison, metric: str, configuration: str, scenario: str =
     (found,) = (
         row
         for row in comparison.rows
-        if (row.metric, row.configuration, row.scenario) == (metric, f"job_policy={configuration}", scenario)
+        if (row.metric, row.configuration, row.scenario) == (metric, configuration, scenario)
     )
     return found
 
@@ -126,10 +126,10 @@ def test_other_settings_make_scenarios_with_a_baseline_each(tmp_path: Path) -> N
 
 
 def test_without_the_baseline_in_every_scenario_there_is_one_table(tmp_path: Path) -> None:
-    made(tmp_path / "a", "fcfs", contention={"name": "none"})
-    made(tmp_path / "b", "sjf", contention={"name": "threshold"})
+    made(tmp_path / "a", "fcfs", contention={"_target_": None})
+    made(tmp_path / "b", "sjf", contention={"_target_": "hdsim.contention.threshold.Threshold"})
     rows = compare([tmp_path], ["makespan"]).rows
-    assert [row.configuration for row in rows] == ["job_policy=fcfs name=none", "job_policy=sjf name=threshold"]
+    assert [row.configuration for row in rows] == ["fcfs contention=none", "sjf contention=threshold"]
     assert rows[1].pairs == 1
 
 
@@ -142,8 +142,7 @@ def test_agents_of_several_classes_go_by_their_names(tmp_path: Path) -> None:
     made(tmp_path / "d", "f1", agent=learned | {"checkpoint": "other"})
     made(tmp_path / "e", "f2", agent={"path": "mine/own.py", "width": 3})
     expected = [
-        "agent=fcfs-high_gflops checkpoint=none", "agent=easy-sjf-high_gflops checkpoint=none",
-        "agent=DQNAgent checkpoint=kubernetes_dqn", "agent=DQNAgent checkpoint=other", "agent=own checkpoint=none",
+        "fcfs", "easy-sjf", "dqn(kubernetes_dqn)", "dqn(other)", "own",
     ]  # fmt: skip
     assert [row.configuration for row in compare([tmp_path], ["makespan"]).rows] == expected
 
@@ -158,10 +157,10 @@ def test_models_go_by_their_names_and_bring_their_settings_along(tmp_path: Path)
     made(tmp_path / "d", "fcfs", contention={"path": "models/crowd.py"})
     found = {row.configuration for row in compare([tmp_path], ["makespan"]).rows}
     assert found == {
-        "contention=none memory_bound_fraction=none",
-        "contention=fair_share memory_bound_fraction=1.0",
-        "contention=fair_share memory_bound_fraction=0.5",
-        "contention=crowd memory_bound_fraction=none",
+        "contention=none",
+        "contention=fair_share(memory_bound_fraction=1.0)",
+        "contention=fair_share(memory_bound_fraction=0.5)",
+        "contention=crowd",
     }
 
 
@@ -177,6 +176,26 @@ def test_runs_of_equal_configurations_go_by_their_directories(tmp_path: Path) ->
     rows = compare([tmp_path / "old", tmp_path / "new"], ["makespan"]).rows
     assert [row.configuration for row in rows] == ["old/x", "new/x"]
     assert rows[1].difference == 0
+
+
+def test_labels_of_the_users(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        made(tmp_path / f"a{seed}", "fcfs", seed)
+        made(tmp_path / f"b{seed}", "sjf", seed)
+    given = {"ours (new)": tmp_path / "b2"}
+    assert [row.configuration for row in compare([tmp_path], ["makespan"], labels=given).rows] == ["fcfs", "ours (new)"]
+    base = compare([tmp_path], ["makespan"], labels={"first": tmp_path / "a1"}).rows
+    assert [(row.configuration, row.baseline) for row in base] == [("first", True), ("sjf", False)]
+    for wrong, message in (
+        ({"x": tmp_path}, "expected runs of one configuration, got fcfs, sjf"),
+        ({"sjf": tmp_path / "a1"}, "expected one label for each configuration, got sjf"),
+        ({"x": tmp_path / "a1", "y": tmp_path / "a2"}, "expected one label for each configuration, got x, y"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compare([tmp_path], ["makespan"], labels=wrong)
+    made(tmp_path / "other/c", "saf")
+    with pytest.raises(ConfigError, match=r"--label x=.*other: expected a run that is compared"):
+        compare([tmp_path / "a1", tmp_path / "b1"], labels={"x": tmp_path / "other"})
 
 
 def test_baseline_by_option(tmp_path: Path) -> None:
@@ -238,7 +257,7 @@ def test_files_and_table_hold_every_row(tmp_path: Path) -> None:
     assert text.splitlines()[0].split() == list(comparison.metrics)
     for metric in comparison.metrics:
         assert f"\n{metric} (" in text
-    assert "mean_waiting_time: job_policy=sjf" in text
+    assert "mean_waiting_time: sjf" in text
 
 
 def broken(path: Path, how: str) -> Path:
@@ -332,7 +351,7 @@ def test_every_run_of_a_sweep_is_told(tmp_path: Path) -> None:
     found = {(window.configuration, window.replication): window for window in comparison.windows}
     assert len(found) == 8
     for (agent, seed), value in values.items():
-        window = found[f"job_policy={agent}", f"seed={seed}"]
+        window = found[agent, f"seed={seed}"]
         assert window.value == pytest.approx(value)
         assert agent == "fcfs" or window.difference == pytest.approx(value - values["fcfs", seed])
     middle = row(comparison, "makespan", "sjf")
@@ -342,7 +361,7 @@ def test_every_run_of_a_sweep_is_told(tmp_path: Path) -> None:
 
 def trained(path: Path, seed: int, scores: dict[str, list[float]], **settings: Any) -> None:
     """The directory of a training, as far as comparisons read it."""
-    made(path, "fcfs", seed, **settings)
+    made(path, "fcfs", seed, agent={"_target_": "hdsim.agents.ppo.PPOAgent"}, **settings)
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["training"] = {"agent": "PPOAgent", "shipped": "best.safetensors", "best_classic": "sjf"}
     (path / "manifest.json").write_text(json.dumps(manifest))
@@ -357,16 +376,16 @@ def test_trainings_are_compared_by_their_test_windows(tmp_path: Path) -> None:
     trained(tmp_path / "two", 2, {"final": [9.0, 9.0, 9.0], "best": [3.0, 5.0, 5.0], **fixed})
     comparison = compare([tmp_path], ["makespan"])
     rows = {row.configuration: row for row in comparison.rows}
-    assert set(rows) == {"agent=PPOAgent", "agent=fcfs", "agent=sjf"}
-    ours = rows["agent=PPOAgent"]
-    assert (ours.runs, ours.pairs, ours.best, rows["agent=sjf"].baseline) == (6, 3, True, True)
+    assert set(rows) == {"ppo(best)", "fcfs", "sjf"}
+    ours = rows["ppo(best)"]
+    assert (ours.runs, ours.pairs, ours.best, rows["sjf"].baseline) == (6, 3, True, True)
     assert (ours.mean, ours.difference) == pytest.approx((4.5, -1.5))
     assert ours.difference_high < 0
     # Two trainings on the same windows: the sample of a classic policy is still those windows.
     alone = compare([tmp_path / "one"], ["makespan"])
-    both, one = rows["agent=sjf"], {row.configuration: row for row in alone.rows}["agent=sjf"]
+    both, one = rows["sjf"], {row.configuration: row for row in alone.rows}["sjf"]
     assert (both.mean, both.low, both.high) == (one.mean, one.low, one.high)
-    assert {row.configuration: row.runs for row in alone.rows}["agent=PPOAgent"] == 3
+    assert {row.configuration: row.runs for row in alone.rows}["ppo(best)"] == 3
     assert "interval over windows" in table(comparison)
     assert write_windows(comparison, tmp_path / "windows.png")
     assert (tmp_path / "windows.png").stat().st_size > 5000
@@ -385,4 +404,4 @@ def test_trainings_with_other_settings_are_other_configurations(tmp_path: Path) 
         trained(tmp_path / str(gamma), 1, fixed, train={"gamma": gamma})
     found = {row.configuration: row.runs for row in compare([tmp_path], ["makespan"]).rows}
     assert set(found.values()) == {2}
-    assert set(found) == {"agent=PPOAgent gamma=0.9", "agent=PPOAgent gamma=0.99", "agent=fcfs", "agent=sjf"}
+    assert set(found) == {"ppo(best) gamma=0.9", "ppo(best) gamma=0.99", "fcfs", "sjf"}

@@ -28,10 +28,23 @@ _MOST_SCHEDULES = 8
     help="Run whose configuration the others are compared with  [default: the first].",
 )
 @click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=RUN",
+    help="Label of the configuration of a run; give it several times.",
+)
+@click.option(
     "--schedules", is_flag=True, help="Also draw the schedules of the runs beside each other, to DIR/schedules.png."
 )
 def compare(
-    runs: tuple[Path, ...], output: Path, metrics: tuple[str, ...], baseline: Path | None, *, schedules: bool
+    runs: tuple[Path, ...],
+    output: Path,
+    metrics: tuple[str, ...],
+    baseline: Path | None,
+    labels: tuple[str, ...],
+    *,
+    schedules: bool,
 ) -> None:
     """Compares runs in one table and one figure: means, paired differences, bootstrap confidence intervals.
 
@@ -44,7 +57,7 @@ def compare(
     from hdsim.results.run_directory.replications import seed_warning
     from hdsim.results.run_directory.supersteps import is_gang
 
-    comparison = comparing.compare(runs, metrics, baseline)
+    comparison = comparing.compare(runs, metrics, baseline, _by_name(labels))
     if schedules and len(comparison.runs) > _MOST_SCHEDULES:
         raise ConfigError(
             f"expected at most {_MOST_SCHEDULES} runs to draw, got {len(comparison.runs)}", where="--schedules"
@@ -81,3 +94,17 @@ def compare(
         click.echo(f"figure  {output / 'compare_supersteps.png'}")
     if schedules:
         click.echo(f"figure  {output / 'schedules.png'}")
+
+
+def _by_name(labels: tuple[str, ...]) -> dict[str, Path]:
+    """Runs by label, from texts ``NAME=RUN``."""
+    from hdsim.errors import ConfigError
+
+    found: dict[str, Path] = {}
+    for given in labels:
+        name, equals, run = (part.strip() for part in given.partition("="))
+        if not (name and equals and run) or name in found:
+            got = "the same name twice" if name in found else f"'{given}'"
+            raise ConfigError(f"expected NAME=RUN, got {got}", where=f"--label {given}")
+        found[name] = Path(run)
+    return found

@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.report.labels import Key
+from hdsim.report.labels import text as key_text
 from hdsim.report.pairing import (
     EVALUATION,
     Entry,
-    Key,
     evaluated_entries,
     joined,
-    key_text,
+    renamed,
     run_directories,
     run_entries,
     without_dead,
@@ -133,7 +134,12 @@ class Comparison:
     pairs: Mapping[str, Sequence[tuple[Path, Path]]] = field(default_factory=dict)
 
 
-def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: str | Path | None = None) -> Comparison:
+def compare(
+    paths: Iterable[str | Path],
+    metrics: Sequence[str] = (),
+    baseline: str | Path | None = None,
+    labels: Mapping[str, str | Path] | None = None,
+) -> Comparison:
     """Compares runs.
 
     Args:
@@ -141,6 +147,7 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
             left out.
         metrics: Names of metrics; by default :data:`DEFAULT_METRICS`.
         baseline: Run whose configuration the others are compared with; by default the first run's.
+        labels: Labels, each with a run of the configuration that it stands for.
 
     Raises:
         ConfigError: A directory has no finished run, fewer than two runs are left, or a metric is unknown.
@@ -158,6 +165,12 @@ def compare(paths: Iterable[str | Path], metrics: Sequence[str] = (), baseline: 
     if len(directories) < 2 and not trained:
         raise ConfigError(f"expected at least two runs to compare, got {directories[0]} alone")
     entries, base = evaluated_entries(directories, first) if trained else run_entries(directories, first)
+    if labels:
+        keys = renamed(entries, labels)
+        entries = [
+            replace(entry, configuration=keys.get(entry.configuration, entry.configuration)) for entry in entries
+        ]
+        base = keys.get(base, base)
     names = _metric_names(entries, metrics)
     groups: dict[tuple[Key, Key], list[Entry]] = {}
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))

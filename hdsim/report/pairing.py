@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
+from hdsim.report import labels
+from hdsim.report.labels import Key
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.manifest import read_manifest, told_status
-from hdsim.util.plugins import short_name
 
-Key = tuple[tuple[str, str], ...]
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
-#: Configuration groups whose option is a class with settings.
-MODELS = ("backend", "contention", "network", "failures", "controller")
-#: Settings of a classic agent in the order of its short name.
-_WORDS = ("backfill", "job_policy", "core_policy")
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
@@ -82,12 +78,11 @@ def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry]
     entries = []
     settings, _ = _load_all(directories)
     facts = [read_manifest(path)["training"] for path in directories]
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    differing = [key for key in keys if _differs(key, settings) and key not in REPLICATION]
-    shared = [key for key in differing if key.partition(".")[0] not in ("agent", "train")]
+    differing = [name for name in labels.differing(settings) if name not in REPLICATION]
+    shared = [name for name in differing if name.partition(".")[0] not in ("agent", "train")]
     # Trainings of one algorithm are distinguished by their settings, those of several by its name.
-    own = {name: _own([setting for setting, fact in zip(settings, facts, strict=True) if fact["agent"] == name])
-           for name in {fact["agent"] for fact in facts}}  # fmt: skip
+    own = {agent: _own([setting for setting in settings if setting["agent"] == agent])
+           for agent in {setting["agent"] for setting in settings}}  # fmt: skip
     places: set[tuple[Key, Key, Key]] = set()
     for path, setting, fact in zip(directories, settings, facts, strict=True):
         shipped = fact["shipped"].partition(".")[0]
@@ -97,11 +92,11 @@ def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry]
                 if agent in ("best", "final") and agent != shipped:
                     continue
                 learned = agent == shipped
-                configuration = (
-                    ("agent", fact["agent"] if learned else agent),
-                    *(_key(setting, own[fact["agent"]]) if learned else ()),
-                )
-                place = (_key(setting, shared), configuration, (("seed", setting["seed"]), ("window", window)))
+                configuration: Key = (("agent", agent),)
+                if learned:
+                    name = setting["agent"]
+                    configuration = (("agent", name), ("agent.checkpoint", shipped), *labels.key(setting, own[name]))
+                place = (labels.key(setting, shared), configuration, (("seed", setting["seed"]), ("window", window)))
                 # Trainings of one seed have replayed the classic policies alike.
                 if learned or place not in places:
                     places.add(place)
@@ -112,8 +107,9 @@ def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry]
 
 def _own(settings: list[dict[str, str]]) -> list[str]:
     """Settings of agent and training that differ between trainings of one algorithm, except logging settings."""
-    keys = dict.fromkeys(key for setting in settings for key in setting if key.partition(".")[0] in ("agent", "train"))
-    return [key for key in keys if _differs(key, settings) and key not in (*REPLICATION, *_BOOKKEEPING)]
+    excluded = ("agent", "agent.checkpoint", *REPLICATION, *_BOOKKEEPING)
+    differing = (name for name in labels.differing(settings) if name.partition(".")[0] in ("agent", "train"))
+    return [name for name in differing if name not in excluded]
 
 
 def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
@@ -127,30 +123,58 @@ def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]
         ConfigError: Runs cannot be compared; all are listed.
     """
     settings, metrics = _load_all(directories)
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    differing = [key for key in keys if _differs(key, settings)]
-    replication = [key for key in differing if key in REPLICATION]
-    other = [key for key in differing if key not in REPLICATION]
-    configuration = [key for key in other if key.partition(".")[0] in ("agent", "controller")] or other
-    scenario = [key for key in other if key not in configuration]
-    base = _key(settings[directories.index(first)], configuration)
-    ran_base = {_key(setting, scenario) for setting in settings if _key(setting, configuration) == base}
-    if any(_key(setting, scenario) not in ran_base for setting in settings):
+    differing = labels.differing(settings)
+    replication = [name for name in differing if name in REPLICATION]
+    other = [name for name in differing if name not in REPLICATION]
+    configuration = [name for name in other if name.partition(".")[0] in labels.SUBJECTS] or other
+    scenario = [name for name in other if name not in configuration]
+    base = labels.key(settings[directories.index(first)], configuration)
+    ran_base = {labels.key(setting, scenario) for setting in settings if labels.key(setting, configuration) == base}
+    if any(labels.key(setting, scenario) not in ran_base for setting in settings):
         configuration, scenario = other, []
+    configuration = labels.told(settings, configuration)
     entries = [
-        Entry(path, numbers, *(_key(setting, names) for names in (scenario, configuration, replication)))
+        Entry(path, numbers, *(labels.key(setting, names) for names in (scenario, configuration, replication)))
         for path, setting, numbers in zip(directories, settings, metrics, strict=True)
     ]
     places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
     if places.most_common(1)[0][1] == 1:
         return entries, next(entry.configuration for entry in entries if entry.path == first)
     # The configurations are equal; the names of the directories distinguish the runs.
-    names = _distinct_names(directories)
-    entries = [
-        Entry(entry.path, entry.metrics, entry.scenario, (("", names[entry.path]), *entry.configuration), ())
-        for entry in entries
-    ]
+    names = labels.distinct_ends(directories)
+    entries = [replace(entry, configuration=(("", names[entry.path]),), replication=()) for entry in entries]
     return entries, next(entry.configuration for entry in entries if entry.path == first)
+
+
+def renamed(entries: list[Entry], given: Mapping[str, str | Path]) -> dict[Key, Key]:
+    """Returns keys of the user's labels by the configurations that they stand for.
+
+    Args:
+        entries: The entries.
+        given: By label a run of the configuration, or a sweep of such runs; a training stands for its agent.
+
+    Raises:
+        ConfigError: A run takes no part, its runs have several configurations, or two configurations have one label.
+    """
+    names: dict[Key, Key] = {}
+    for name, run in given.items():
+        where = f"--label {name}={run}"
+        runs = {path.resolve() for path in run_directories(Path(run))}
+        meant = {entry.configuration for entry in entries if entry.path in runs}
+        meant = {key for key in meant if dict(key).get("agent.checkpoint", labels.NONE) != labels.NONE} or meant
+        if not meant:
+            raise ConfigError("expected a run that is compared, got another one", where=where)
+        if len(meant) > 1:
+            found = ", ".join(sorted(map(labels.text, meant)))
+            raise ConfigError(f"expected runs of one configuration, got {found}", where=where)
+        names[meant.pop()] = (("", name),)
+    kept = {labels.text(entry.configuration) for entry in entries if entry.configuration not in names}
+    taken = [name for name in given if name in kept]
+    if taken or len(names) < len(given):
+        raise ConfigError(
+            f"expected one label for each configuration, got {', '.join(taken or given)}", where="--label"
+        )
+    return names
 
 
 def _load_all(directories: Iterable[Path]) -> tuple[list[dict[str, str]], list[Mapping[str, float]]]:
@@ -170,9 +194,7 @@ def _load_all(directories: Iterable[Path]) -> tuple[list[dict[str, str]], list[M
             metrics.append(numbers)
     if errors:
         raise ConfigError.many(errors)
-    if len({_class_of(config.get("agent")) for config in configs}) > 1:
-        configs = [_with_agent_name(config) for config in configs]
-    return [dict(_flat(_named(config))) for config in configs], metrics
+    return labels.settings(configs), metrics
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
@@ -184,76 +206,6 @@ def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
     if not any((path / name).is_file() for name in ("jobs.csv", "supersteps.csv")):
         raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
     return manifest["config"], RunDirectory(path).metrics()
-
-
-def _named(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with the short names of its models, ``contention=fair_share``, and their settings."""
-    models = {group: config[group] for group in MODELS if isinstance(config.get(group), Mapping)}
-    rest = {key: value for key, value in config.items() if key not in models}
-    for group, model in models.items():
-        rest[group] = short_name(model)
-        rest |= {f"{group}.{key}": value for key, value in model.items() if key not in ("path", "_target_")}
-    return rest
-
-
-def _class_of(agent: Any) -> str:
-    """Class or file of an agent, empty for a classic one."""
-    return str(agent.get("path") or agent.get("_target_") or "") if isinstance(agent, Mapping) else ""
-
-
-def _with_agent_name(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the agent by its name: its class, or the words of a classic agent's short name."""
-    agent = config.get("agent")
-    if not isinstance(agent, Mapping):
-        return config
-    words = [str(agent[key]) for key in _WORDS if agent.get(key) not in (None, "none")]
-    name = Path(_class_of(agent)).stem if agent.get("path") else _class_of(agent).rpartition(".")[2]
-    rest = {f"agent.{key}": value for key, value in agent.items() if key not in (*_WORDS, "path", "_target_")}
-    return {**config, "agent": name or "-".join(words), **rest}
-
-
-def _differs(key: str, settings: Sequence[Mapping[str, str]]) -> bool:
-    """Whether runs differ in a setting; settings of a model or a named agent count among runs with it only."""
-    group = key.partition(".")[0]
-    if key == group:
-        return len({setting.get(key) for setting in settings}) > 1
-    values = defaultdict(set)
-    for setting in settings:
-        if group not in MODELS or key in setting:
-            values[setting.get(group)].add(setting.get(key))
-    return any(len(found) > 1 for found in values.values())
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", "none" if value is None else str(value)
-
-
-def _key(setting: Mapping[str, str], names: Iterable[str]) -> Key:
-    return tuple((name, setting.get(name, "none")) for name in names)
-
-
-def key_text(key: Key) -> str:
-    """Settings as text: ``job_policy=first backfill=easy``."""
-    last = Counter(name.rpartition(".")[2] for name, _ in key)
-    parts = []
-    for name, value in key:
-        short = name.rpartition(".")[2]
-        label = short if last[short] == 1 else name
-        parts.append(f"{label}={value}" if label else value)
-    return " ".join(parts)
-
-
-def _distinct_names(directories: list[Path]) -> dict[Path, str]:
-    """The shortest ends of paths that are all different."""
-    for parts in range(1, max(len(path.parts) for path in directories) + 1):
-        names = {path: "/".join(path.parts[-parts:]) for path in directories}
-        if len(set(names.values())) == len(directories):
-            break
-    return names
 
 
 def joined(*parts: str) -> str:

@@ -125,6 +125,29 @@ def parse_name(name: str) -> dict[str, Any]:
     return config
 
 
+def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[str, dict[str, Any]]:
+    """Returns the short name of a classic agent and its settings that the name does not tell; see :func:`parse_name`.
+
+    Args:
+        settings: Settings of the agent.
+        cores: The name includes the core policy, where names of this kind have one.
+    """
+    from hdsim.cluster.scores import SCORES
+    from hdsim.scheduling.orders import ORDERS
+
+    given = {key: value for key, value in settings.items() if value not in (None, "none")}
+    rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
+    words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order")}
+    if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
+        return rest.pop("core_policy"), rest
+    with_cores = cores and "core_policy" in given and words["job_policy"] in ORDERS
+    for name, fixed in _Shorthand.FIXED.items():
+        if words == {key: fixed.get(key) for key in words} and ("backfill_order" in fixed or not with_cores):
+            return name, {key: value for key, value in rest.items() if key != "backfill_order"}
+    parts = [given.get("backfill"), given.get("job_policy"), rest.pop("core_policy") if with_cores else None]
+    return "-".join(str(part) for part in parts if part) or "classic", rest
+
+
 def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
     """Makes an agent.
 
