@@ -16,6 +16,7 @@ from hdsim.envs.batch import Batch
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SchedulingVectorEnv
 from hdsim.errors import ConfigError, DecisionError
+from hdsim.kernels.rows import COLUMNS, write_rows
 
 SMALL = hdsim.Platform.homogeneous(nodes=4, cores_per_node=2, gflops_per_core=10.0)
 PAIRS = ("first-high_gflops", "shortest-low_power", "smallest-high_gflops", "low_mem_bw-high_gflops", "largest", "f1")
@@ -116,9 +117,22 @@ def test_a_batch_does_what_the_engine_does(chosen: dict[str, Any], seed: int) ->
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_threads_step_shares_of_a_batch(workers: int) -> None:
+def test_threads_step_shares_of_a_batch(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hdsim.envs.vector._PER_THREAD", 2)
     chosen = {"workload": workload(3, 60), "jobs": 8, "action": "job", "observation": "jobs", "queue_size": 6}
     assert play(chosen, 60, 5, num_envs=7, workers=workers) > 20
+
+
+@given(waits=st.lists(st.floats(0, 1e12), min_size=1, max_size=40))
+def test_waiting_times_in_rows_are_logarithms(waits: list[float]) -> None:
+    count = len(waits)
+    seen = np.empty((count, COLUMNS), np.float32)
+    write_rows(
+        np.arange(count), np.zeros(count, bool), np.zeros(count * COLUMNS, np.float32), -np.array(waits), 0.0, 0.0, 0.5,
+        np.empty(count), np.empty(count, np.int64), seen.reshape(-1),
+    )  # fmt: skip
+    exact = np.minimum(np.log1p(waits) / np.log1p(7 * 86400.0), 1.0)
+    assert seen[:, 0] == pytest.approx(exact, rel=1e-7, abs=1e-9)
 
 
 def test_episodes_of_given_jobs() -> None:

@@ -294,7 +294,7 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
         jobs=jobs,
         submission=column("submission_time"),
         cores=column("requested_cores", np.int64),
-        table=np.concatenate([rows.columns(trace, environment.platform) for trace in traces]),
+        table=np.concatenate([rows.columns(trace, environment.platform).reshape(-1) for trace in traces]),
         values=np.stack([column(name) for name in ORDER_OF]),
         scales=np.array([given.get(name, np.nan) for name in ORDER_OF], np.float64),
         rank=rank,
@@ -309,6 +309,8 @@ def _state(environment: SchedulingEnv, num_envs: int, jobs: int, trace: Trace) -
     observer, rules = environment.problem.observer, trace.rules[0]
     running = min(jobs, rules.cores)
     released = running if rules.backfill else 0
+
+    rows = observer.queue_size if isinstance(observer, Jobs) else rules.choices
 
     def room(*shape: int, dtype: Any = np.float64) -> Any:
         return np.zeros((num_envs, *shape), dtype)
@@ -327,7 +329,9 @@ def _state(environment: SchedulingEnv, num_envs: int, jobs: int, trace: Trace) -
         released=room(released, dtype=np.int64),
         released_cores=room(released),
         releases=room(dtype=np.int64),
-        fits=room(observer.queue_size if isinstance(observer, Jobs) else rules.choices, dtype=bool),
+        fits=room(rows, dtype=bool),
+        times=room(rows),
+        powers=room(rows, dtype=np.int64),
         mask=room(environment.n_actions, dtype=bool),
         scales=room(len(ORDER_OF)),
     )

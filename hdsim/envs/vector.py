@@ -37,6 +37,8 @@ _PATIENCE = 0.003
 _LOOKS = 100
 #: Seconds between two checks that the processes are alive.
 _ALIVE_INTERVAL = 5.0
+#: Environments of a batch for each thread: waking a thread takes as long as stepping a hundred of them.
+_PER_THREAD = 256
 _STEP, _CALL, _CLOSE = range(3)
 _ACTION = "action"
 #: The autoreset mode of trainings.
@@ -216,7 +218,8 @@ class SchedulingVectorEnv(ShareVectorEnv):
         workers = min(positive_int("workers", workers or len(os.sched_getaffinity(0))), num_envs)
         first, same_step = SchedulingEnv(**settings), autoreset_mode is SAME_STEP
         if covers(first):
-            super().__init__(first, num_envs, Batch(first, num_envs, workers, same_step), (), autoreset_mode)
+            threads = max(min(workers, num_envs // _PER_THREAD), 1)
+            super().__init__(first, num_envs, Batch(first, num_envs, threads, same_step), (), autoreset_mode)
             return
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
         layout = _layout(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}

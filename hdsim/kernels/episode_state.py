@@ -89,7 +89,7 @@ class Trace(NamedTuple):
         jobs: (J,) of type `JOB`.
         submission: (J,) seconds on the clock of the trace.
         cores: (J,) requested cores.
-        table: (J, F) see :func:`hdsim.kernels.rows.write_rows`.
+        table: (J x 8,) see :func:`hdsim.kernels.rows.write_rows`.
         values: (4, J) attributes of the queue that are observed.
         scales: (4,) their scales, NaN for those of the jobs that have arrived.
         rank: (K, J) place of each job in each order of the queue; the first is that of submission.
@@ -129,6 +129,8 @@ class State(NamedTuple):
         released_cores: (E, C) their cores.
         releases: (E,) their number.
         fits: (E, rows) whether each of the first queued jobs fits now.
+        times: (E, rows) room for :func:`hdsim.kernels.rows.write_rows`, as `powers` (E, rows).
+        powers: See `times`.
         mask: (E, A) legal actions.
         scales: (E, 4) scales of the observed attributes.
     """
@@ -147,6 +149,8 @@ class State(NamedTuple):
     released_cores: Floats
     releases: Ints
     fits: Flags
+    times: Floats
+    powers: Ints
     mask: Flags
     scales: Floats
 

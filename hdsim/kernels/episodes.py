@@ -252,8 +252,10 @@ def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
             else:
                 high = middle
         # Jobs leave the queue near its head more often than near its tail.
-        for i in range(low, head, -1):
-            queue[i] = queue[i - 1]
+        for passed in range(low - head):
+            # Unsigned indices need no check for negative ones.
+            place = np.uint64(low - passed)
+            queue[place] = queue[place - np.uint64(1)]
     episode.head = head + 1
     own = job - episode.first
     finish, limit = now + trace.jobs[job].runtime, now + trace.jobs[job].walltime
@@ -369,7 +371,7 @@ def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, out: Outco
     if rules.shows_rows:
         write_rows(
             first, fits, trace.table, trace.submission, trace.submission[episode.first], episode.now,
-            idle / rules.cores, seen,
+            idle / rules.cores, state.times[e], state.powers[e], seen,
         )  # fmt: skip
     elif queued == 0:
         for i in range(len(seen)):

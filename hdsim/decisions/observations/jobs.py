@@ -48,6 +48,7 @@ class Jobs(Observer):
         """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._table = self.columns(cluster.workload, cluster.platform)
+        self._times, self._powers = np.empty(self.queue_size), np.empty(self.queue_size, np.int64)
         self._submission = cluster.workload.submission_time.copy()
 
     def columns(self, jobs: Workload, platform: Platform) -> NDArray[np.float32]:
@@ -77,7 +78,10 @@ class Jobs(Observer):
             self._table = np.concatenate([self._table, table])
             self._submission = known.submission_time.copy()
         idle = cluster.n_idle / cluster.platform.n_cpu_cores
-        write_rows(jobs, fits, self._table, self._submission, 0.0, cluster.now, idle, seen.reshape(-1))
+        write_rows(
+            jobs, fits, self._table.reshape(-1), self._submission, 0.0, cluster.now, idle, self._times, self._powers,
+            seen.reshape(-1),
+        )  # fmt: skip
 
 
 def scaled_time(seconds: Any) -> Any:
