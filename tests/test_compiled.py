@@ -139,7 +139,12 @@ def test_idle_cores_are_maximal_ranges(sizes, seed):
 
 
 @pytest.mark.parametrize(
-    "options", [{"job_policy": "wfp3"}, {"backfill": "easy", "backfill_order": "random"}, {"core_policy": "random"}]
+    "options",
+    [
+        {"job_policy": "wfp3"},
+        {"backfill": "easy", "backfill_order": "random"},
+        {"backfill": "conservative", "core_policy": "random"},
+    ],
 )
 def test_orders_and_core_policies_that_change_run_in_the_engine(options):
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)

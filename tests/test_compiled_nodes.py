@@ -13,6 +13,7 @@ from hdsim.agents.classic import ClassicAgent
 from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
+from hdsim.kernels.pcg64 import restore, shuffle, words_of
 from hdsim.kernels.speeds import sort
 
 agents = st.fixed_dictionaries(
@@ -22,7 +23,7 @@ agents = st.fixed_dictionaries(
         "backfill_order": st.sampled_from([None, *STATIC]),
         "commit_head": st.booleans(),
         "core_policy": st.sampled_from(
-            ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "spread", "pack"]
+            ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "spread", "pack", "random"]
         ),
     }
 )
@@ -53,6 +54,29 @@ def test_equal_to_the_engine(nodes, rows, agent, options, data):
     if options["contention"] == "smoothstep":
         nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
     assert_equal(*both(platform_of(nodes), workload, agent, options))
+
+
+def test_the_cluster_has_the_generator_as_after_the_engine():
+    rng = np.random.default_rng(3)
+    columns = {"submission_time": np.arange(60), "runtime": rng.integers(1, 40, 60)}
+    workload = hdsim.Workload.from_columns(requested_cores=rng.integers(1, 9, 60), **columns)
+    platform = hdsim.Platform.homogeneous(nodes=5, cores_per_node=2)
+    ends = [hdsim.Simulation(platform, workload, "easy-first-random", seed=4, check=check) for check in (False, True)]
+    assert [end.run().engine["mode"] for end in ends] == ["compiled", "events"]
+    compiled, engine = (end.cluster.rng.bit_generator.state for end in ends)
+    assert compiled == engine
+
+
+@given(seed=st.integers(0, 2**64), sizes=st.lists(st.integers(0, 300), max_size=8))
+def test_permutations_of_numpy(seed, sizes):
+    rng, other = np.random.default_rng(seed), np.random.default_rng()
+    words = words_of(rng)
+    for size in [*sizes, 3]:
+        items = np.arange(size)
+        shuffle(words, items)
+        assert items.tolist() == rng.permutation(size).tolist()
+    restore(other, words)
+    assert other.bit_generator.state == rng.bit_generator.state
 
 
 @pytest.mark.parametrize("agent", ["first-high_cores", "easy-first-high_cores"])

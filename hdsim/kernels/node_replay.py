@@ -75,6 +75,8 @@ class NodeReplay(NamedTuple):
         first: (R,) first core id of each range of cores of a start, ascending for each start.
         last: (R,) last core id.
         ids: (C,) chosen core ids.
+        random: Random generator of the core policy `random` and its working memory, None under other policies, so that
+            only a run that needs it compiles it.
         speed: (C,) peak speed relative to the reference speed, infinite for GPUs.
         rooms: (2, K) chunks of each kind that fit on all nodes together, and the number of changes when it was counted.
         most: (K,) most cores of a job of each kind that may run beside the reservation, NaN where not counted.
@@ -101,6 +103,7 @@ class NodeReplay(NamedTuple):
     first: NDArray[np.int32]
     last: NDArray[np.int32]
     ids: Ints
+    random: nodes.Random | None
     speed: Floats
     rooms: Ints
     most: Floats
@@ -126,6 +129,7 @@ def replay(state: NodeReplay, instants: int) -> int:
     first, last, progress, store = state.first, state.last, state.progress, state.nodes
     batch, commit, backfill = rules[_BATCH] != 0, rules[_COMMIT] != 0, rules[_BACKFILL]
     model, counts = rules[_MODEL], rules[_COUNTS] != 0
+    bounded = not counts and rules[_POLICY] != nodes.RANDOM
     for _ in range(instants):
         # A pass takes at most one range for each core.
         if ints[HELD, numbers[STARTED]] + len(ids) > len(first):
@@ -192,7 +196,8 @@ def replay(state: NodeReplay, instants: int) -> int:
                 # While no job ends and the head is the same, blocked jobs stay blocked.
                 if job == head or not (anew or job >= submitted):
                     continue
-                if not counts and now + jobs.time[job] / (1.0 if ints[AT_PEAK, job] else dates[FASTEST]) > shadow:
+                # Under the policy `random`, a pick of a job that is not admitted draws as well.
+                if bounded and now + jobs.time[job] / (1.0 if ints[AT_PEAK, job] else dates[FASTEST]) > shadow:
                     kind = jobs.kind[job]
                     if math.isnan(most[kind]):
                         most[kind] = most_admitted(free, jobs, head, dates[MARGIN], job)
@@ -200,8 +205,8 @@ def replay(state: NodeReplay, instants: int) -> int:
                         continue
             count, size = 0, ints[SIZE, job]
             if size <= numbers[IDLE] and _has_room(jobs, store, job, rooms, numbers[CHANGES]):
-                wanted = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job], bandwidth[job]
-                count = nodes.pick(store, rules[_POLICY], *wanted, nodes.UNLIMITED, ids)
+                wanted = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job]
+                count = _pick(store, rules[_POLICY], state.random, *wanted, bandwidth[job], ids)
             if not count:
                 if head >= 0:
                     continue
@@ -305,6 +310,24 @@ def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int,
             if floats[DATE, agenda.item[i] % jobs] == agenda.key[i]:
                 push(agenda, agenda.key[i], agenda.item[i])
         numbers[LIMIT] = max(FEW, 2 * (agenda.length[0] + 1))
+
+
+@part_of_kernel
+def _pick(
+    store: nodes.State,
+    policy: int,
+    random: nodes.Random | None,
+    number: int,
+    cores: int,
+    gpus: int,
+    memory: float,
+    bandwidth: float,
+    ids: Ints,
+) -> int:
+    """Chooses cores; see :func:`hdsim.kernels.nodes.pick`."""
+    if random is None:
+        return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
+    return nodes.pick_random(store, random, number, cores, gpus, memory, ids)
 
 
 @part_of_kernel

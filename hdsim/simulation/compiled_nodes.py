@@ -16,6 +16,8 @@ from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.kernels import node_replay
 from hdsim.kernels.heap import make_heap
 from hdsim.kernels.node_replay import NodeReplay
+from hdsim.kernels.nodes import RANDOM
+from hdsim.kernels.pcg64 import restore, words_of
 from hdsim.kernels.profiles import Holdings, make_releases
 from hdsim.kernels.queue_tree import make_queue_tree
 from hdsim.kernels.speeds import shared_of
@@ -46,11 +48,11 @@ def compiled_nodes(
         return None
     if (model is not None and not model.has_kernel) or not has_plain_jobs(platform, workload):
         return None
-    if setup.agent.core_policy == "random" or setup.agent.core_policy in SCORES:
+    if setup.agent.core_policy in SCORES:
         return None
     options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     policy, refused = setup.agent.core_policy, setup.infeasible
-    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, **options)
+    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.seed, **options)
     return CompiledNodes(platform, workload, model, refused, make_state)
 
 
@@ -61,6 +63,7 @@ def make_node_replay(
     core_policy: str,
     contention: Contention | None,
     infeasible: Ints,
+    seed: int,
     *,
     kill_at_walltime: bool,
     batch_events: bool,
@@ -74,11 +77,13 @@ def make_node_replay(
         core_policy: Core policy with a kernel.
         contention: Contention model with a kernel, None if no job can be slowed down.
         infeasible: Jobs that are rejected.
+        seed: Seed of the draws of the core policy ``random``.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
     requests, n, cores = Requests.of(workload, platform), len(workload), platform.n_cores
-    store = NodeCores(platform, requests, core_policy, np.random.default_rng())
+    rng = np.random.default_rng(seed)
+    store = NodeCores(platform, requests, core_policy, rng)
     backfill, homogeneous = _BACKFILLS[rules.backfill], platform.homogeneous_speed
     fixed = workload.fixed_duration | homogeneous
     counts = not requests.memory_matters and requests.gpus is None
@@ -92,6 +97,7 @@ def make_node_replay(
     kinds: dict[tuple[float, ...], int] = {}
     requested = job_requests(requests, workload.requested_time, fixed, kinds)
     free, allowed = store.free_nodes().arrays()
+    policy = RANDOM if core_policy == "random" else store.policies[core_policy]
     model = 0 if contention is None else contention.kernel
     fastest = platform.gflops[~platform.is_gpu].max() / platform.reference_gflops
     ints, floats = np.zeros((10, n + 1), np.int64), np.full((7, n), math.nan)
@@ -102,7 +108,7 @@ def make_node_replay(
     floats[node_replay.WALLTIME] = workload.walltime if kill_at_walltime else math.inf
     speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
     return NodeReplay(
-        rules=np.array([backfill, rules.commit_head, batch_events, store.policies[core_policy], model, counts]),
+        rules=np.array([backfill, rules.commit_head, batch_events, policy, model, counts]),
         numbers=np.array([0, 0, 0, 0, platform.n_cpu_cores, -1, -1, 0, node_replay.FEW, 0, -1]),
         dates=np.array([0.0, 1.0 if homogeneous else fastest, 0.0, 0.0, 0.0]),
         ints=ints,
@@ -113,6 +119,7 @@ def make_node_replay(
         first=np.zeros(2 * n + cores, np.int32),
         last=np.zeros(2 * n + cores, np.int32),
         ids=np.zeros(cores, np.int64),
+        random=(words_of(rng), np.zeros(cores, np.int64), np.zeros(cores, bool)) if policy == RANDOM else None,
         speed=speed[platform.core_processor],
         rooms=np.full((2, len(kinds)), -1),
         most=np.full(len(kinds), math.nan),
@@ -195,6 +202,8 @@ class CompiledNodes(CompiledReplay):
         return state.ints[node_replay.JOB, :starts].copy(), held
 
     def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
+        if self._state.random is not None:
+            restore(cluster.rng, self._state.random[0])
         held = self._held()[1]
         ids = np.split(held.ids.astype(np.int64), np.cumsum(held.sizes)[:-1])
         cluster.placements.update(
