@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hdsim.kernels import nodes, speeds
 from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.pcg64 import Words, shuffle
 from hdsim.kernels.profiles import (
     ROUNDED_UP,
     Holdings,
@@ -33,6 +34,11 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+#: Random generator, and the order of cores and the chosen ones: (C,) numbers and (C,) False.
+Random = tuple[Words, Ints, Bools]
+
+#: Core policy `random`; the others are those of :func:`hdsim.kernels.nodes.pick`.
+RANDOM = -6
 #: Backfilling algorithms.
 NONE, EASY = range(2)
 #: Entries of `NodeReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
@@ -103,7 +109,7 @@ class NodeReplay(NamedTuple):
     first: NDArray[np.int32]
     last: NDArray[np.int32]
     ids: Ints
-    random: nodes.Random | None
+    random: Random | None
     speed: Floats
     rooms: Ints
     most: Floats
@@ -129,7 +135,7 @@ def replay(state: NodeReplay, instants: int) -> int:
     first, last, progress, store = state.first, state.last, state.progress, state.nodes
     batch, commit, backfill = rules[_BATCH] != 0, rules[_COMMIT] != 0, rules[_BACKFILL]
     model, counts = rules[_MODEL], rules[_COUNTS] != 0
-    bounded = not counts and rules[_POLICY] != nodes.RANDOM
+    bounded = not counts and rules[_POLICY] != RANDOM
     for _ in range(instants):
         # A pass takes at most one range for each core.
         if ints[HELD, numbers[STARTED]] + len(ids) > len(first):
@@ -316,7 +322,7 @@ def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int,
 def _pick(
     store: nodes.State,
     policy: int,
-    random: nodes.Random | None,
+    random: Random | None,
     number: int,
     cores: int,
     gpus: int,
@@ -324,10 +330,24 @@ def _pick(
     bandwidth: float,
     ids: Ints,
 ) -> int:
-    """Chooses cores; see :func:`hdsim.kernels.nodes.pick`."""
+    """Chooses cores for a job that fits; see :func:`hdsim.kernels.nodes.pick`."""
     if random is None:
         return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
-    return nodes.pick_random(store, random, number, cores, gpus, memory, ids)
+    (words, order, among), state, idle = random, nodes.nodes_of(store), 0
+    for processor in range(len(state.processor_idle)):
+        left = 0 if state.is_gpu[processor] else state.processor_idle[processor]
+        core = state.first_core[processor]
+        while left:
+            if state.idle[core]:
+                order[idle] = core
+                idle += 1
+                left -= 1
+            core += 1
+    shuffle(words, order[:idle])
+    count = nodes.pick_listed(store, order[:idle], number, cores, gpus, memory, nodes.UNLIMITED, among, ids)
+    for core in ids[:count]:
+        among[core] = False
+    return count
 
 
 @part_of_kernel

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
-from hdsim.kernels.pcg64 import Words, shuffle
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -17,8 +16,6 @@ Ints = NDArray[np.int64]
 
 #: Core policies whose scores change with each core; the others are rows of `Nodes.ranked`.
 HIGH_CORES, HIGH_MEM, HIGH_MEM_BW, SPREAD, PACK = -1, -2, -3, -4, -5
-#: Core policy whose order of cores is random.
-RANDOM = -6
 #: Results of `allocate`.
 TAKEN, BUSY, SHORT = 0, 1, 2
 #: Argument for no limit.
@@ -30,9 +27,6 @@ _MANY = 1 << 20
 #: (C,) idle flags of cores, (5, P+1) integers of processors, (9, N+1) integers of nodes, ranked processors, and
 #: (N+P+N,) free amounts of nodes and processors and scores of nodes.
 State = tuple[Ints, Bools, Ints, Ints, Ints, Floats]
-
-#: Random generator, and the order of cores and the chosen ones: (C,) numbers and (C,) False.
-Random = tuple[Words, Ints, Bools]
 
 
 class Nodes(NamedTuple):
@@ -220,36 +214,6 @@ def pick_listed(
             if not left:
                 break
     return _list(nodes, gpus, among, out)
-
-
-@lean_kernel
-def pick_random(
-    state: State,
-    random: Random,
-    number: int,
-    cores: int,
-    gpus: int,
-    memory: float,
-    out: Ints,
-) -> int:
-    """Chooses as `pick` does, the cores ranked at random."""
-    (words, order, among), nodes, count = random, nodes_of(state), 0
-    if _fill_rooms(nodes, cores, gpus, memory, UNLIMITED) < number:
-        return 0
-    for processor in range(len(nodes.processor_idle)):
-        left = 0 if nodes.is_gpu[processor] else nodes.processor_idle[processor]
-        core = nodes.first_core[processor]
-        while left:
-            if nodes.idle[core]:
-                order[count] = core
-                count += 1
-                left -= 1
-            core += 1
-    shuffle(words, order[:count])
-    count = pick_listed(state, order[:count], number, cores, gpus, memory, UNLIMITED, among, out)
-    for core in out[:count]:
-        among[core] = False
-    return count
 
 
 @part_of_kernel

@@ -16,7 +16,6 @@ from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.kernels import node_replay
 from hdsim.kernels.heap import make_heap
 from hdsim.kernels.node_replay import NodeReplay
-from hdsim.kernels.nodes import RANDOM
 from hdsim.kernels.pcg64 import restore, words_of
 from hdsim.kernels.profiles import Holdings, make_releases
 from hdsim.kernels.queue_tree import make_queue_tree
@@ -97,7 +96,7 @@ def make_node_replay(
     kinds: dict[tuple[float, ...], int] = {}
     requested = job_requests(requests, workload.requested_time, fixed, kinds)
     free, allowed = store.free_nodes().arrays()
-    policy = RANDOM if core_policy == "random" else store.policies[core_policy]
+    policy = node_replay.RANDOM if core_policy == "random" else store.policies[core_policy]
     model = 0 if contention is None else contention.kernel
     fastest = platform.gflops[~platform.is_gpu].max() / platform.reference_gflops
     ints, floats = np.zeros((10, n + 1), np.int64), np.full((7, n), math.nan)
@@ -119,7 +118,9 @@ def make_node_replay(
         first=np.zeros(2 * n + cores, np.int32),
         last=np.zeros(2 * n + cores, np.int32),
         ids=np.zeros(cores, np.int64),
-        random=(words_of(rng), np.zeros(cores, np.int64), np.zeros(cores, bool)) if policy == RANDOM else None,
+        random=(words_of(rng), np.zeros(cores, np.int64), np.zeros(cores, bool))
+        if policy == node_replay.RANDOM
+        else None,
         speed=speed[platform.core_processor],
         rooms=np.full((2, len(kinds)), -1),
         most=np.full(len(kinds), math.nan),
