@@ -211,7 +211,11 @@ def test_walltime_settings(tmp_path: Path) -> None:
         ({"memory_bandwidth": "nan"}, "workload.memory_bandwidth: expected 'draw', 'none' or a number"),
         ({"jobs": 0}, "workload.jobs: expected at least 1 job"),
         ({"start": 2}, "workload.start: expected a first job from 0 to 1, got 2"),
-        ({"start": -1}, "workload.start: expected a first job from 0 to 1, got -1"),
+        ({"start": -1}, "workload.start: expected a whole number >= 0, got -1"),
+        ({"start": 0.5}, "workload.start: expected a whole number >= 0, got 0.5"),
+        ({"jobs": "many"}, "workload.jobs: expected at least 1 job or null for all, got 'many'"),
+        ({"seed": -1}, "seed: expected a whole number >= 0, got -1"),
+        ({"seed": "1"}, "seed: expected a whole number >= 0, got '1'"),
         ({"arrival_factor": -1}, "arrival_factor"),
     ],
 )

@@ -11,13 +11,14 @@ from hdsim.platform.checker import Checker, Types
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import SECTIONS, PlatformSpec, check_document, inline_types
 from hdsim.util.inputs import parse_json, read_bytes
+from hdsim.util.resources import resolve
 
 
 def load_platform(path: str | Path, types: str | Path | None = None, kind: str | None = None) -> Platform:
     """Reads a platform file (``.json`` or ``.json.gz``).
 
     Args:
-        path: The file.
+        path: The file, or the name of a bundled platform such as ``"gaia"``.
         types: Folder of ``network_types.json``, ``node_types.json``, ``processor_types.json`` and
             ``memory_types.json``. By default the types are inline in the file or in these files beside it, in
             ``types/`` or in ``../types``.
@@ -25,8 +26,9 @@ def load_platform(path: str | Path, types: str | Path | None = None, kind: str |
 
     Raises:
         PlatformError: The file cannot be read or has faults, all of which are listed, or there is no such kind.
+        ConfigError: There is no such file or bundled platform.
     """
-    path = Path(path)
+    path = resolve("platforms", path)
     spec, digest, errors = _check(path, None if types is None else Path(types))
     if spec is None:
         raise PlatformError.many(errors)

@@ -86,37 +86,44 @@ class Platform:
     cluster_names: tuple[str, ...]
     node_type_names: tuple[str, ...]
     processor_type_names: tuple[str, ...]
-    core_processor: NDArray[np.int32] = field(repr=False)
-    processor_first_core: NDArray[np.int32] = field(repr=False)
-    processor_node: NDArray[np.int32] = field(repr=False)
-    node_first_processor: NDArray[np.int32] = field(repr=False)
-    node_first_core: NDArray[np.int32] = field(repr=False)
-    node_cluster: NDArray[np.int32] = field(repr=False)
-    cluster_first_node: NDArray[np.int32] = field(repr=False)
-    processor_type: NDArray[np.int32] = field(repr=False)
-    node_type: NDArray[np.int32] = field(repr=False)
+    core_processor: NDArray[np.int32]
+    processor_first_core: NDArray[np.int32]
+    processor_node: NDArray[np.int32]
+    node_first_processor: NDArray[np.int32]
+    node_first_core: NDArray[np.int32]
+    node_cluster: NDArray[np.int32]
+    cluster_first_node: NDArray[np.int32]
+    processor_type: NDArray[np.int32]
+    node_type: NDArray[np.int32]
     processor_kind: tuple[str, ...]
-    processor_type_specs: tuple[dict[str, Any], ...] = field(repr=False)
-    gflops: NDArray[np.float64] = field(repr=False)
-    power: NDArray[np.float64] = field(repr=False)
-    mem_bw: NDArray[np.float64] = field(repr=False)
-    memory: NDArray[np.float64] = field(repr=False)
-    node_cpu: NDArray[np.float64] = field(repr=False)
-    node_pods: NDArray[np.float64] = field(repr=False)
-    node_storage: NDArray[np.float64] = field(repr=False)
-    local_bandwidth: NDArray[np.float64] = field(repr=False)
-    local_latency: NDArray[np.float64] = field(repr=False)
-    global_bandwidth: NDArray[np.float64] = field(repr=False)
-    global_latency: NDArray[np.float64] = field(repr=False)
+    processor_type_specs: tuple[dict[str, Any], ...]
+    gflops: NDArray[np.float64]
+    power: NDArray[np.float64]
+    mem_bw: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    node_cpu: NDArray[np.float64]
+    node_pods: NDArray[np.float64]
+    node_storage: NDArray[np.float64]
+    local_bandwidth: NDArray[np.float64]
+    local_latency: NDArray[np.float64]
+    global_bandwidth: NDArray[np.float64]
+    global_latency: NDArray[np.float64]
     kind: str
     source: str
     sha256: str | None = None
-    type_files: Mapping[str, str] = field(default_factory=dict, repr=False)
-    _document: dict[str, Any] = field(default_factory=dict, repr=False)
-    _groups: tuple[NodeGroup, ...] = field(default=(), repr=False)
+    type_files: Mapping[str, str] = field(default_factory=dict)
+    _document: dict[str, Any] = field(default_factory=dict)
+    _groups: tuple[NodeGroup, ...] = ()
 
     def __post_init__(self) -> None:
         self._freeze()
+
+    def __repr__(self) -> str:
+        gpus = f" and {self.n_gpus:,} GPUs" if self.n_gpus else ""
+        return (
+            f"<Platform {self.name}: {self.n_cpu_cores:,} cores{gpus}, {self.n_nodes:,} nodes "
+            f"({', '.join(self.node_type_names)}), {self.n_clusters:,} cluster{'s' * (self.n_clusters != 1)}>"
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Pickling loses the read-only flag of NumPy.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from hdsim.errors import ConfigError, nearest
 from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, time_unit
 from hdsim.report.colors import BLUE, HEAT, ORANGE, light
 from hdsim.report.panels import schedule
@@ -63,6 +65,15 @@ _STYLE: Any = {
 }
 
 
+class _Shown(Figure):
+    """A figure that notebooks show, also without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        png = BytesIO()
+        self.savefig(png, format="png", dpi=80)
+        return png.getvalue()
+
+
 def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> list[Path]:
     """Draws every view of every panel, and the overview of a replay.
 
@@ -78,16 +89,41 @@ def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> li
         OSError: They cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    views = {view.key: (panel.title, view) for panel in panels for view in panel.views}
-    written = []
     with mpl.rc_context(_STYLE):
-        for key, (title, view) in views.items():
-            heading = title if view.label == title else f"{title}: {view.label[0].lower()}{view.label[1:]}"
-            written.append(_save(_figure([(heading, view.chart)]), directory / f"{key}.{kind}"))
-        parts = [(views[key][0], views[key][1].chart) for key in OVERVIEW if key in views]
-        if parts:
-            written.append(_save(_figure(parts), directory / f"overview.{kind}"))
-    return written
+        return [_save(_figure(charts), directory / f"{key}.{kind}") for key, charts in _by_key(panels).items()]
+
+
+def draw(panels: Sequence[Panel], kind: str) -> Figure:
+    """Draws one of the figures of `write_all`.
+
+    Args:
+        panels: The panels.
+        kind: The key of a view, ``overview``, or ``gantt``: the jobs by core, for many jobs the busy cores by node.
+
+    Raises:
+        ConfigError: There is no such figure.
+    """
+    figures = _by_key(panels)
+    if kind == "gantt":
+        kind = "gantt_cores" if "gantt_cores" in figures else "occupancy"
+    if kind not in figures:
+        raise ConfigError(
+            f"expected one of gantt, {', '.join(figures)}, got '{kind}'{nearest(kind, figures)}", where="plot"
+        )
+    with mpl.rc_context(_STYLE):
+        return _figure(figures[kind])
+
+
+def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Chart]]]:
+    """Charts with their headings of each view, and of the overview of a replay, by the key of the view."""
+    figures = {}
+    for panel in panels:
+        for view in panel.views:
+            label = f"{panel.title}: {view.label[0].lower()}{view.label[1:]}"
+            figures[view.key] = [(panel.title if view.label == panel.title else label, view.chart)]
+    titles = {view.key: panel.title for panel in panels for view in panel.views}
+    parts = [(titles[key], figures[key][0][1]) for key in OVERVIEW if key in figures]
+    return figures | ({"overview": parts} if parts else {})
 
 
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
@@ -172,7 +208,7 @@ def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
     alone = len(parts) == 1
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
     legends = sum(max(_above(chart) - 24, 0) for _, chart in parts) / 72
-    figure = Figure(figsize=(10, sum(heights) + 0.2 + legends), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+    figure = _Shown(figsize=(10, sum(heights) + 0.2 + legends), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):

@@ -124,10 +124,14 @@ def _slice(workload: Mapping[str, Any]) -> str:
 
 def _metrics(values: Mapping[str, float]) -> str:
     quantities, others = metrics.families(values)
-    main = {
+    return f"{tiles(main_metrics(values))}<div class='scroll'>{_statistics(quantities, values)}</div>{listed(others, values)}"
+
+
+def main_metrics(values: Mapping[str, float]) -> dict[str, str]:
+    """Returns the metrics of the first row of tiles with their units, by label; those without a value are left out."""
+    return {
         label: _tile(name, values[name]) for name, label in _TILES.items() if not math.isnan(values.get(name, math.nan))
     }
-    return f"{tiles(main)}<div class='scroll'>{_statistics(quantities, values)}</div>{listed(others, values)}"
 
 
 def _tile(name: str, value: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
+    from hdsim.cluster.job_state import FailedStart
     from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.failures import Outages
     from hdsim.gangs.simulation import GangRun
@@ -92,6 +93,10 @@ class FullReplay(Replay, Protocol):
     @property
     def gangs(self) -> Mapping[int, GangRun]:
         """Executed supersteps of each gang that has started."""
+
+    @property
+    def failed_starts(self) -> Sequence[FailedStart]:
+        """Starts that the backend has refused, in order."""
 
     @property
     def energy_joules(self) -> float:

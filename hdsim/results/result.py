@@ -6,42 +6,85 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
+from hdsim.errors import nearest
 from hdsim.platform import power
 from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
 from hdsim.results.schedule import Schedule
+from hdsim.util.plugins import optional
 
 if TYPE_CHECKING:
+    from hdsim.results.run_directory.reader import Run
     from hdsim.results.segments import Segments
 
 Column = NDArray[Any]
 
 
-class Jobs(Mapping[str, Column]):
-    """Columns of the jobs by name, made when first asked for; rows in the order of the workload."""
+def _view(name: str, *arguments: Any) -> Any:
+    """Calls a function of :mod:`hdsim.report.notebook`, which is loaded by name since reports are a higher layer."""
+    return getattr(import_module("hdsim.report.notebook"), name)(*arguments)
 
-    def __init__(self, makers: Mapping[str, Callable[[], Column]]) -> None:
-        self._makers = makers
-        self._made: dict[str, Column] = {}
+
+class Jobs(Mapping[str, Column], dict[str, Column]):  # type: ignore[misc]
+    """Columns of the jobs by name, made when first asked for; rows in the order of the workload.
+
+    It is a read-only dict, which pandas, Polars and Arrow take for columns: ``pandas.DataFrame(result.jobs)``.
+
+    Args:
+        makers: Function that makes each column, by its name.
+        jobs: Number of rows.
+    """
+
+    # The dict holds the columns made so far; Mapping replaces the methods of dict that read it.
+    def __init__(self, makers: Mapping[str, Callable[[], Column]], jobs: int) -> None:
+        super().__init__()
+        self._makers, self._jobs = makers, jobs
 
     def __getitem__(self, name: str) -> Column:
-        if name not in self._made:
+        column = dict.get(self, name)
+        if column is None:
+            if name not in self._makers:
+                raise KeyError(f"'{name}'{nearest(name, self._makers)}; columns: {', '.join(self._makers)}")
             column = self._makers[name]()
             column.flags.writeable = False
-            self._made[name] = column
-        return self._made[name]
+            dict.__setitem__(self, name, column)
+        return column
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
 
     def __len__(self) -> int:
         return len(self._makers)
+
+    def copy(self) -> dict[str, Column]:
+        """Returns all columns as a plain dict."""
+        return dict(self)
+
+    def __or__(self, other: Any) -> dict[str, Any]:
+        return dict(self) | other
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("the columns of a result are read-only; dict(result.jobs) is a copy that takes further ones")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[dict[str, Column]], tuple[dict[str, Column]]]:
+        return dict, (dict(self),)
+
+    def __repr__(self) -> str:
+        return f"<Jobs: {self._jobs:,} rows; columns {', '.join(self)}>"
+
+    def _repr_html_(self) -> str:
+        return str(_view("jobs_html", self))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,13 +133,87 @@ class Result(Schedule):
                 "restarts": lambda: self.segments.restarts(len(workload)),
                 "lost_core_seconds": lambda: self.segments.lost_by_job(len(workload)),
                 **details.columns(self),
-            }
+            },
+            len(workload),
         )
 
     @cached_property
     def metrics(self) -> dict[str, float]:
         """Metrics by name; see :mod:`hdsim.results.metrics`."""
         return summary(self)
+
+    def to_pandas(self) -> Any:
+        """Returns the jobs as a pandas DataFrame, a row for each.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return optional("pandas").DataFrame(self.jobs)
+
+    def to_polars(self) -> Any:
+        """Returns the jobs as a Polars DataFrame, a row for each.
+
+        Raises:
+            ConfigError: Polars is not installed.
+        """
+        return optional("polars").DataFrame(self.jobs)
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes a run directory, which reports and comparisons read like one of `hdsim run`, and returns it.
+
+        Args:
+            directory: The directory, made if need be; results in it are replaced.
+
+        Raises:
+            ConfigError: The directory cannot be made, or another process uses it.
+        """
+        from hdsim.results.run_directory.directory import RunDirectory
+
+        run = RunDirectory(Path(directory).expanduser())
+        source = self.config.get("workload") or {}
+        # A run without a source of its jobs cannot be repeated from its manifest.
+        kind = "run" if source.get("path") or source.get("generate") else None
+        run.start(self.config, self.platform, self.workload, kind=kind)
+        run.finish(self, backend={"engine": self.engine})
+        return run.path
+
+    def plot(self, kind: str = "overview") -> Any:
+        """Draws a figure of the report.
+
+        Args:
+            kind: ``overview``, ``gantt``, ``utilization``, ``queue``, ``power``, or the name of any other figure of
+                ``hdsim report --figures``.
+
+        Returns:
+            The :class:`matplotlib.figure.Figure`.
+
+        Raises:
+            ConfigError: The report has no such figure.
+        """
+        return _view("figure", self._run, kind)
+
+    def report(self, file: str | Path = "report.html") -> Path:
+        """Writes the report, one page that any browser opens without a network, and returns its path.
+
+        Raises:
+            ConfigError: The file cannot be written.
+        """
+        path: Path = _view("write_report", self._run, Path(file).expanduser())
+        return path
+
+    @cached_property
+    def _run(self) -> Run:
+        """The result as reports read it from a run directory."""
+        from hdsim.results.run_directory.reader import read
+
+        with TemporaryDirectory() as directory:
+            return read(self.save(directory))
+
+    def __repr__(self) -> str:
+        return str(_view("text", self))
+
+    def _repr_html_(self) -> str:
+        return str(_view("html", self))
 
     @cached_property
     def segments(self) -> Segments:

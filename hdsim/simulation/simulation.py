@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
@@ -17,6 +18,7 @@ from hdsim.cluster import invariants
 from hdsim.errors import ConfigError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.arguments import inputs, settings
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
@@ -40,11 +42,14 @@ class Simulation:
     :class:`hdsim.simulation.engine.Engine`.
 
     Attributes:
+        platform: The platform.
+        workload: The jobs.
         agent: The agent.
 
     Args:
-        platform: The platform.
-        workload: The jobs.
+        platform: The platform, its file, or the name of a bundled one.
+        workload: The jobs, their file, or the name of a bundled trace or of a generator; these are read for the
+            platform with `seed`, as by :func:`hdsim.workload.load.load_workload`.
         agent: An agent object, a name or settings; see :func:`hdsim.scheduling.agent.make_agent`.
         contention: Name of a file in ``conf/contention``, or its content as a mapping.
         network: Name of a file in ``conf/network``, or its content as a mapping.
@@ -63,8 +68,8 @@ class Simulation:
 
     def __init__(
         self,
-        platform: Platform,
-        workload: Workload,
+        platform: Platform | str | Path,
+        workload: Workload | str | Path,
         agent: Model | Agent = "fcfs",
         *,
         contention: Model = "none",
@@ -76,17 +81,10 @@ class Simulation:
         open_ended: bool = False,
         check: bool = False,
     ) -> None:
-        self._setup = setup = set_up(
-            platform,
-            workload,
-            agent,
-            contention=contention,
-            network=network,
-            failures=failures,
-            seed=seed,
-            open_ended=open_ended,
-        )
-        self.agent: Agent = setup.agent
+        platform, workload = inputs(platform, workload, seed)
+        self._given = {"agent": agent, "contention": contention, "network": network, "failures": failures}
+        self._setup = setup = set_up(platform, workload, **self._given, seed=seed, open_ended=open_ended)
+        self.platform, self.workload, self.agent = platform, workload, setup.agent
         self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._check = check
         self._begun = self._over = self._takes_over = False
@@ -112,6 +110,13 @@ class Simulation:
     def _is_final(self) -> bool:
         """Whether compiled code has simulated to the end, after which there is no engine."""
         return self._over and "env" not in vars(self)
+
+    def __repr__(self) -> str:
+        made = vars(self).get("cluster")
+        state = "not begun" if made is None or not self._begun else f"at {made.now:,.6g} s"
+        state = "at its end" if self._over else state
+        jobs, agent = f"{self._jobs:,} jobs of {Path(self.workload.source).name}", type(self.agent).__name__
+        return f"<Simulation of {jobs} on {self.platform.name} with {agent}: {state}>"
 
     @property
     def now(self) -> float:
@@ -160,12 +165,16 @@ class Simulation:
 
         Args:
             progress: Show a progress bar on standard error.
-            config: Configuration, stored in the result.
+            config: Configuration, stored in the result; by default the arguments of the simulation in this form.
 
         Raises:
             DecisionError: A decision of the agent cannot be carried out.
             Interrupted: SIGINT or SIGTERM was received (main thread only); it has the partial `result`.
         """
+        if config is None:
+            backend = {"_target_": "hdsim.backends.sim.Sim", **self._events}
+            seed = self._setup.seed
+            config = settings(self.platform, self.workload, **self._given, seed=seed, backend=backend)
         known = vars(self)
         if self._takes_over and not self._check:
             continued = continued_replay(self._setup, self.env, **self._events)
@@ -229,6 +238,7 @@ class Simulation:
         fork._setup = replace(self._setup, agent=fork.agent, make_cluster=lambda: copied.cluster)
         fork.cluster.forker = WeakMethod(fork.fork)
         if agent is not None:
+            fork._given = {**self._given, "agent": agent}
             fork.cluster.use_policies(fork.agent.core_policy, fork.agent.fixed_policy, fork.agent.core_policies)
         if takes_over:
             fork._begun, fork._takes_over = False, True
@@ -275,8 +285,8 @@ class Simulation:
 
 
 def simulate(
-    platform: Platform,
-    workload: Workload,
+    platform: Platform | str | Path,
+    workload: Workload | str | Path,
     agent: Model | Agent = "fcfs",
     *,
     progress: bool = False,
@@ -286,9 +296,9 @@ def simulate(
     """Replays a workload on a platform under an agent.
 
     Args:
-        platform: The platform.
-        workload: The jobs.
-        agent: See :class:`Simulation`.
+        platform: See :class:`Simulation`, also for the next two: ``simulate("gaia", "lublin_4000", "easy")``.
+        workload: See there.
+        agent: See there.
         progress: Show a progress bar on standard error.
         config: Configuration, stored in the result.
         **options: See :class:`Simulation`: contention, network, failures, seed, kill_at_walltime, batch_events, check.

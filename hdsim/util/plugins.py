@@ -32,6 +32,18 @@ def installed(group: str) -> EntryPoints:
     return entry_points(group=f"hdsim.{group}s")
 
 
+def optional(package: str) -> Any:
+    """Imports a package of an extra.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"cannot import '{package}': {error}{install_hint(error.name)}") from None
+
+
 @dataclass(frozen=True)
 class PluginType:
     """A type of plug-in class.

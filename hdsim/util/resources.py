@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +40,11 @@ def bundled(kind: Literal["checkpoints", "platforms", "profiles", "workloads"]) 
     return found
 
 
+def name_of(kind: Literal["platforms", "workloads"], path: str | Path) -> str:
+    """Returns the name of a bundled file, and any other path as text."""
+    return next((name for name, file in bundled(kind).items() if str(file) == str(path)), str(path))
+
+
 def resolve(
     kind: Literal["platforms", "profiles", "workloads"], name_or_path: str | Path, *, where: str | None = None
 ) -> Path:
@@ -67,7 +73,17 @@ def resolve(
     if path.is_dir():
         raise ConfigError(f"expected a file, got the directory '{path}'", where=where)
     raise ConfigError(
-        f"expected a file or a bundled name, got '{name_or_path}'{nearest(path.name, files)}, which does not exist; "
-        f"bundled: {', '.join(files)}",
+        f"expected a file or a bundled name, got '{name_or_path}'{near_file(path, _EXTENSIONS[kind], files)}, which "
+        f"does not exist; bundled: {', '.join(files)}",
         where=where,
     )
+
+
+def near_file(path: Path, extensions: tuple[str, ...], names: Iterable[str] = ()) -> str:
+    """Returns ``" (did you mean 'DIR/x'?)"`` for the file beside a missing one, or the name, that is closest to it."""
+    try:
+        beside = [file.name for file in path.parent.iterdir() if file.name.endswith(extensions)]
+    except OSError:
+        beside = []
+    close = nearest(path.name, [*beside, *names])
+    return close.replace("'", f"'{path.parent}/", 1) if close and path.parent != Path() and path.parent.is_dir() else close

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from hdsim.errors import ConfigError
@@ -56,6 +57,11 @@ NOT_NEGATIVE = Rule("a number >= 0", lambda value: is_finite(value) and value >=
 TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")
 NULL = Rule("null", lambda value: value is None)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+#: Integers of any type, such as NumPy's.
+SEED = Rule(
+    "a whole number >= 0",
+    lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0,
+)
 TEXTS = Rule(
     "a list of texts such as [--quiet]",
     lambda value: isinstance(value, list | tuple) and all(isinstance(text, str) for text in value),

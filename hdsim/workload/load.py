@@ -14,7 +14,8 @@ import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.platform.schema import QUANTITIES
-from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, Rule, integers_from, require
+from hdsim.util.resources import name_of, resolve
+from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, SEED, Rule, integers_from, require
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
@@ -52,6 +53,8 @@ _GENERATOR_RULES = _INTEGERS | {
     | NULL,
 }
 
+_JOBS = Rule("at least 1 job or null for all", (integers_from(1) | NULL).accepts)
+
 _log = logging.getLogger(__name__)
 
 
@@ -78,7 +81,8 @@ def load_workload(
     same drawn values in every slice.
 
     Args:
-        source: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``); both may be gzip. A mapping generates the trace
+        source: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``), both possibly gzip, or the name of a bundled
+            trace such as ``"lublin_4000"``. A mapping, or the name of a generator (``"lublin"``), generates the trace
             from `seed`: ``{"model": "lublin", "jobs": 10000, "processors": 256, ...}`` with the arguments of
             :func:`hdsim.workload.generators.lublin.generate`; processors (or cores) are by default the platform's.
         platform: The platform of the replay; without it no job is too large. Required for JSON files whose profiles
@@ -99,18 +103,27 @@ def load_workload(
 
     Raises:
         WorkloadError: The file cannot be read, is malformed or has no feasible job, or an argument is not allowed.
+        ConfigError: There is no such file, bundled trace or generator, or the seed is not allowed.
     """
     _choice("runtime", runtime, ("trace", "requested", "hdeeprm"))
     _choice("walltime", walltime, ("trace", "requested", "none"))
-    if seed < 0:
-        raise WorkloadError(f"expected a seed >= 0, got {seed}", where="seed")
-    if jobs is not None and jobs < 1:
-        raise WorkloadError(f"expected at least 1 job or null for all, got {jobs}", where="workload.jobs")
+    for key, rule, value in (("seed", SEED, seed), ("workload.jobs", _JOBS, jobs), ("workload.start", SEED, start)):
+        fault = rule.fault(value, key)
+        if fault is not None:
+            raise WorkloadError(fault.message, where=key)
+    given = {
+        "jobs": jobs, "start": start, "arrival_factor": arrival_factor, "memory_bandwidth": memory_bandwidth,
+        "memory": memory, "runtime": runtime, "walltime": walltime, "strict": strict, "cores_per_pod": cores_per_pod,
+    }  # fmt: skip
+    if source in GENERATORS:
+        source = {"model": source}
     digest: str | None = None
     if isinstance(source, Mapping):
         raw, path = _generated(source, platform, seed)
+        given |= {"path": None, "generate": dict(source)}
     else:
-        path = str(source)
+        path = str(resolve("workloads", source))
+        given |= {"path": name_of("workloads", path), "generate": None}
         raw, digest = _read(path, platform.reference_gflops if platform else None)
     raise_faults(raw.errors, path)
     if memory != "trace" and platform is not None and platform.kind == QUANTITIES:
@@ -146,7 +159,10 @@ def load_workload(
         if jobs is not None and start + jobs > len(workload):
             _log.warning("%s: expected %d jobs from job %d on, got %d", path, jobs, start, len(workload) - start)
         workload = workload[start : None if jobs is None else start + jobs]
-    return workload if arrival_factor == 1.0 else workload.scaled_arrivals(arrival_factor)
+    if arrival_factor != 1.0:
+        workload = workload.scaled_arrivals(arrival_factor)
+    workload.settings.update(given)
+    return workload
 
 
 def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:

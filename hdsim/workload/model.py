@@ -84,6 +84,7 @@ class Workload:
         sha256: Digest of the file, None without a file.
         header: Header fields of the file (SWF: MaxProcs, UnixStartTime ...; Batsim: nb_res ...).
         dropped: Fault of each infeasible job of the file.
+        settings: Arguments of :func:`hdsim.workload.load.load_workload`; empty for other jobs, also for some of its.
         reference_gflops: Speed that `runtime` refers to in GFLOP/s, None if the file has seconds.
     """
 
@@ -122,6 +123,7 @@ class Workload:
     header: dict[str, Any] = field(default_factory=dict)
     dropped: tuple[WorkloadError, ...] = ()
     reference_gflops: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict, init=False)
 
     @classmethod
     def from_columns(
@@ -202,7 +204,7 @@ class Workload:
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        return f"<Workload {self.source}: {len(self)} jobs>"
+        return f"<Workload {self.source}: {len(self):,} jobs>"
 
     def __getitem__(self, jobs: slice) -> Workload:
         if not isinstance(jobs, slice):

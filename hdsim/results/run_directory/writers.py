@@ -31,7 +31,7 @@ from hdsim.util.arrays import Ints
 from hdsim.util.files import csv_fields, replacing, write_csv
 
 if TYPE_CHECKING:
-    from hdsim.results.result import Result
+    from hdsim.results.replay import FullReplay
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
@@ -41,7 +41,7 @@ _BLOCK = 1 << 16
 _CONTENTION_STEPS = 20_000
 
 
-def write_results(path: Path, result: Result) -> dict[str, Any]:
+def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     """Writes all results of a replay.
 
     Args:
@@ -80,7 +80,7 @@ def write_results(path: Path, result: Result) -> dict[str, Any]:
     return {"simulated_seconds": result.end_time, "simulation_time": result.wall_seconds, **wall}
 
 
-def write_jobs(path: Path, result: Result) -> None:
+def write_jobs(path: Path, result: FullReplay) -> None:
     """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
 
     Args:
@@ -104,14 +104,14 @@ def write_jobs(path: Path, result: Result) -> None:
             )
 
 
-def _done(result: Result) -> Iterator[Ints]:
+def _done(result: FullReplay) -> Iterator[Ints]:
     """Rows of the jobs that ended or were rejected, in blocks, since a row of Python objects takes a kilobyte."""
     rows = np.flatnonzero(np.isin(result.state, DONE))
     for begin in range(0, len(rows), _BLOCK):
         yield rows[begin : begin + _BLOCK]
 
 
-def _write_details(path: Path, result: Result) -> None:
+def _write_details(path: Path, result: FullReplay) -> None:
     """Writes job_details.csv: execution details of each job of jobs.csv, in the same order."""
     names = details.NAMES
     numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
@@ -124,7 +124,7 @@ def _write_details(path: Path, result: Result) -> None:
             file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in lines)
 
 
-def _write_schedule(path: Path, result: Result) -> None:
+def _write_schedule(path: Path, result: FullReplay) -> None:
     """Writes schedule.csv, the run in one row; what hdsim does not have is 0 or empty."""
     metrics, counts = result.metrics, np.bincount(result.state, minlength=len(FinalState))
     ended = int(np.count_nonzero(~np.isnan(result.finish_time)))
@@ -153,7 +153,7 @@ def _write_schedule(path: Path, result: Result) -> None:
         file.write(text)
 
 
-def _write_machine_states(path: Path, result: Result) -> None:
+def _write_machine_states(path: Path, result: FullReplay) -> None:
     """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off.
 
     Cores of nodes that are down are in none of the states.
@@ -168,7 +168,7 @@ def _write_machine_states(path: Path, result: Result) -> None:
         file.writelines(f"{time:.6f},0,0,0,{waiting},{serving}\n" for time, waiting, serving in rows)
 
 
-def _write_contention(path: Path, result: Result) -> None:
+def _write_contention(path: Path, result: FullReplay) -> None:
     """Writes contention.csv: two curves, the steps of each thinned with all peaks kept."""
     lost, sending = (steps(result).thinned(_CONTENTION_STEPS) for steps in (series.lost_cores, series.exchanging_tasks))
     times = np.union1d(lost.times, sending.times)
@@ -186,7 +186,7 @@ def _write_outages(path: Path, outages: Outages) -> None:
         file.writelines(f"{node},{down!r},{up!r}\n".replace("inf", "") for node, down, up in rows)
 
 
-def _write_interruptions(path: Path, result: Result) -> None:
+def _write_interruptions(path: Path, result: FullReplay) -> None:
     """Writes interruptions.csv: one row for each start of a job that a failure has cut short."""
     ran = result.segments.attempts
     cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.failed_permanently)))
@@ -199,14 +199,14 @@ def _write_interruptions(path: Path, result: Result) -> None:
         )
 
 
-def _write_failed_starts(path: Path, result: Result) -> None:
+def _write_failed_starts(path: Path, result: FullReplay) -> None:
     """Writes failed_starts.csv: one row for each start that the backend has refused."""
     ids = result.workload.job_id
     rows = ((ids[job], f"{asked:.6f}", f"{told:.6f}", reason) for job, asked, told, reason in result.failed_starts)
     write_csv(path, ("job_id", "requested", "refused", "reason"), rows)
 
 
-def _write_allocations(path: Path, result: Result) -> None:
+def _write_allocations(path: Path, result: FullReplay) -> None:
     """Writes allocations.csv: the allocation segments of all jobs in order of their begins."""
     held = result.segments
     ids = csv_fields(result.workload.job_id[held.job].tolist())
