@@ -31,7 +31,8 @@ _STYLE = """<style>
 .hdsim .tile { border: 1px solid rgba(128, 128, 128, .4); border-radius: 8px; padding: 8px 14px; }
 .hdsim .tile b { display: block; font-size: 19px; font-weight: 650; font-variant-numeric: tabular-nums; }
 .hdsim .tile span, .hdsim small { opacity: .7; font-size: 12.5px; }
-.hdsim table { font-variant-numeric: tabular-nums; }
+.hdsim table { font-size: 13px; font-variant-numeric: tabular-nums; border-collapse: collapse; }
+.hdsim th, .hdsim td { padding: 3px 9px; text-align: right; white-space: nowrap; }
 .hdsim .jobs { overflow-x: auto; }
 </style>"""
 
