@@ -79,6 +79,8 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: all(map(importlib.util.find_spec, ("ipykernel", "nbclient"))),
         "pip install ipykernel nbclient",
     ),
+    "pandas": (lambda: importlib.util.find_spec("pandas") is not None, "pip install 'hdsim[frames]'"),
+    "polars": (lambda: importlib.util.find_spec("polars") is not None, "pip install 'hdsim[frames]'"),
     "pybatsim": (
         lambda: importlib.util.find_spec("batsim") is not None,
         "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",
