@@ -6,6 +6,7 @@ import copy
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,8 +99,19 @@ def test_columns_are_made_when_asked_for(result: Result) -> None:
         jobs["waiting_time"][0] = 1
 
 
-@pytest.mark.parametrize("copied", [dict, copy.copy, copy.deepcopy, lambda jobs: jobs.copy(), lambda jobs: jobs | {},
-                                    lambda jobs: {} | jobs, lambda jobs: {**jobs}, lambda jobs: pickle.loads(pickle.dumps(jobs))])  # fmt: skip
+@pytest.mark.parametrize(
+    "copied",
+    [
+        dict,
+        copy.copy,
+        copy.deepcopy,
+        lambda jobs: jobs.copy(),
+        lambda jobs: jobs | {},
+        lambda jobs: {} | jobs,
+        lambda jobs: {**jobs},
+        lambda jobs: pickle.loads(pickle.dumps(jobs)),
+    ],
+)
 def test_copies_have_all_columns(result: Result, copied: object) -> None:
     vars(result).pop("jobs", None)
     made = copied(result.jobs)  # type: ignore[operator]
@@ -155,10 +167,12 @@ def test_page_and_run_directory(result: Result, tmp_path: Path) -> None:
     assert run.metrics["makespan"] == result.metrics["makespan"]
 
 
-def test_a_saved_result_is_that_of_the_same_run(result: Result, tmp_path: Path, hdsim: object) -> None:
+def test_a_saved_result_is_that_of_the_same_run(result: Result, tmp_path: Path, hdsim: Any) -> None:
     """The configuration in the manifest is that of `hdsim run`, except for the environments."""
     saved = result.save(tmp_path / "saved")
-    done = hdsim("run", "platform=teaching", "workload.jobs=60", "agent=easy", "seed=0", "hydra.run.dir=run", cwd=tmp_path)  # type: ignore[operator]
+    done = hdsim(
+        "run", "platform=teaching", "workload.jobs=60", "agent=easy", "seed=0", "hydra.run.dir=run", cwd=tmp_path
+    )  # type: ignore[operator]
     assert done.returncode == 0, done.stderr
     ran = tmp_path / "run"
     for name in ("jobs.csv", "metrics.json", "job_details.csv", "machine_states.csv"):

@@ -124,7 +124,8 @@ def _slice(workload: Mapping[str, Any]) -> str:
 
 def _metrics(values: Mapping[str, float]) -> str:
     quantities, others = metrics.families(values)
-    return f"{tiles(main_metrics(values))}<div class='scroll'>{_statistics(quantities, values)}</div>{listed(others, values)}"
+    statistics = f"<div class='scroll'>{_statistics(quantities, values)}</div>"
+    return tiles(main_metrics(values)) + statistics + listed(others, values)
 
 
 def main_metrics(values: Mapping[str, float]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
@@ -83,8 +82,10 @@ def _subject(result: Any) -> str:
     agent = agent_name(result.config)
     source, platform = Path(result.workload.source).name, result.platform
     ended = ", interrupted" if result.interrupted else ""
-    return f"{len(result.workload):,} jobs of {source} on {platform.name} ({platform.n_cpu_cores:,} cores), {agent}{ended}"
+    return (
+        f"{len(result.workload):,} jobs of {source} on {platform.name} ({platform.n_cpu_cores:,} cores), {agent}{ended}"
+    )
 
 
 def _cell(value: object) -> str:
-    return format_number(value) if isinstance(value, float | np.floating) else escape(str(value))
+    return format_number(value) if isinstance(value, float) else escape(str(value))

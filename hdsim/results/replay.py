@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.util.arrays import Floats
+from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.job_state import FailedStart
@@ -93,6 +93,10 @@ class FullReplay(Replay, Protocol):
     @property
     def gangs(self) -> Mapping[int, GangRun]:
         """Executed supersteps of each gang that has started."""
+
+    @property
+    def failed_permanently(self) -> Ints:
+        """(G,) jobs that have failed because nodes failed under them too often."""
 
     @property
     def failed_starts(self) -> Sequence[FailedStart]:

@@ -34,7 +34,7 @@ def _view(name: str, *arguments: Any) -> Any:
     return getattr(import_module("hdsim.report.notebook"), name)(*arguments)
 
 
-class Jobs(Mapping[str, Column], dict[str, Column]):  # type: ignore[misc]
+class Jobs(dict[str, Column]):
     """Columns of the jobs by name, made when first asked for; rows in the order of the workload.
 
     It is a read-only dict, which pandas, Polars and Arrow take for columns: ``pandas.DataFrame(result.jobs)``.
@@ -44,7 +44,10 @@ class Jobs(Mapping[str, Column], dict[str, Column]):  # type: ignore[misc]
         jobs: Number of rows.
     """
 
-    # The dict holds the columns made so far; Mapping replaces the methods of dict that read it.
+    # The dict holds the columns made so far; the methods of Mapping ask for all of them.
+    get, keys, items, values = Mapping.get, Mapping.keys, Mapping.items, Mapping.values  # type: ignore[assignment]
+    __contains__, __eq__, __reversed__ = Mapping.__contains__, Mapping.__eq__, None  # type: ignore[assignment]
+
     def __init__(self, makers: Mapping[str, Callable[[], Column]], jobs: int) -> None:
         super().__init__()
         self._makers, self._jobs = makers, jobs
@@ -69,13 +72,13 @@ class Jobs(Mapping[str, Column], dict[str, Column]):  # type: ignore[misc]
         """Returns all columns as a plain dict."""
         return dict(self)
 
-    def __or__(self, other: Any) -> dict[str, Any]:
+    def __or__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]
         return dict(self) | other
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("the columns of a result are read-only; dict(result.jobs) is a copy that takes further ones")
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
     def __reduce__(self) -> tuple[type[dict[str, Column]], tuple[dict[str, Column]]]:
         return dict, (dict(self),)

@@ -41,7 +41,13 @@ def inputs(platform: Platform | str | Path, workload: Workload | str | Path, see
 
 
 def settings(
-    platform: Platform, workload: Workload, agent: Model | Agent, *, seed: int, backend: Mapping[str, Any], **models: Model
+    platform: Platform,
+    workload: Workload,
+    agent: Model | Agent,
+    *,
+    seed: int,
+    backend: Mapping[str, Any],
+    **models: Model,
 ) -> dict[str, Any]:
     """Returns the settings of a replay in the form of a configuration of ``hdsim run``.
 

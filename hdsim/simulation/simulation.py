@@ -82,7 +82,12 @@ class Simulation:
         check: bool = False,
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
-        self._given = {"agent": agent, "contention": contention, "network": network, "failures": failures}
+        self._given: dict[str, Any] = {
+            "agent": agent,
+            "contention": contention,
+            "network": network,
+            "failures": failures,
+        }
         self._setup = setup = set_up(platform, workload, **self._given, seed=seed, open_ended=open_ended)
         self.platform, self.workload, self.agent = platform, workload, setup.agent
         self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}

@@ -86,4 +86,4 @@ def near_file(path: Path, extensions: tuple[str, ...], names: Iterable[str] = ()
     except OSError:
         beside = []
     close = nearest(path.name, [*beside, *names])
-    return close.replace("'", f"'{path.parent}/", 1) if close and path.parent != Path() and path.parent.is_dir() else close
+    return close.replace("'", f"'{path.parent}/", 1) if beside and path.parent != Path() else close

@@ -111,7 +111,7 @@ def load_workload(
         fault = rule.fault(value, key)
         if fault is not None:
             raise WorkloadError(fault.message, where=key)
-    given = {
+    given: dict[str, Any] = {
         "jobs": jobs, "start": start, "arrival_factor": arrival_factor, "memory_bandwidth": memory_bandwidth,
         "memory": memory, "runtime": runtime, "walltime": walltime, "strict": strict, "cores_per_pod": cores_per_pod,
     }  # fmt: skip
