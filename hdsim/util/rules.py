@@ -59,7 +59,7 @@ NULL = Rule("null", lambda value: value is None)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 #: Integers of any type, such as NumPy's.
 SEED = Rule(
-    "a whole number >= 0", lambda value: isinstance(value, Integral) and type(value) is not bool and int(value) >= 0
+    "a whole number >= 0", lambda value: type(value) is not bool and isinstance(value, Integral) and int(value) >= 0
 )
 TEXTS = Rule(
     "a list of texts such as [--quiet]",
