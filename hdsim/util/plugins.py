@@ -90,19 +90,21 @@ class PluginType:
                 f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}",
                 where=f"{self.group} '{name}'",
             )
-        signature = inspect.signature(made)
         try:
-            signature.bind(*arguments, **settings)
-        except TypeError as error:
-            allowed = list(signature.parameters)[len(arguments) :]
-            unknown = next((key for key in settings if key not in allowed), None)
-            fault = (
-                f"got an unexpected keyword argument '{unknown}'{nearest(unknown, allowed)}" if unknown else str(error)
-            )
-            raise ConfigError(
-                f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.group
-            ) from None
-        return made(*arguments, **settings)
+            return made(*arguments, **settings)
+        except TypeError:
+            signature = inspect.signature(made)
+            try:
+                signature.bind(*arguments, **settings)
+            except TypeError as error:
+                allowed = list(signature.parameters)[len(arguments) :]
+                fault = str(error)
+                if unknown := next((key for key in settings if key not in allowed), None):
+                    fault = f"got an unexpected keyword argument '{unknown}'{nearest(unknown, allowed)}"
+                raise ConfigError(
+                    f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.group
+                ) from None
+            raise
 
     def by_target(self, target: str) -> Any:
         """Imports ``package.Class``.
