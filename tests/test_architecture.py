@@ -32,6 +32,7 @@ LAYERS = (
     ("backends", "envs"),
     ("learning",),
     ("config",),
+    ("runs",),
     ("cli",),
     ("__main__",),
 )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def make_setup(*overrides: str) -> TrainingSetup:
     """What `hdsim train` makes of overrides."""
-    from hdsim.cli.train import build
     from hdsim.config.composer import Composer
+    from hdsim.runs.trainings import build_training as build
 
     composer = Composer(config_name="train")
     return build(composer.compose(composer.overrides(overrides)))

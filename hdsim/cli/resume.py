@@ -49,7 +49,8 @@ def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[
     if named and len(given) == 1 and (named[0] / _OVERRIDES).is_file():
         given = [*_recorded_overrides(named[0] / _OVERRIDES), *given]
     composer = Composer(options["config_dir"], config_name)
-    config, directory = composer.compose_run(composer.overrides(given))
+    composition = composer.compose_run(composer.overrides(given))
+    config, directory = composition.config, composition.directory
     if not named:
         same = [path for path in sorted(directory.parent.glob("*")) if _is_unfinished(path, config)]
         if not same:

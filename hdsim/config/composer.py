@@ -7,14 +7,17 @@ that entry point does.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from hydra import version as hydra_version
 from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import get_overrides_dirname
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
@@ -22,10 +25,11 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import run_job, setup_globals
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
@@ -36,26 +40,49 @@ from hdsim.scheduling.agent import parse_name
 from hdsim.util.plugins import installed
 from hdsim.util.resources import folder
 
-#: Called for a run with its directory and its number in a sweep.
-RunFunction = Callable[[Path, int], object]
-
-
-def run_name(overrides: str) -> str:
-    """Returns a folder name for a run of a sweep.
-
-    The name is the overrides without quotes, slashes and blanks, cut and completed by a hash if long.
-    """
-    name = re.sub(r"[/\\\s]+", "_", re.sub("['\"]", "", overrides)) or "default"
-    return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
-
-
 #: Exceptions of Hydra, OmegaConf and PyYAML for wrong overrides and files.
 _FAULTS = (
     HydraException, OmegaConfBaseException, YAMLError, LookupError, TypeError, ValueError, AttributeError,
     AssertionError, RecursionError, OverflowError,
 )  # fmt: skip
 
-OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+hydra_version.setbase("1.3")
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A composed configuration.
+
+    Attributes:
+        config: The configuration, checked; its paths are absolute if the run works in its own directory
+            (``hydra.job.chdir``).
+        overrides: The overrides that it was composed with, without those of Hydra's own keys.
+        directory: Directory of the run, in a sweep that of the sweep.
+        hydra: The composition with Hydra's own part, which goes to ``.hydra``.
+    """
+
+    config: dict[str, Any]
+    overrides: tuple[str, ...]
+    directory: Path
+    hydra: DictConfig
+
+    @property
+    def subdirectory(self) -> str | None:
+        """Directory of the run within that of the sweep, if the configuration names one.
+
+        Raises:
+            ConfigError: It cannot be resolved.
+        """
+        HydraConfig.instance().set_config(self.hydra)
+        with _explained("hydra.sweep.subdir"):
+            return str(self.hydra.hydra.sweep.subdir) or None
+
+    def enter(self, subdirectory: str) -> None:
+        """Sets the directory of the run within that of the sweep."""
+        with read_write(self.hydra.hydra.sweep):
+            self.hydra.hydra.sweep.subdir = subdirectory
 
 
 class Composer:
@@ -70,7 +97,6 @@ class Composer:
     """
 
     def __init__(self, config_dir: str | None = None, config_name: str = "config") -> None:
-        hydra_version.setbase("1.3")
         self._config_name = config_name
         self._bundled = config_dir is None and config_name == "config"
         self._installed = {
@@ -89,6 +115,8 @@ class Composer:
             search_path.prepend("command-line", f"file://{extra}", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
+        self._parser = OverridesParser.create(config_loader=self._hydra.config_loader)
+        self._bases: dict[tuple[str, ...], DictConfig] = {}
 
     def overrides(self, given: Sequence[str]) -> list[str]:
         """Prepares a user's overrides for the other methods.
@@ -120,17 +148,17 @@ class Composer:
         Raises:
             ConfigError: An override or a value is wrong.
         """
-        return self.compose_run(overrides)[0]
+        return self.compose_run(overrides).config
 
-    def compose_run(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Path]:
-        """Returns the configuration of one run, as `compose` does, and its directory."""
+    def compose_run(self, overrides: Sequence[str]) -> Composition:
+        """Composes one run.
+
+        Raises:
+            ConfigError: An override or a value is wrong.
+        """
         composed = self._compose(overrides, RunMode.RUN)
-        with _explained("hydra.run.dir"):
-            directory = Path(composed.hydra.run.dir)
-        with _explained("hydra.job.chdir"):
-            changes = bool(composed.hydra.job.chdir)
-        config = plain(composed)
-        return with_absolute_paths(config) if changes else config, directory
+        composed.hydra.mode = RunMode.RUN
+        return self._composition(composed)
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration requests a sweep (``hydra.mode``), as an experiment may."""
@@ -141,42 +169,43 @@ class Composer:
         with _explained("hydra"):
             return composed.hydra.mode is RunMode.MULTIRUN
 
-    def sweep(self, overrides: Sequence[str]) -> tuple[Path, list[dict[str, Any]]]:
-        """Returns the folder of a sweep and the configurations of its runs, each as `compose` does.
+    def sweep(self, overrides: Sequence[str]) -> list[Composition]:
+        """Composes the runs of a sweep, in the order of Hydra's basic sweeper.
+
+        The overrides of each run have the same keys in the same order.
 
         Raises:
             ConfigError: An override is wrong, or a plugin other than Hydra's basic sweeper is asked for.
         """
-        composed = self._compose(overrides, RunMode.MULTIRUN)
-        loader = self._hydra.config_loader
+        whole = self._compose(overrides, RunMode.MULTIRUN)
         with _explained("hydra.sweep"):
-            directory = Path(composed.hydra.sweep.dir)
-            sweeper: Any = Plugins.instance().instantiate_sweeper(
-                hydra_context=HydraContext(config_loader=loader, callbacks=Callbacks(composed)),
-                task_function=lambda _: None,
-                config=composed,
-            )
-            if type(sweeper).__name__ != "BasicSweeper":
-                raise ConfigError(f"expected basic, got {type(sweeper).__name__}", where="hydra/sweeper")
-            arguments = [f"{key}={value}" for key, value in sweeper.params.items()]
-            arguments += composed.hydra.overrides.task
-            parsed = OverridesParser.create(config_loader=loader).parse_overrides(arguments)
-            runs = [run for batch in sweeper.split_arguments(parsed, None) for run in batch]
-        configs = [self.compose(run) for run in runs]
-        return directory, list(map(with_absolute_paths, configs)) if composed.hydra.job.chdir else configs
+            sweeper = whole.hydra.sweeper
+            name = sweeper["_target_"].rpartition(".")[2]
+            if name != "BasicSweeper":
+                raise ConfigError(f"expected basic, got {name}", where="hydra/sweeper")
+            arguments = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+            parsed = self._parser.parse_overrides([*arguments, *_texts(whole.hydra.overrides.task)])
+            ((*runs,),) = BasicSweeper.split_arguments(parsed, None)
+        return [self._of_sweep(whole, number, run) for number, run in enumerate(runs)]
 
-    def run(self, overrides: Sequence[str], function: RunFunction) -> Any:
-        """Makes the run directory, calls the function and returns its result."""
-        # An exception of the function is part of the returned job; `return_value` raises it.
-        job = self._guard(overrides, lambda: self._hydra.run(self._config_name, _of_hydra(function), list(overrides)))
-        return job.return_value
+    def _of_sweep(self, whole: DictConfig, number: int, overrides: Sequence[str]) -> Composition:
+        composed = self._compose([*_texts(whole.hydra.overrides.hydra), *overrides], RunMode.RUN)
+        OmegaConf.copy_cache(from_config=whole, to_config=composed)  # the same ${now:}
+        composed.hydra.mode = RunMode.MULTIRUN
+        with open_dict(composed):
+            composed.hydra.job.id, composed.hydra.job.num = str(number), number
+        return self._composition(composed)
 
-    def multirun(self, overrides: Sequence[str], function: RunFunction) -> list[Any]:
-        """Calls the function for every run of a sweep and returns the results."""
-        batches = self._guard(
-            overrides, lambda: self._hydra.multirun(self._config_name, _of_hydra(function), list(overrides))
-        )
-        return [job.return_value for batch in batches for job in batch]
+    @staticmethod
+    def _composition(composed: DictConfig) -> Composition:
+        with _explained("hydra.job.chdir"):
+            changes = bool(composed.hydra.job.chdir)
+        config = plain(composed)
+        swept = composed.hydra.mode is RunMode.MULTIRUN
+        with _explained("hydra.sweep.dir" if swept else "hydra.run.dir"):
+            directory = Path(composed.hydra.sweep.dir if swept else composed.hydra.run.dir)
+        overrides = tuple(_texts(composed.hydra.overrides.task))
+        return Composition(with_absolute_paths(config) if changes else config, overrides, directory, composed)
 
     def show(self, overrides: Sequence[str], part: str, package: str | None, resolve: bool) -> None:
         """Prints the configuration (Hydra's ``--cfg``).
@@ -202,10 +231,7 @@ class Composer:
         ConfigStore.instance().store(group=group, name=name, node=node, provider="hdsim")
 
     def _compose(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
-        composed = self._guard(
-            overrides,
-            lambda: self._composed(overrides, mode),
-        )
+        composed = self._guard(overrides, lambda: self._composed(overrides, mode))
         assert isinstance(composed, DictConfig)
         return composed
 
@@ -283,14 +309,42 @@ class Composer:
         return [option for option in options if name in self._composed([option]).get(group, ())]
 
     def _composed(self, overrides: Sequence[str], mode: RunMode = RunMode.MULTIRUN) -> DictConfig:
+        if mode is RunMode.MULTIRUN or any("hydra.searchpath" in text for text in overrides):
+            return self._by_hydra(overrides, mode)
+        # Runs of a sweep with the same options of groups share Hydra's composition of these; as Hydra does, values are
+        # set in the complete configuration.
+        loader: Any = self._hydra.config_loader
+        parsed = self._parser.parse_overrides(list(overrides))
+        loader.validate_sweep_overrides_legal(parsed, mode, from_shell=True)
+        values = [each for each in parsed if self._is_value(each)]
+        chosen = tuple(each.input_line or "" for each in parsed if each not in values)
+        if chosen not in self._bases:
+            self._bases[chosen] = self._by_hydra(chosen, mode)
+        composed = copy.deepcopy(self._bases[chosen])
+        loader._apply_overrides_to_config(values, composed)
+        own = [each for each in parsed if not each.is_hydra_override()]
+        composed.hydra.overrides.task = [each.input_line for each in own]
+        settings = composed.hydra.job.config.override_dirname
+        composed.hydra.job.override_dirname = get_overrides_dirname(own, **settings)
+        return composed
+
+    def _is_value(self, override: Override) -> bool:
+        """Whether an override sets a value, rather than choosing an option of a group or configuring Hydra."""
+        if override.is_hydra_override():
+            return False
+        return isinstance(override.value(), dict) or not self._is_group(override.key_or_group)
+
+    def _is_group(self, name: str) -> bool:
+        return any(source.is_group(name) for source in self._hydra.config_loader.get_sources())
+
+    def _by_hydra(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
         return self._hydra.compose_config(
             config_name=self._config_name, overrides=list(overrides), run_mode=mode, with_log_configuration=False
         )
 
     def _keys_beside(self, key: str, overrides: Sequence[str]) -> list[str]:
         """Returns the valid keys of the group that an unknown key is in."""
-        loader = self._hydra.config_loader
-        parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
+        parsed = self._parser.parse_overrides(list(overrides))
         groups = [text.input_line for text in parsed if text.input_line and self._options(text.key_or_group)]
         composed = self._composed(groups)
         parent = key.rpartition(".")[0]
@@ -298,15 +352,25 @@ class Composer:
         return [str(name) for name in node] if isinstance(node, DictConfig) else []
 
 
-def _of_hydra(function: RunFunction) -> Callable[[DictConfig], object]:
-    """The function Hydra calls for a run."""
+def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Result:
+    """Calls a function as a job of Hydra: with ``.hydra`` written, in the directory and the environment that it sets.
 
-    def task(_: DictConfig) -> object:
-        hydra: Any = HydraConfig.get()
-        number = 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num
-        return function(Path(hydra.runtime.output_dir), number)
-
-    return task
+    Args:
+        composed: The composition of the run.
+        function: Has no exceptions but those that end the process.
+    """
+    swept = composed.hydra.mode is RunMode.MULTIRUN
+    setup_globals()
+    context: Any = HydraContext(config_loader=cast(Any, None), callbacks=Callbacks(composed))
+    job = run_job(
+        lambda _: function(),
+        composed,
+        "hydra.sweep.dir" if swept else "hydra.run.dir",
+        "hydra.sweep.subdir" if swept else None,
+        context,
+    )
+    result: _Result = job.return_value
+    return result
 
 
 @contextlib.contextmanager
@@ -335,6 +399,13 @@ def plain(composed: DictConfig) -> dict[str, Any]:
         raise ConfigError(_first_line(error), where=str(error.full_key or "") or None) from error
     assert isinstance(config, dict)
     return check({str(key): value for key, value in config.items()})
+
+
+def _texts(overrides: ListConfig) -> list[str]:
+    """Overrides as they were given, references in them unresolved."""
+    texts = OmegaConf.to_container(overrides)
+    assert isinstance(texts, list)
+    return texts
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,3 +123,8 @@ def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
             file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     except OSError as fault:
         raise error(f"expected a place that can be written: {fault.strerror}", where=str(path)) from None
+
+
+def shown(path: Path) -> str:
+    """A path as users see and type it: relative to where they are, if it lies below, and quoted if need be."""
+    return shlex.quote(str(path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path))

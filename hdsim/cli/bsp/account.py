@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.bsp.gang import build
-from hdsim.cli.launch import shown
 from hdsim.config.keys import GANG_RULES
 from hdsim.errors import ConfigError
+from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:

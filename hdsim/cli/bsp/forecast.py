@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.launch import Command, Outcome, configured, launch, shown
+from hdsim.cli.launch import configured, launch
+from hdsim.runs.command import Command, Outcome
+from hdsim.util.files import shown
 
 if TYPE_CHECKING:
     from hdsim.gangs.forecasting.base import Forecaster
@@ -43,7 +45,7 @@ def forecast(overrides: tuple[str, ...], config_name: str | None, **options: Any
     A forecaster goes by its name, by forecaster.path=FILE.py or by forecaster._target_=package.Class. It knows the
     values before each row only. All keys are in docs/bsp_forecast.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, overrides, config_name=config_name or "bsp_forecast", **options)
+    launch(COMMAND, _report, overrides, config_name=config_name or "bsp_forecast", **options)
 
 
 def _check(config: Mapping[str, Any]) -> dict[str, Forecaster]:
@@ -90,8 +92,7 @@ def _write(directory: Path, made: Forecasts) -> dict[str, Any]:
     import numpy as np
 
     from hdsim.gangs.forecasting.output import write_forecasts
-    from hdsim.report.charts import Axis, Line, Lines
-    from hdsim.report.colors import JOB_COLORS
+    from hdsim.report.charts import JOB_COLORS, Axis, Line, Lines
     from hdsim.report.figures import write_chart
 
     lines = tuple(
@@ -123,4 +124,4 @@ def _report(job: _Job, outcome: Outcome) -> None:
     click.echo(f"\nrun directory  {shown(outcome.directory)}")
 
 
-COMMAND = Command("bsp forecast", _build, _forecast, _report, check=_check, write=_write, metrics=("rmse",))
+COMMAND = Command("bsp forecast", _build, _forecast, check=_check, write=_write, metrics=("rmse",))

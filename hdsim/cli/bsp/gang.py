@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.launch import Outcome, shown
+from hdsim.runs.command import Outcome
+from hdsim.util.files import shown
 from hdsim.util.text import format_number
 
 if TYPE_CHECKING:

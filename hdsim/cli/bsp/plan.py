@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cli.bsp.gang import Gang, build, report, simulate, write
-from hdsim.cli.launch import Command, configured, launch
+from hdsim.cli.launch import configured, launch
+from hdsim.runs.command import Command
 
 if TYPE_CHECKING:
     from hdsim.gangs.simulation import GangRun
@@ -31,7 +32,7 @@ def plan(overrides: tuple[str, ...], config_name: str | None, **options: Any) ->
     """  # noqa: D301 - click reads the backspace character
     given = {text.partition("=")[0] for text in overrides}
     overrides = (*(text for text in _OFFLINE if text.partition("=")[0] not in given), *overrides)
-    launch(COMMAND, overrides, config_name=config_name or "bsp", **options)
+    launch(COMMAND, report, overrides, config_name=config_name or "bsp", **options)
 
 
 def _bounded(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
@@ -52,7 +53,5 @@ def _bounded(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[Ga
     return dataclasses.replace(run, lower_bound=bound), facts
 
 
-COMMAND = Command(
-    "bsp plan", build, _bounded, report, check=build, write=write,
-    metrics=("duration", "checkpoints", "total", "lower_bound"),
-)  # fmt: skip
+_METRICS = ("duration", "checkpoints", "total", "lower_bound")
+COMMAND = Command("bsp plan", build, _bounded, check=build, write=write, metrics=_METRICS)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.launch import Command, Outcome, configured, launch, shown
+from hdsim.cli.launch import configured, launch
+from hdsim.runs.command import Command, Outcome
+from hdsim.util.files import shown
 
 if TYPE_CHECKING:
     from hdsim.gangs.measurement import Measurement, Point
@@ -41,7 +43,7 @@ def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any)
     The command continues where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
     stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_profile.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, overrides, config_name=config_name or "bsp_profile", **options)
+    launch(COMMAND, _report, overrides, config_name=config_name or "bsp_profile", **options)
 
 
 def _build(config: Mapping[str, Any]) -> _Job:
@@ -99,6 +101,6 @@ def _report(job: _Job, outcome: Outcome) -> None:
 
 
 COMMAND = Command(
-    "bsp profile", _build, _measure, _report, resumes=True, check=_build, write=_write,
+    "bsp profile", _build, _measure, resumes=True, check=_build, write=_write,
     metrics=("points", "variation"), begun=_Job.begun,
 )  # fmt: skip

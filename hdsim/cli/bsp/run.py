@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cli.bsp.gang import Gang, build, job, report, simulate, write
-from hdsim.cli.launch import Command, configured, launch, shown
+from hdsim.cli.launch import configured, launch
 from hdsim.cli.resume import resumed, split_flag
 from hdsim.errors import BackendError, ConfigError
+from hdsim.runs.command import Command
+from hdsim.util.files import shown
 
 if TYPE_CHECKING:
     from hdsim.gangs.real.launcher import Launcher
@@ -39,7 +41,7 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
     name = config_name or "bsp"
     if resume:
         given = resumed("run", given, name, options)
-    launch(command, given, config_name=name, **options)
+    launch(command, report, given, config_name=name, **options)
 
 
 def _run(
@@ -85,4 +87,4 @@ def _execute(
 
 
 _METRICS = ("duration", "checkpoints", "total")
-COMMAND = Command("bsp run", build, _run, report, check=build, write=write, metrics=_METRICS)
+COMMAND = Command("bsp run", build, _run, check=build, write=write, metrics=_METRICS)

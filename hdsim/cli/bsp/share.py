@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.cli.launch import Command, configured, launch
-from hdsim.cli.run import Inputs, report_replay
+from hdsim.cli.launch import configured, launch
+from hdsim.cli.run import report_replay
 from hdsim.config.inputs import read_platform, read_workload
+from hdsim.runs.command import Command
+from hdsim.runs.replays import Inputs
 
 if TYPE_CHECKING:
     from hdsim.gangs.simulation import Gang
@@ -28,7 +30,7 @@ def share(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     The keys of a gang are those of `hdsim bsp run`, those of platform, workload and agent are those of `hdsim run`; all
     are in docs/bsp_engine.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, overrides, config_name=config_name or "bsp_share", **options)
+    launch(COMMAND, report_replay, overrides, config_name=config_name or "bsp_share", **options)
 
 
 def _build(config: Mapping[str, Any]) -> Inputs:
@@ -89,4 +91,4 @@ def _gangs(config: Mapping[str, Any]) -> list[Gang]:
 
 
 _METRICS = ("duration", "checkpoints", "total")
-COMMAND = Command("bsp share", _build, _simulate, report_replay, check=_build, metrics=_METRICS)
+COMMAND = Command("bsp share", _build, _simulate, check=_build, metrics=_METRICS)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hdsim.cli.bsp.gang import write
-from hdsim.cli.launch import Command, Outcome, configured, shown
-from hdsim.cli.train import launch_training, report_scores, run_setup
+from hdsim.cli.launch import configured
+from hdsim.cli.train import launch_training, report_scores
+from hdsim.runs.command import Command, Outcome
+from hdsim.runs.trainings import run_training
+from hdsim.util.files import shown
 
 if TYPE_CHECKING:
     from hdsim.learning.training.gangs import GangSetup
@@ -28,7 +32,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     `hdsim bsp run controller=learned controller.checkpoint=RUN/checkpoints/best.safetensors` runs a gang with the
     trained agent. All keys are in docs/bsp_learned.md.
     """  # noqa: D301 - click reads the backspace character
-    launch_training(COMMAND, overrides, config_name or "bsp_train", options)
+    launch_training(COMMAND, _report, overrides, config_name or "bsp_train", options)
 
 
 def _build(config: Mapping[str, Any]) -> GangSetup:
@@ -43,4 +47,5 @@ def _report(setup: GangSetup, outcome: Outcome) -> None:
 
 
 _METRICS = ("duration", "checkpoints", "total")
-COMMAND = Command("bsp train", _build, run_setup, _report, check=_build, write=write, metrics=_METRICS)
+_RUN = partial(run_training, command="hdsim bsp train")
+COMMAND = Command("bsp train", _build, _RUN, check=_build, write=write, metrics=_METRICS)

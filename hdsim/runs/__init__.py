@@ -1,0 +1,1 @@
+"""Runs and sweeps: what a run does, the runs of a sweep and their directories, processes that execute them."""

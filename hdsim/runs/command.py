@@ -1,0 +1,206 @@
+"""A run of a command in its run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from hdsim.errors import BackendError, ConfigError, HdsimError
+from hdsim.util.files import shown
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def check_replay(config: Mapping[str, Any]) -> None:
+    """Finds platform, workload and agent of a configuration without reading the files of the first two.
+
+    Raises:
+        ConfigError: A file is missing, or the agent cannot be made.
+    """
+    from hdsim.config.inputs import find_inputs
+    from hdsim.scheduling.agent import make_agent
+
+    find_inputs(config)
+    make_agent(config["agent"])
+
+
+def _begins(inputs: Any, directory: Path) -> None:
+    """Checks nothing."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Steps of a command such as ``hdsim run`` for one configuration; its functions can be pickled.
+
+    Attributes:
+        name: Its words after ``hdsim``, kept in the manifest for `hdsim rerun`.
+        build: Reads and constructs everything that the configuration names; the result has a `platform` and a
+            `workload`, None where there is none. Mistakes are found here, before anything is written.
+        run: Does the work in a run directory; returns the result to keep there, by default a
+            :class:`hdsim.results.result.Result`, and further facts for the manifest.
+        resumes: A finished run in the directory is reused.
+        check: Checks a configuration as far as possible without reading every file.
+        write: Writes the result to the run directory and returns facts for the manifest; None for a replay.
+        metrics: Main metrics, the most important first; smaller is better.
+        begun: Checks that the run can continue from what an earlier one has left in the directory.
+    """
+
+    name: str
+    build: Callable[[Mapping[str, Any]], Any]
+    run: Callable[[Mapping[str, Any], Any, Path], tuple[Any, dict[str, Any]]]
+    resumes: bool = False
+    check: Callable[[Mapping[str, Any]], object] = check_replay
+    write: Callable[[Path, Any], dict[str, Any]] | None = None
+    metrics: Sequence[str] = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
+    begun: Callable[[Any, Path], object] = _begins
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run has no results, in words that can be sent between processes.
+
+    Attributes:
+        kind: Type of the exception, "killed" or "interrupted".
+        message: Its message.
+        where: File and line of the user's code, or the configuration key or file at fault; None if unknown.
+        simulated: Simulated time at which it happened, in seconds; None outside a replay.
+        is_mistake: A mistake in the configuration or an input, rather than a fault of a program.
+    """
+
+    kind: str
+    message: str
+    where: str | None = None
+    simulated: float | None = None
+    is_mistake: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describes an exception."""
+        simulated = getattr(error, "simulated_time", None)
+        if isinstance(error, HdsimError):
+            mistake = not isinstance(error, BackendError) or error.is_mistake
+            return cls(type(error).__name__, error.message, error.where, simulated, mistake)
+        if isinstance(error, KeyboardInterrupt):
+            return cls("interrupted", str(error) or "interrupted", None, simulated)
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{shown(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else None
+        return cls(type(error).__name__, str(error), where, simulated)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where and self.is_mistake else self.message
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """End of a run.
+
+    Attributes:
+        directory: Its run directory.
+        metrics: Its metrics; empty if it failed.
+        failure: Why it failed.
+        error: The exception behind `failure`, in the process that executed the run only.
+        seconds: Time of its execution; None if it had finished before.
+        notes: What it wrote to standard output and standard error in a process of a pool.
+    """
+
+    directory: Path
+    metrics: Mapping[str, float]
+    failure: Failure | None = None
+    error: Exception | None = None
+    seconds: float | None = None
+    notes: str = ""
+
+
+def finished(config: Mapping[str, Any], directory: Path) -> Outcome | str:
+    """Returns the outcome if the directory has a finished run of the configuration, else the reason in words."""
+    from hdsim.results.run_directory.directory import RunDirectory
+
+    run = RunDirectory(directory)
+    outdated = run.outdated(config)
+    return Outcome(directory, run.metrics()) if outdated is None else outdated
+
+
+def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
+    """Executes a run in its directory, in this process; an exception is recorded there and returned.
+
+    Args:
+        command: The command.
+        config: The configuration.
+        inputs: What the command has built from it.
+        directory: The run directory; it is made if need be.
+
+    Raises:
+        ConfigError: Another process uses the directory, or it cannot be made.
+        KeyboardInterrupt: A signal arrived; the results until then are in the directory.
+    """
+    from hdsim.results.run_directory.directory import RunDirectory
+    from hdsim.simulation.replay import Interrupted
+
+    run, begin = RunDirectory(directory, command.write), perf_counter()
+    run.start(config, inputs.platform, inputs.workload, kind=command.name)
+    try:
+        result, facts = command.run(config, inputs, directory)
+        run.finish(result, **facts)
+    except Interrupted as stopped:
+        run.interrupt(stopped.result, stopped.signal)
+        stopped.args = (f"{stopped}; the jobs finished by then are in {shown(directory)}",)
+        raise
+    except KeyboardInterrupt as error:
+        run.fail(error)
+        raise
+    except Exception as error:
+        run.fail(error)
+        return Outcome(directory, {}, Failure.of(error), error, perf_counter() - begin)
+    return Outcome(directory, run.metrics(), seconds=perf_counter() - begin)
+
+
+def attempt(
+    command: Command, config: Mapping[str, Any], directory: Path, composed: DictConfig | None = None
+) -> Outcome:
+    """Builds and executes one of several runs, unless it has finished before; its failure is part of the outcome.
+
+    Args:
+        command: The command.
+        config: The configuration.
+        directory: The run directory.
+        composed: Hydra's composition of the configuration, for ``.hydra``.
+
+    Raises:
+        KeyboardInterrupt: A signal arrived; the results until then are in the directory.
+    """
+    from hdsim.results.run_directory.directory import RunDirectory
+    from hdsim.results.run_directory.lock import check_free
+
+    done, begin = finished(config, directory), perf_counter()
+    if isinstance(done, Outcome):
+        return done
+    try:
+        check_free(directory)
+        inputs = command.build(config)
+        command.begun(inputs, directory)
+    except Exception as error:
+        run = RunDirectory(directory)
+        with contextlib.suppress(ConfigError):
+            run.start(config, kind=command.name)
+            run.fail(error)
+        return Outcome(directory, {}, Failure.of(error), error, perf_counter() - begin)
+    try:
+        outcome = as_job(composed, lambda: execute(command, config, inputs, directory))
+    except (ConfigError, OSError) as error:  # The directory is in use, or cannot be written.
+        outcome = Outcome(directory, {}, Failure.of(error), error)
+    return replace(outcome, seconds=perf_counter() - begin)
+
+
+def as_job(composed: DictConfig | None, function: Callable[[], Outcome]) -> Outcome:
+    """Calls a function as a job of Hydra if there is a composition of it."""
+    if composed is None:
+        return function()
+    from hdsim.config.composer import call_as_job
+
+    return call_as_job(composed, function)

@@ -1,0 +1,66 @@
+"""Replays of a workload: the runs of ``hdsim run``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdsim.config.inputs import read_platform, read_workload
+from hdsim.runs.command import Command
+
+if TYPE_CHECKING:
+    from hdsim.backends.base import Backend
+    from hdsim.platform.model import Platform
+    from hdsim.results.result import Result
+    from hdsim.scheduling.agent import Agent
+    from hdsim.workload.model import Workload
+
+# Configuration groups of the models of a backend.
+_MODELS = ("contention", "network", "failures")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The parts of a run, made from its configuration."""
+
+    platform: Platform
+    workload: Workload
+    agent: Agent
+    backend: Backend
+
+
+def build_replay(config: Mapping[str, Any]) -> Inputs:
+    """Reads and constructs everything that a configuration names.
+
+    Raises:
+        HdsimError: A file or a setting cannot be used.
+    """
+    from hdsim.backends.base import make_backend
+    from hdsim.decisions import DecisionProblem
+    from hdsim.decisions.episode_settings import KEYS, check_episode_settings
+    from hdsim.scheduling.agent import make_agent
+
+    # A replay takes the decision problem from the checkpoint; mistakes in `env` are reported all the same.
+    env = config["env"] or {}
+    problem = DecisionProblem(**{key: value for key, value in env.items() if key not in KEYS})
+    check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
+    agent = make_agent(config["agent"])
+    backend = make_backend(config["backend"])
+    platform = read_platform(config, backend)
+    workload = read_workload(config, platform, backend=backend)
+    backend.check(platform, workload, **{key: config[key] for key in _MODELS})
+    return Inputs(platform, workload, agent, backend)
+
+
+def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple[Result, dict[str, Any]]:
+    """Replays on the backend; returns the result and the backend's entries of the manifest."""
+    options = {key: config[key] for key in (*_MODELS, "seed")}
+    options |= {"progress": sys.stderr.isatty(), "config": config}
+    result, facts = inputs.backend.run(inputs.platform, inputs.workload, inputs.agent, directory, **options)
+    return result, {"backend": facts} if facts else {}
+
+
+COMMAND = Command("run", build_replay, _replay)

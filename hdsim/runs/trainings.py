@@ -1,0 +1,65 @@
+"""Trainings: the runs of ``hdsim train``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdsim.config.inputs import read_platform, read_workload
+from hdsim.runs.command import Command
+from hdsim.util.files import shown
+
+if TYPE_CHECKING:
+    from hdsim.learning.training.gangs import GangSetup
+    from hdsim.learning.training.setup import TrainingSetup
+
+
+def build_training(config: Mapping[str, Any]) -> TrainingSetup:
+    """Reads and constructs everything that a configuration names.
+
+    Raises:
+        HdsimError: A file or a setting cannot be used.
+    """
+    from hdsim.backends.base import make_backend
+    from hdsim.learning.training.setup import TrainingSetup
+
+    backend = make_backend(config["backend"])
+    platform = read_platform(config, backend)
+    workload = read_workload(config, platform)
+    traces = [read_workload(config, platform, path, "train.traces") for path in config["train"]["traces"] or ()]
+    return TrainingSetup.of(config, platform, workload, traces, backend)
+
+
+def run_training(
+    config: Mapping[str, Any],
+    setup: TrainingSetup | GangSetup,
+    directory: Path,
+    *,
+    resume: bool = False,
+    command: str = "hdsim train",
+) -> tuple[Any, dict[str, Any]]:
+    """Trains; see :func:`hdsim.learning.training.run.run_training`.
+
+    Args:
+        config: The configuration.
+        setup: What was built from it.
+        directory: The run directory.
+        resume: Continue the training that has begun there.
+        command: The command that continues it, for the message of an interruption.
+
+    Raises:
+        KeyboardInterrupt: A signal arrived.
+    """
+    from hdsim.learning.training import run
+
+    try:
+        return run.run_training(setup, directory, resume=resume, progress=sys.stderr.isatty())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; '{command} resume=true hydra.run.dir={shown(directory)}' continues from here"
+        ) from None
+
+
+COMMAND = Command("train", build_training, run_training)
