@@ -106,7 +106,7 @@ class Outcome:
         failure: Why it failed.
         error: The exception behind `failure`, in the process that executed the run only.
         seconds: Time of its execution; None if it had finished before.
-        notes: What it wrote to standard output and standard error in a process of a pool.
+        notes: Text on standard output and standard error of a run in a process of a pool.
     """
 
     directory: Path
@@ -132,7 +132,7 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
     Args:
         command: The command.
         config: The configuration.
-        inputs: What the command has built from it.
+        inputs: The parts that the command has built from it.
         directory: The run directory; it is made if need be.
 
     Raises:

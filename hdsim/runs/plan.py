@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Characters in the name of a directory.
 _LONGEST = 120
-#: What is replaced in names of directories.
+#: Characters that names of directories do not have.
 _UNSAFE = re.compile(r"[^\w.+=,@%()-]+")
 
 

@@ -141,7 +141,7 @@ class _Worker:
             os.kill(self._process.pid, signal.SIGTERM)
 
     def ending(self) -> str:
-        """How the process has ended."""
+        """Returns the end of the process in words."""
         self._process.join()
         status = self._process.exitcode
         if status == -signal.SIGKILL:

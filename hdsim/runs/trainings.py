@@ -44,7 +44,7 @@ def run_training(
 
     Args:
         config: The configuration.
-        setup: What was built from it.
+        setup: The parts that were built from it.
         directory: The run directory.
         resume: Continue the training that has begun there.
         command: The command that continues it, for the message of an interruption.
