@@ -92,7 +92,8 @@ def _write(directory: Path, made: Forecasts) -> dict[str, Any]:
     import numpy as np
 
     from hdsim.gangs.forecasting.output import write_forecasts
-    from hdsim.report.charts import JOB_COLORS, Axis, Line, Lines
+    from hdsim.report.charts import Axis, Line, Lines
+    from hdsim.report.colors import JOB_COLORS
     from hdsim.report.figures import write_chart
 
     lines = tuple(
