@@ -18,13 +18,16 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lxml import html as dom
 
 import hdsim
-from hdsim.report import distributions, page, panels
-from hdsim.report.charts import POINTS, Blocks, Heat, Line, Lines, duration
+from hdsim.report import distributions, jobs, page, panels
+from hdsim.report.charts import POINTS, STRETCHES, WINDOW, Blocks, Heat, Line, Lines, Table, duration
 from hdsim.report.colors import COLORS
 from hdsim.report.html import agent_name, render
+from hdsim.report.lanes import strip_of
 from hdsim.results import metrics, series
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import Run, read
@@ -32,7 +35,7 @@ from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.resources import resolve
 
-OVER_TIME = {"utilization", "queue", "power", "oversubscribed_processors", "progress"}
+OVER_TIME = {"utilization", "queue", "running", "power", "oversubscribed_processors", "progress"}
 DISTRIBUTIONS = {"waiting_time", "bounded_slowdown", "slowdown_factor"}
 #: Plots that only runs with contention have.
 OF_CONTENTION = {"oversubscribed_processors", "slowdown_factor"}
@@ -79,7 +82,7 @@ VISITOR = """
   const pause = (ms) => new Promise((done) => setTimeout(done, ms));
   while (document.documentElement.dataset.ready !== "true") await pause(50);
   const seen = { tips: {}, views: {}, ranges: {} };
-  const plots = [...document.querySelectorAll(".plot")];
+  const plots = [...document.querySelectorAll(".js-plotly-plot")];
   const tip = document.getElementById("tip");
   const hover = async (plot, key) => {
     plot.scrollIntoView();
@@ -103,7 +106,8 @@ VISITOR = """
     button.click();
     await pause(100);
     seen.views[button.dataset.view] = button.ariaPressed;
-    await hover(button.closest(".panel").querySelector(".plot"), button.dataset.view);
+    const plot = button.closest(".panel").querySelector(".plot");
+    if (!plot.hidden) await hover(plot, button.dataset.view);
   }
   window.dispatchEvent(new Event("resize"));
   await pause(500);
@@ -135,7 +139,7 @@ class Visit:
                 len(re.findall("[MLHV]", path.get("d") or ""))
                 for path in plot.xpath(".//*[contains(@class, 'scatterlayer')]//*[@class='js-line']")
             ]
-            for plot in self.page.find_class("plot")
+            for plot in self.page.find_class("js-plotly-plot")
         }
 
     def pictures(self) -> dict[str, np.ndarray]:
@@ -293,7 +297,7 @@ def test_small_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
 def test_two_thousand_jobs_are_drawn_one_by_one(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = on_gaia(tmp_path / "run", panels.MAX_JOBS)
     page = visit(render(run), VISITOR)
-    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores", "queue_core_hours"} | SPANS)
     seen = json.loads(page.page.get_element_by_id("seen").text)
     assert seen["views"].keys() >= {"gantt_cores", "gantt_nodes", "occupancy", "oversubscription"}
     assert set(seen["views"].values()) == {"true"}
@@ -402,7 +406,9 @@ def test_contrast(theme: int) -> None:
 
 
 def test_style_and_script_take_all_colours_from_variables() -> None:
-    text = "".join((Path(page.__file__).parent / name).read_text() for name in ("report.css", "report.js", "theme.js"))
+    text = "".join(
+        (Path(page.__file__).parent / name).read_text() for name in ("report.css", "report.js", "table.js", "theme.js")
+    )
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
     assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLORS)
 
@@ -455,13 +461,170 @@ def lines_of(panel: panels.Panel) -> dict[str, Line]:
     return {line.label: line for line in chart.lines}
 
 
-def test_thinned_curves_keep_their_peaks(tmp_path: Path) -> None:
+def test_long_curves_have_a_mean_and_a_band(tmp_path: Path) -> None:
     run = ten_thousand(tmp_path)
-    for make, exact in ((panels.power, series.power(run)), (panels.queue, series.queue_length(run))):
-        line = next(iter(lines_of(make(run)).values()))
-        assert len(line.x) <= POINTS + 1
-        assert line.y.max() / exact.values.max() == pytest.approx(1e-3 if make is panels.power else 1.0)
+    for make, exact in ((panels.power, series.power(run)), (panels.running, series.running_jobs(run))):
+        panel = make(run)
+        (line,) = lines_of(panel).values()
+        scale = 1e-3 if make is panels.power else 1.0
+        assert len(exact.times) > POINTS >= len(line.x)
+        assert line.high.max() == pytest.approx(scale * exact.values.max())
+        assert line.low.min() == pytest.approx(scale * exact.values.min())
+        _, mean, low, high = exact.stretches(STRETCHES)
+        np.testing.assert_allclose(line.low[:-1], scale * low)
+        np.testing.assert_allclose(line.high[:-1], scale * high)
+        for place in (0, 5, STRETCHES // 2, STRETCHES - 1):
+            around = mean[max(place - WINDOW // 2, 0) : place + WINDOW // 2 + 1]
+            assert line.y[place] == pytest.approx(scale * around.mean())
         assert line.x[-1] == run.end_time
+        assert "moving mean over" in panel.note
+    counts = [len(line.x) for line in lines_of(panels.progress(run)).values()]
+    assert max(counts) <= POINTS + 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-9, 9)), min_size=1, max_size=20),
+    st.integers(1, 7),
+    st.integers(1, 30),
+)
+def test_stretches(changes: list[tuple[int, int]], count: int, more: int) -> None:
+    """Against values that are looked up one by one, at a resolution that divides all stretches."""
+    steps = dict(sorted(changes))
+    times, values = np.array([0.0, *(time + 1.0 for time in steps)]), np.array([0.0, *map(float, steps.values())])
+    end = times[-1] + more
+    begins, mean, low, high = series.StepFunction(times, values, end).stretches(count)
+    fine = (np.arange(count * int(end)) + 0.5) / count  # the value is constant in each of these cells
+    value = np.array([values[np.flatnonzero(times <= time)[-1]] for time in fine]).reshape(count, -1)
+    np.testing.assert_allclose(begins, np.arange(count) * end / count)
+    np.testing.assert_allclose(mean, value.mean(axis=1), atol=1e-9)
+    np.testing.assert_array_equal(low, value.min(axis=1))
+    np.testing.assert_array_equal(high, value.max(axis=1))
+
+
+def test_types_and_clusters_beside_the_axis() -> None:
+    platform = hdsim.load_platform(resolve("platforms", "mc2"))
+    strip = strip_of(platform, platform.node_first_core)
+    assert strip is not None
+    for core in range(0, platform.n_cores, 97):
+        node = np.searchsorted(platform.node_first_core, core, side="right") - 1
+        stretch = np.searchsorted(strip.first, core, side="right") - 1
+        assert strip.names[strip.kind[stretch]] == platform.node_type_names[platform.node_type[node]]
+        cluster = np.searchsorted(strip.clusters, core, side="right") - 1
+        assert strip.cluster_names[cluster] == platform.cluster_names[platform.node_cluster[node]]
+    alike = hdsim.Platform.homogeneous(nodes=3, cores_per_node=2)
+    assert strip_of(alike, alike.node_first_core) is None
+
+
+def of_users(path: Path, jobs: int = 60) -> Run:
+    """Jobs of users and queues, some of them unknown, on two clusters of different nodes."""
+    rng = np.random.default_rng(5)
+    rows = zip(
+        np.sort(rng.integers(0, 900, jobs)), rng.integers(1, 300, jobs), rng.integers(1, 9, jobs),
+        rng.integers(-1, 4, jobs), rng.integers(1, 3, jobs), strict=True,
+    )  # fmt: skip
+    trace = path.with_suffix(".swf")
+    trace.write_text(
+        "".join(
+            f"{number} {submit} -1 {run} {cores} -1 -1 {cores} {run} -1 1 {user} -1 -1 {queue} -1 -1 -1\n"
+            for number, (submit, run, cores, user, queue) in enumerate(rows, 1)
+        )
+    )
+    platform = hdsim.load_platform(resolve("platforms", "teaching"))
+    return recorded(path, platform, hdsim.load_workload(trace, platform=platform), "easy")
+
+
+def test_users_and_queues(tmp_path: Path) -> None:
+    run = of_users(tmp_path / "run")
+    assert run.jobs["user"].min() == -1 and "group" not in run.jobs and "partition" not in run.jobs
+    made = {panel.title: panel for make in jobs.OWNERS if (panel := make(run)) is not None}
+    assert list(made) == ["Users", "Queues"]
+    for title, column in (("Users", "user"), ("Queues", "queue")):
+        chart = made[title].views[0].chart
+        assert isinstance(chart, Table)
+        names, counts, waits, slowdowns, hours, shares = (fact.values for fact in chart.columns)
+        assert list(hours) == sorted(hours, reverse=True) and sum(shares) == pytest.approx(100)
+        for place, name in enumerate(names):
+            own = run.jobs[column] == (-1 if name == "unknown" else int(name))
+            execution, turnaround = (run.jobs[f"{what}_time"][own] for what in ("execution", "turnaround"))
+            assert counts[place] == own.sum()
+            assert waits[place] == pytest.approx(run.jobs["waiting_time"][own].mean())
+            assert slowdowns[place] == pytest.approx(np.maximum(turnaround / np.maximum(execution, 10), 1).mean())
+            cores = run.jobs["requested_number_of_resources"][own]
+            assert hours[place] == pytest.approx((cores * execution).sum() / 3600)
+        bars = made[title].views[2].chart
+        assert isinstance(bars, Blocks) and bars.y.names == tuple(names[::-1])
+        np.testing.assert_allclose(bars.finish, np.array(waits) / 3600)
+    assert not any(make(mixed(tmp_path / "other")) for make in jobs.OWNERS)
+
+
+def test_table_of_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = mixed(tmp_path)
+    panel = jobs.table(run)
+    assert panel is not None and panel.note.startswith("All jobs.")
+    chart = panel.views[0].chart
+    assert isinstance(chart, Table)
+    columns = {fact.label: list(fact.values) for fact in chart.columns}
+    assert columns["state"] == ["completed", "failed", "rejected", "killed at its walltime", "completed"]
+    assert columns["submitted"] == [0, 0, 1, 2, 3.5]
+    assert [chart.columns[index].label for index in chart.span] == ["submitted", "waited", "ran"]
+    monkeypatch.setattr(jobs, "ROWS", 2)
+    panel = jobs.table(run)
+    assert panel is not None and panel.note.startswith("The 2 of 5 jobs that waited longest.")
+    waits = np.nan_to_num(run.jobs["waiting_time"], nan=-1.0)
+    shown = [int(np.flatnonzero(run.jobs["job_id"] == name)[0]) for name in panel.views[0].chart.columns[0].values]
+    assert waits[shown].tolist() == sorted(waits, reverse=True)[:2]
+
+
+# Sorts the table of jobs by waiting time, clicks the first row, searches, turns a page, and clicks another row twice.
+READER = """
+<script>
+(async () => {
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  while (document.documentElement.dataset.ready !== "true") await pause(50);
+  const seen = {}, table = document.querySelector(".choosable"), plot = document.getElementById("queue");
+  const first = () => [...table.querySelector("tbody tr").cells].map((cell) => cell.textContent);
+  const gantt = () => document.querySelector("#gantt_cores image").getAttribute("href").length;
+  seen.full = plot.layout.xaxis.range.slice();
+  [...table.querySelectorAll("th button")].find((head) => head.textContent === "waited").click();
+  seen.longest = first();
+  const before = gantt();
+  table.querySelector("tbody tr").click();
+  await pause(500);
+  seen.zoomed = plot.layout.xaxis.range.slice();
+  seen.repainted = gantt() !== before;
+  table.querySelector("tbody tr").click();
+  await pause(500);
+  seen.back = plot.layout.xaxis.range.slice();
+  table.querySelector("[aria-label='next page']").click();
+  seen.place = table.querySelector("[role=status]").textContent;
+  const search = table.querySelector("input");
+  search.value = "no such job";
+  search.dispatchEvent(new Event("input"));
+  seen.none = table.querySelectorAll("tbody tr").length;
+  for (const button of document.querySelectorAll(".views button")) { button.click(); await pause(50); }
+  seen.bars = document.getElementById("user_core_hours").layout.yaxis.ticktext;
+  const told = document.createElement("pre");
+  told.id = "seen";
+  told.textContent = JSON.stringify(seen);
+  document.body.append(told);
+})();
+</script>
+"""
+
+
+def test_reading_the_table(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    run = of_users(tmp_path / "run")
+    page = visit(render(run), READER)
+    assert page.complaints == []
+    seen = json.loads(page.page.get_element_by_id("seen").text)
+    longest = int(np.argmax(run.jobs["waiting_time"]))
+    begin, end = run.jobs["submission_time"][longest], run.finish_time[longest]
+    assert seen["longest"][0] == run.jobs["job_id"][longest]
+    assert seen["full"] == seen["back"] == [0, run.end_time]
+    assert seen["zoomed"][0] < begin < end <= seen["zoomed"][1]
+    assert seen["zoomed"][1] - seen["zoomed"][0] < 1.7 * (end - begin)
+    assert seen["repainted"] and seen["place"] == "16 to 30 of 60" and seen["none"] == 0
+    assert set(seen["bars"]) == {"unknown", "0", "1", "2", "3"}
 
 
 def test_distributions_are_exact(tmp_path: Path) -> None:
@@ -564,13 +727,14 @@ def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     assert {str(path.relative_to(tmp_path)) for path in files.values()} == set(done.stdout.split())
     assert set(files) == OVER_TIME | DISTRIBUTIONS | {
         "gantt_cores", "gantt_nodes", "occupancy", "oversubscription", "oversubscription_shares", "overview",
-        "slowdown_factor_by_size",
+        "slowdown_factor_by_size", "queue_core_hours", "queue_waiting", "queue_slowdown",
     }  # fmt: skip
     for path in files.values():
         if kind == "png":
             assert colors(matplotlib.image.imread(path)) > 10, path.name
         else:
-            assert b"Time" in path.read_bytes() or path.stem.removesuffix("_by_size") in DISTRIBUTIONS
+            no_time = path.stem.removesuffix("_by_size") in DISTRIBUTIONS or path.stem.startswith("queue_")
+            assert b"Time" in path.read_bytes() or no_time
     assert not (tmp_path / "run/report.html").exists()
 
 

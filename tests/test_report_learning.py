@@ -74,6 +74,14 @@ def test_preferences_are_shares_of_the_decisions(run: Run) -> None:
 def test_the_page_and_the_figures_have_them(run: Run, tmp_path: Path) -> None:
     page = render(run)
     assert all(f'"{title}"' in page for title in ("Rewards", "Validation", "Losses", "Action preferences"))
+    # What a training is about comes first.
+    assert [panel.title for panel in panels(run)][:5] == [
+        "Validation",
+        "Rewards",
+        "Losses",
+        "Action preferences",
+        "Schedule",
+    ]
     names = {path.stem for path in write_all(panels(run), tmp_path / "figures")}
     assert {"training_mean_reward", "training_loss", "actions", "preferred_actions"} <= names
 

@@ -46,7 +46,7 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
         from hdsim.report.figures import write_all
 
         try:
-            written = write_all(content.panels, figures, kind)
+            written = write_all(content.panels(), figures, kind)
         except OSError as error:
             raise _unwritable("a directory", error, figures) from None
         for path in written:
@@ -66,12 +66,12 @@ class _Content:
     """Content of a report.
 
     Attributes:
-        panels: The panels.
+        panels: Makes the panels.
         page: Makes the page.
         text: Tables for the terminal.
     """
 
-    panels: Sequence[Panel]
+    panels: Callable[[], Sequence[Panel]]
     page: Callable[[], str]
     text: str = ""
 
@@ -84,7 +84,7 @@ def _replay(directory: Path) -> _Content:
     run = read(directory)
     if run.dead:
         click.echo(f"hdsim: {directory}: {run.dead}; the report shows what it has left", err=True)
-    return _Content(panels(run), lambda: render(run))
+    return _Content(lambda: panels(run), lambda: render(run))
 
 
 def _gang(directory: Path) -> _Content:
@@ -95,7 +95,7 @@ def _gang(directory: Path) -> _Content:
     run = read_gang(directory)
     if run.cut_short:
         click.echo(f"hdsim: {directory}: {run.cut_short}; the report shows what it has left", err=True)
-    return _Content(panels(run), lambda: render(run), text(run))
+    return _Content(lambda: panels(run), lambda: render(run), text(run))
 
 
 def _sweep(directory: Path) -> _Content | None:
@@ -113,7 +113,9 @@ def _sweep(directory: Path) -> _Content | None:
     for path in found:
         if not is_gang(path):
             click.echo(f"hdsim: left out: {path}: no supersteps of a gang", err=True)
-    return _Content(sweep_panels(runs), lambda: render_sweep(directory.name, runs), format_table(sweep_rows(runs)))
+    return _Content(
+        lambda: sweep_panels(runs), lambda: render_sweep(directory.name, runs), format_table(sweep_rows(runs))
+    )
 
 
 def _unwritable(what: str, error: OSError, path: Path) -> ConfigError:

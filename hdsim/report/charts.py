@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 
 #: Most steps of a curve.
 POINTS = 4_000
+#: Stretches of time of a longer curve that is drawn as a mean with a band, and those of the moving mean.
+STRETCHES, WINDOW = 2_000, 21
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Line:
         y: (T,).
         color: Of the line: any CSS colour, such as those of :mod:`hdsim.report.colors`.
         filled: Fill the area below.
+        low: (T,) lower end of a band around the curve; None without a band.
+        high: (T,) upper end.
     """
 
     label: str
@@ -52,6 +56,13 @@ class Line:
     y: Floats
     color: str
     filled: bool = False
+    low: Floats | None = None
+    high: Floats | None = None
+
+    @property
+    def top(self) -> float:
+        """Largest value, 0 at least."""
+        return float((self.y if self.high is None else self.high).max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,27 @@ class Groups:
 
     first: NDArray[Any]
     names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Marks beside the axis of lanes: what lanes belong to, such as types of nodes, and lines between clusters.
+
+    Attributes:
+        first: (S + 1,) where each stretch of lanes of one kind begins on the axis, and the last ends.
+        kind: (S,) index in `names`.
+        names: Names of the kinds.
+        colors: Colours of the kinds in turn.
+        clusters: (C + 1,) where each cluster begins on the axis, and the last ends.
+        cluster_names: (C,).
+    """
+
+    first: Floats
+    kind: NDArray[np.int32]
+    names: tuple[str, ...]
+    colors: tuple[str, ...]
+    clusters: Floats
+    cluster_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -111,6 +143,7 @@ class Blocks:
         lane: Name of one lane.
         groups: Names of the lanes.
         facts: Properties of the items.
+        strip: Marks beside the axis, None for none.
     """
 
     x: Axis
@@ -127,6 +160,7 @@ class Blocks:
     lane: str
     groups: Groups
     facts: tuple[Fact, ...]
+    strip: Strip | None = None
     kind: str = "blocks"
 
 
@@ -142,6 +176,7 @@ class Heat:
         share: (R, T) 0..1.
         label: Name of the share.
         groups: Names of the lanes.
+        strip: Marks beside the axis, None for none.
     """
 
     x: Axis
@@ -151,10 +186,27 @@ class Heat:
     share: NDArray[Any]
     label: str
     groups: Groups
+    strip: Strip | None = None
     kind: str = "heat"
 
 
-Chart = Lines | Blocks | Heat
+@dataclass(frozen=True)
+class Table:
+    """A table that a page searches, sorts and shows by pages; static figures have none.
+
+    Attributes:
+        columns: Columns; the search is in those of kind ``text``.
+        span: Columns of the begin of a row in seconds, and of lengths of time that add up to its end; none without
+            times. A click shows a row in all panels over time, and its blocks: those with its first cell as first fact.
+    """
+
+    columns: tuple[Fact, ...]
+    span: tuple[int, ...] = ()
+    kind: str = "table"
+
+
+Plot = Lines | Blocks | Heat
+Chart = Plot | Table
 
 
 @dataclass(frozen=True)

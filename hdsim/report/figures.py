@@ -14,12 +14,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, time_unit
+from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, Plot, Table, time_unit
 from hdsim.report.colors import BLUE, HEAT, ORANGE, light
 from hdsim.report.panels import schedule
 
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
 
 #: Panels that the overview stacks, by the key of a view.
-OVERVIEW = ("occupancy", "utilization", "queue", "power")
+OVERVIEW = ("occupancy", "utilization", "queue", "running", "power")
 #: Number of blocks beyond which a bitmap of this many pixels is drawn, since the SVG would be too large to open.
 _MAX_SHAPES, _PIXELS = 3_000, (2_700, 1_200)
 #: Most columns of a legend, and letters in its width.
 _COLUMNS, _WIDTH = 4, 110
+#: Letters of the names of clusters that fit beside a chart.
+_LETTERS = 40
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
 _DURATIONS = {
     1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
@@ -75,7 +77,7 @@ class _Shown(Figure):
 
 
 def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> list[Path]:
-    """Draws every view of every panel, and the overview of a replay.
+    """Draws every view of every panel but tables, and the overview of a replay.
 
     Args:
         panels: The panels.
@@ -114,11 +116,13 @@ def draw(panels: Sequence[Panel], kind: str) -> Figure:
         return _figure(figures[kind])
 
 
-def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Chart]]]:
-    """Charts with their headings of each view, and of the overview of a replay, by the key of the view."""
-    figures = {}
+def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Plot]]]:
+    """Charts with their headings of each view but tables, and of the overview of a replay, by the key of the view."""
+    figures: dict[str, list[tuple[str, Plot]]] = {}
     for panel in panels:
         for view in panel.views:
+            if isinstance(view.chart, Table):
+                continue
             label = f"{panel.title}: {view.label[0].lower()}{view.label[1:]}"
             figures[view.key] = [(panel.title if view.label == panel.title else label, view.chart)]
     titles = {view.key: panel.title for panel in panels for view in panel.views}
@@ -168,17 +172,19 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
 
     Args:
         title: Heading of the figure.
-        chart: The chart.
+        chart: The chart, no table.
         path: The file, ``.png``, ``.svg`` or ``.pdf``.
     """
+    assert not isinstance(chart, Table)
     with mpl.rc_context(_STYLE):
         _save(_figure([(title, chart)]), path)
 
 
-def _by_node(run: Run) -> Chart | None:
+def _by_node(run: Run) -> Plot | None:
     """The schedule by nodes, None where no job has started."""
     views = {view.key: view.chart for view in schedule(run).views}
-    return views.get("gantt_nodes", views.get("occupancy"))
+    chart = views.get("gantt_nodes", views.get("occupancy"))
+    return None if isinstance(chart, Table) else chart
 
 
 def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
@@ -203,7 +209,7 @@ def _save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
+def _figure(parts: Sequence[tuple[str, Plot]]) -> Figure:
     """Charts below each other; only the last of several over time has a labelled time axis."""
     alone = len(parts) == 1
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
@@ -223,17 +229,27 @@ def _figure(parts: Sequence[tuple[str, Chart]]) -> Figure:
     return figure
 
 
-def _above(chart: Chart) -> int:
+def _above(chart: Plot) -> int:
     """Points between a chart and its title: room for the legend."""
-    labels = _labels(chart)
-    return 9 + 15 * (-(-len(labels) // _columns(labels)) if labels else isinstance(chart, Heat))
+    labels, bar = _labels(chart), isinstance(chart, Heat)
+    return 9 + 15 * ((-(-len(labels) // _columns(labels)) if labels else 0) + bar)
 
 
-def _labels(chart: Chart) -> list[str]:
+def _labels(chart: Plot) -> list[str]:
     """Labels of the legend; none without one."""
     if isinstance(chart, Lines) and len(chart.lines) > 1:
         return [line.label for line in chart.lines]
-    return [label for label, _ in chart.legend] if isinstance(chart, Blocks) else []
+    return [label for label, _ in _marks(chart)]
+
+
+def _marks(chart: Plot) -> list[tuple[str, str]]:
+    """Labels and colours of a legend that are no curves: of blocks, and of the marks beside the axis."""
+    if isinstance(chart, Lines):
+        return []
+    own, strip = list(chart.legend) if isinstance(chart, Blocks) else [], chart.strip
+    if strip is None or len(strip.names) < 2:
+        return own
+    return own + [(name, strip.colors[kind % len(strip.colors)]) for kind, name in enumerate(strip.names)]
 
 
 def _columns(labels: Sequence[str]) -> int:
@@ -241,7 +257,7 @@ def _columns(labels: Sequence[str]) -> int:
     return max(1, min(_COLUMNS, _WIDTH // (max(map(len, labels)) + 6)))
 
 
-def _legend(ax: Any, chart: Chart, handles: Sequence[Any] | None = None) -> None:
+def _legend(ax: Any, chart: Plot, handles: Sequence[Any] | None = None) -> None:
     options = {
         "loc": "lower left",
         "bbox_to_anchor": (0, 1.0),
@@ -283,10 +299,12 @@ def _x_axis(ax: Any, axis: Axis) -> None:
 def _draw_lines(ax: Any, chart: Lines) -> None:
     for line in chart.lines:
         color = light(line.color)
+        if line.low is not None and line.high is not None:
+            ax.fill_between(line.x, line.low, line.high, step="post", color=color, alpha=0.25, linewidth=0)
         if line.filled:
             ax.fill_between(line.x, line.y, step="post", color=color, alpha=0.2, linewidth=0)
         ax.step(line.x, line.y, where="post", color=color, linewidth=1.1, label=line.label)
-    largest = max((float(line.y.max(initial=0.0)) for line in chart.lines), default=0.0)
+    largest = max((line.top for line in chart.lines), default=0.0)
     ax.set_ylim(chart.y.low, chart.y.high if chart.y.high is not None else (largest or 1.0) * 1.06)
     ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=chart.y.kind == "count", steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.6g}"))
@@ -319,8 +337,7 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
         picture = _paint(start, finish, low, high, color, palette, extent)
         ax.imshow(picture, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
     _lanes(ax, chart.y)
-    if chart.legend:
-        _legend(ax, chart, [Patch(color=light(color), label=label) for label, color in chart.legend])
+    _strip(ax, chart)
 
 
 def _paint(
@@ -358,6 +375,29 @@ def _draw_heat(ax: Any, chart: Heat) -> None:
     bar.ax.set_ylabel(f"{chart.label} (%)", rotation=0, ha="right", va="center", fontsize=9)
     bar.outline.set_visible(False)
     _lanes(ax, chart.y)
+    _strip(ax, chart)
+
+
+def _strip(ax: Any, chart: Blocks | Heat) -> None:
+    """The legend of blocks, and marks left of the axis with lines between clusters."""
+    marks = _marks(chart)
+    if marks:
+        _legend(ax, chart, [Patch(color=light(color), label=label) for label, color in marks])
+    strip = chart.strip
+    if strip is None:
+        return
+    across = ax.get_yaxis_transform()
+    for low, high, kind in zip(strip.first[:-1], strip.first[1:], strip.kind.tolist(), strict=True):
+        color = light(strip.colors[kind % len(strip.colors)])
+        ax.add_patch(Rectangle((-0.011, low), 0.008, high - low, color=color, lw=0, transform=across, clip_on=False))
+    ax.tick_params(axis="y", length=0, pad=10)
+    for bound in strip.clusters[1:-1]:
+        ax.axhline(bound, color=light("var(--rule)"), linewidth=0.8)
+    if len(strip.cluster_names) > 1:
+        for low, high, name in zip(strip.clusters[:-1], strip.clusters[1:], strip.cluster_names, strict=True):
+            # Names that are longer than their cluster would lie on each other.
+            if (high - low) * _LETTERS > len(name) * strip.clusters[-1]:
+                ax.text(1.005, (low + high) / 2, name, transform=across, rotation=270, va="center", fontsize=8)
 
 
 def _lanes(ax: Any, axis: Axis) -> None:
@@ -369,7 +409,7 @@ def _lanes(ax: Any, axis: Axis) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
 
 
-def _draw(ax: Any, chart: Chart) -> None:
+def _draw(ax: Any, chart: Plot) -> None:
     match chart:
         case Lines():
             _draw_lines(ax, chart)

@@ -63,6 +63,7 @@ def page(title: str, manifest: Mapping[str, Any], heading: str, numbers: str, pa
         arrays=_json(arrays.encoded),
         panels=_json(shown),
         plotly=get_plotlyjs(),
+        table=_text("table.js"),
         script=_text("report.js"),
     )
 

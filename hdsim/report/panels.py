@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.report import distributions, learning
+from hdsim.report import distributions, jobs, learning
 from hdsim.report.charts import (
     POINTS,
+    STRETCHES,
+    WINDOW,
     Axis,
     Blocks,
     Fact,
@@ -25,10 +26,10 @@ from hdsim.report.charts import (
     duration,
 )
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, JOB_COLORS, ORANGE, PURPLE, RED, ROSE
+from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
 
 if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
     from hdsim.results.run_directory.reader import Run
 
 #: Number of jobs, and of blocks of neighbouring cores, beyond which a heat map of busy cores replaces the Gantt chart.
@@ -41,12 +42,6 @@ BINS, ROWS = 480, 160
 
 
 _KILLED = (FinalState.COMPLETED_KILLED, FinalState.COMPLETED_WALLTIME_REACHED)
-_OUTCOMES = {
-    FinalState.COMPLETED_SUCCESSFULLY: "completed",
-    FinalState.COMPLETED_FAILED: "failed",
-    FinalState.COMPLETED_WALLTIME_REACHED: "killed at its walltime",
-    FinalState.COMPLETED_KILLED: "killed",
-}
 
 
 def pods(run: Run) -> Panel | None:
@@ -84,9 +79,10 @@ def schedule(run: Run) -> Panel:
         lanes=np.append(first_node, nodes),
         share=share,
         label="busy cores",
-        groups=Groups(np.append(first_node, nodes), list(_spans("node", first_node, nodes)))
+        groups=Groups(np.append(first_node, nodes), list(spans_of("node", first_node, nodes)))
         if grouped
-        else _nodes(run.platform, np.arange(nodes + 1)),
+        else nodes_of(run.platform, np.arange(nodes + 1)),
+        strip=strip_of(run.platform, np.arange(nodes + 1)),
     )
     occupancy = View("occupancy", "Busy cores by node", heat)
     if run.segments.amounts is not None:
@@ -99,7 +95,8 @@ def schedule(run: Run) -> Panel:
     # The same blocks; nodes of many and of few cores get the same height.
     cores, first_core = np.arange(run.platform.n_cores + 1), run.platform.node_first_core
     position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
-    by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position)
+    strip = strip_of(run.platform, np.arange(nodes + 1))
+    by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position, strip=strip)
     note = "One colour per job; colours only distinguish neighbours. Drag to zoom, double-click to go back."
     return Panel(
         title,
@@ -127,7 +124,7 @@ def _job_blocks(run: Run) -> Blocks | None:
             color[found] = len(colors)
             colors = (*colors, special)
             legend.append((label, special))
-    jobs = {name: column[started] for name, column in run.jobs.items()}
+    of = {name: column[started] for name, column in run.jobs.items()}
     return Blocks(
         x=_time(run),
         y=Axis("Core", "count", high=run.platform.n_cores),
@@ -141,23 +138,24 @@ def _job_blocks(run: Run) -> Blocks | None:
         colors=colors,
         legend=tuple(legend),
         lane="core",
-        groups=_nodes(run.platform, run.platform.node_first_core),
+        groups=nodes_of(run.platform, run.platform.node_first_core),
         facts=(
-            Fact("job", [str(name) for name in jobs["job_id"].tolist()]),
+            Fact("job", [str(name) for name in of["job_id"].tolist()]),
             Fact("cores", ran.sizes, "number"),
-            Fact("submitted", jobs["submission_time"], "time"),
-            Fact("waited", jobs["waiting_time"], "duration"),
+            Fact("submitted", of["submission_time"], "time"),
+            Fact("waited", of["waiting_time"], "duration"),
             Fact("started", ran.begin, "time"),
             Fact("ended", ran.end, "time"),
             Fact("ran", ran.end - ran.begin, "duration"),
             Fact(
                 "state",
                 [
-                    "interrupted by a failure" if again else _OUTCOMES.get(FinalState(outcome), "")
+                    "interrupted by a failure" if again else jobs.OUTCOMES[FinalState(outcome)]
                     for outcome, again in zip(state.tolist(), ran.requeued.tolist(), strict=True)
                 ],
             ),
         ),
+        strip=strip_of(run.platform, run.platform.node_first_core),
     )
 
 
@@ -165,11 +163,11 @@ def utilization(run: Run) -> Panel | None:
     """Share of busy cores, and of busy GPUs, over time."""
     cores, gpus = _percent(series.utilization(run)), run.platform.n_gpus
     note = f"Share of the {run.platform.n_cpu_cores:,} cores that serve a job; {cores.mean():.1f} % on average."
-    lines = [step_line("utilization", cores, BLUE, filled=True)]
+    lines = [_curve("utilization", cores, BLUE, filled=True)]
     if gpus:
         devices = _percent(series.gpu_utilization(run))
         note += f" Of the {gpus:,} GPUs {devices.mean():.1f} % on average."
-        lines = [step_line("cores", cores, BLUE, filled=True), step_line("GPUs", devices, GREEN)]
+        lines = [_curve("cores", cores, BLUE, filled=True), _curve("GPUs", devices, GREEN)]
     axis = Axis("Busy cores and GPUs (%)" if gpus else "Busy cores (%)", high=100)
     return _over_time(run, "utilization", "Utilization", note, axis, tuple(lines))
 
@@ -179,14 +177,19 @@ def _percent(steps: series.StepFunction) -> series.StepFunction:
 
 
 def queue(run: Run) -> Panel | None:
-    """Jobs that wait and jobs that run."""
-    waiting, running = series.queue_length(run), series.running_jobs(run)
-    note = (
-        f"At most {waiting.values.max():,.0f} jobs waited, {waiting.mean():,.1f} on average; "
-        f"at most {running.values.max():,.0f} ran at once."
-    )
-    lines = (step_line("waiting", waiting, ORANGE), step_line("running", running, BLUE))
-    return _over_time(run, "queue", "Queue length and running jobs", note, Axis("Jobs", "count"), lines)
+    """Jobs that wait."""
+    waiting = series.queue_length(run)
+    note = f"At most {waiting.values.max():,.0f} jobs waited, {waiting.mean():,.1f} on average."
+    line = _curve("waiting", waiting, ORANGE, filled=True)
+    return _over_time(run, "queue", "Queue length", note, Axis("Jobs", "count"), (line,))
+
+
+def running(run: Run) -> Panel | None:
+    """Jobs that run, on an axis of their own: a long queue would hide them."""
+    steps = series.running_jobs(run)
+    note = f"At most {steps.values.max():,.0f} jobs ran at once, {steps.mean():,.1f} on average."
+    line = _curve("running", steps, BLUE, filled=True)
+    return _over_time(run, "running", "Running jobs", note, Axis("Jobs", "count"), (line,))
 
 
 def power(run: Run) -> Panel | None:
@@ -204,7 +207,7 @@ def power(run: Run) -> Panel | None:
     energy = f"{joules / 3.6e6:,.1f} kWh" if joules >= 3.6e6 else f"{joules:,.0f} J"
     note = f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, {energy} in all."
     return _over_time(
-        run, "power", "Power", note, Axis(f"Power ({unit})"), (step_line("power", watts, PURPLE, filled=True),)
+        run, "power", "Power", note, Axis(f"Power ({unit})"), (_curve("power", watts, PURPLE, filled=True),)
     )
 
 
@@ -243,7 +246,7 @@ def outages(run: Run) -> Panel | None:
             colors=(BLACK,),
             legend=(),
             lane="node",
-            groups=_nodes(run.platform, np.arange(count + 1)),
+            groups=nodes_of(run.platform, np.arange(count + 1)),
             facts=(
                 Fact("from", found.down, "time"),
                 Fact("to", until, "time"),
@@ -271,9 +274,9 @@ def oversubscribed_spans(run: Run) -> Panel | None:
         lanes=np.append(first, count),
         share=share,
         label="time oversubscribed",
-        groups=Groups(np.append(first, count), list(_spans("processor", first, count)))
+        groups=Groups(np.append(first, count), list(spans_of("processor", first, count)))
         if len(first) < count
-        else _processors(run.platform),
+        else processors_of(run.platform),
     )
     views: tuple[View, ...] = (View("oversubscription_shares", "Share of time", heat),)
     if len(processor) <= MAX_SPANS:
@@ -290,7 +293,7 @@ def oversubscribed_spans(run: Run) -> Panel | None:
             colors=(ROSE,),
             legend=(),
             lane="processor",
-            groups=_processors(run.platform),
+            groups=processors_of(run.platform),
             facts=(Fact("from", begins, "time"), Fact("to", ends, "time"), Fact("for", ends - begins, "duration")),
         )
         views = (View("oversubscription", "Spans", spans), *views)
@@ -308,7 +311,7 @@ def oversubscribed_processors(run: Run) -> Panel | None:
         return None
     steps = series.oversubscribed_processors(run)
     note = f"Out of {run.platform.n_processors:,}; at most {steps.values.max():,.0f}, {steps.mean():,.1f} on average."
-    lines = (step_line("oversubscribed", steps, RED, filled=True),)
+    lines = (_curve("oversubscribed", steps, RED, filled=True),)
     return _over_time(
         run,
         "oversubscribed_processors",
@@ -330,7 +333,7 @@ def contention(run: Run) -> Panel | None:
         "Cores' worth of speed that busy cores lose because jobs compete for memory bandwidth: "
         f"{loss / run.end_time:,.3g} cores on average, at most {steps.values.max():,.4g}."
     )
-    return _over_time(run, "contention", title, note, Axis("Cores"), (step_line("lost", steps, RED, filled=True),))
+    return _over_time(run, "contention", title, note, Axis("Cores"), (_curve("lost", steps, RED, filled=True),))
 
 
 def communication(run: Run) -> Panel | None:
@@ -344,7 +347,7 @@ def communication(run: Run) -> Panel | None:
         f"{steps.values.max():,.0f}. Jobs spend {100 * run.metrics.get('communication_share', np.nan):.3g} % of "
         "their core time in messages."
     )
-    lines = (step_line("exchanging", steps, GREEN, filled=True),)
+    lines = (_curve("exchanging", steps, GREEN, filled=True),)
     return _over_time(run, "communication", title, note, Axis("Tasks", "count"), lines)
 
 
@@ -359,10 +362,15 @@ def progress(run: Run) -> Panel | None:
 
 
 PANELS: tuple[Callable[[Run], Panel | None], ...] = (
+    learning.scores,
+    learning.rewards,
+    learning.losses,
+    learning.preferences,
     pods,
     schedule,
     utilization,
     queue,
+    running,
     power,
     outages,
     oversubscribed_spans,
@@ -374,10 +382,8 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     distributions.slowdowns,
     distributions.slowdown_factors,
     distributions.barriers,
-    learning.rewards,
-    learning.scores,
-    learning.losses,
-    learning.preferences,
+    *jobs.OWNERS,
+    jobs.table,
 )
 
 
@@ -397,36 +403,24 @@ def step_line(label: str, steps: series.StepFunction, color: str, *, filled: boo
     return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)
 
 
+def _curve(label: str, steps: series.StepFunction, color: str, *, filled: bool = False) -> Line:
+    """Returns a step function as a curve; one of more than POINTS steps as a moving mean with a band."""
+    if len(steps.times) <= POINTS:
+        return step_line(label, steps, color, filled=filled)
+    begins, means, low, high = steps.stretches(STRETCHES)
+    window = np.ones(WINDOW)
+    mean = np.convolve(means, window, "same") / np.convolve(np.ones(STRETCHES), window, "same")
+    mean, low, high = (np.append(column, column[-1]) for column in (mean, low, high))
+    return Line(label, np.append(begins, steps.end), mean, color, low=low, high=high)
+
+
 def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[Line, ...]) -> Panel | None:
     """Returns curves over the period of a run, None if no job has ended."""
     if not len(run.jobs["job_id"]):
         return None
+    if any(line.low is not None for line in lines):
+        span = run.end_time / STRETCHES
+        note += (
+            f" The line is a moving mean over {duration(WINDOW * span)}, the band spans the values of {duration(span)}."
+        )
     return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
-
-
-def _nodes(platform: Platform, first: NDArray[Any]) -> Groups:
-    """Names of the nodes; `first` has the first lane of each."""
-    names = zip(platform.node_cluster.tolist(), platform.node_type.tolist(), strict=True)
-    return Groups(
-        first,
-        [
-            f"node {node} of {platform.cluster_names[cluster]} ({platform.node_type_names[kind]})"
-            for node, (cluster, kind) in enumerate(names)
-        ],
-    )
-
-
-def _processors(platform: Platform) -> Groups:
-    names = zip(platform.processor_node.tolist(), platform.processor_type.tolist(), strict=True)
-    return Groups(
-        np.arange(platform.n_processors + 1),
-        [
-            f"processor {processor} on node {node} ({platform.processor_type_names[kind]})"
-            for processor, (node, kind) in enumerate(names)
-        ],
-    )
-
-
-def _spans(what: str, first: NDArray[np.int64], end: int) -> Iterator[str]:
-    for low, high in zip(first.tolist(), np.append(first[1:], end).tolist(), strict=True):
-        yield f"{what} {low}" if high == low + 1 else f"{what}s {low} to {high - 1}"

@@ -110,17 +110,21 @@
   const KINDS = {
     lines: {
       above: 28,
-      traces: (chart) => chart.lines.map((line) => ({
-        type: "scatter", mode: "lines", name: line.label, x: line.x, y: line.y, hoverinfo: "skip",
-        line: { color: color(line.color), width: 1.6, shape: "hv" },
-        fill: line.filled ? "tozeroy" : "none", fillcolor: translucent(line.color),
-      })),
-      largest: (chart) => chart.lines.reduce((top, line) => line.y.reduce((a, b) => Math.max(a, b), top), 0),
+      traces: (chart) => chart.lines.flatMap((line) => {
+        const curve = (y, fill, width) => ({
+          type: "scatter", mode: "lines", name: line.label, x: line.x, y, hoverinfo: "skip", showlegend: width > 0,
+          line: { color: color(line.color), width, shape: "hv" }, fill, fillcolor: translucent(line.color),
+        });
+        const band = line.low ? [curve(line.low, "none", 0), curve(line.high, "tonexty", 0)] : [];
+        return [...band, curve(line.y, line.filled ? "tozeroy" : "none", 1.6)];
+      }),
+      largest: (chart) => chart.lines.reduce((top, line) => (line.high ?? line.y).reduce((a, b) => Math.max(a, b), top), 0),
       legend: (chart) => chart.lines.length > 1,
       at: (chart, x) => ({
         facts: chart.lines.map((line) => {
           const index = lastAtMost(line.x, x);
-          return [line.label, index < 0 ? "–" : number(line.y[index], 5)];
+          const band = line.low && index >= 0 ? ` (${number(line.low[index], 4)} to ${number(line.high[index], 4)})` : "";
+          return [line.label, index < 0 ? "–" : number(line.y[index], 5) + band];
         }),
       }),
     },
@@ -182,8 +186,30 @@
       },
     },
   };
+  /** Marks left of the axis, and lines with names between clusters, as parts of a layout. */
+  const beside = ({ first, kind, colors, clusters, cluster_names: names }) => {
+    const mark = (of, place) => ({
+      type: "rect", xref: "paper", xsizemode: "pixel", xanchor: 0, x0: -11, x1: -3, yref: "y", y0: first[place],
+      y1: first[place + 1], line: { width: 0 }, fillcolor: color(colors[of % colors.length]),
+    });
+    const bound = (y) => ({
+      type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line: { color: color("var(--rule)"), width: 1 },
+    });
+    const length = (place) => (clusters[place + 1] - clusters[place]) / clusters[clusters.length - 1] * HEIGHTS.blocks;
+    const named = (text, place) => ({
+      text, xref: "paper", x: 1, xanchor: "left", yref: "y", y: (clusters[place] + clusters[place + 1]) / 2, textangle: 90,
+      showarrow: false, font: { size: 11 },
+    });
+    return {
+      shapes: [...Array.from(kind, mark), ...Array.from(clusters).slice(1, -1).map(bound)],
+      // Names that are longer than their cluster would lie on each other.
+      annotations: names.length > 1 ? names.map(named).filter(({ text }, place) => length(place) > 8 * text.length) : [],
+    };
+  };
   const nameOf = (groups, lane) => groups.names[lastAtMost(groups.first, lane)] ?? "";
 
+  // The row of a table that has been clicked: label and value of its first cell.
+  let chosen = null;
   /** Picture of the blocks in sight, as a layout's `images`. */
   const paint = (chart, [left, right], [bottom, top], width, height) => {
     const scale = Math.min(window.devicePixelRatio || 1, 2);
@@ -192,6 +218,7 @@
     const pen = canvas.getContext("2d"), colors = chart.colors.map(color);
     const across = canvas.width / (right - left), up = canvas.height / (top - bottom);
     const gap = chart.item.length <= 3000 ? Math.round(scale) : 0;
+    const others = chosen && chart.facts[0]?.label === chosen.label ? 0.2 : 1;
     for (let i = 0; i < chart.item.length; i++) {
       const item = chart.item[i], start = chart.start[item], finish = chart.finish[item];
       const low = chart.position[chart.low[i]], high = chart.position[chart.high[i]];
@@ -200,6 +227,7 @@
       const x = Math.round((Math.max(start, left) - left) * across), y = Math.round((top - Math.min(high, top)) * up);
       const wide = Math.max(Math.round((Math.min(finish, right) - left) * across) - x, 1);
       const tall = Math.max(Math.round((top - Math.max(low, bottom)) * up) - y, 1);
+      pen.globalAlpha = others < 1 && chart.facts[0].values[item] === chosen.value ? 1 : others;
       pen.fillStyle = colors[chart.color[item]];
       pen.fillRect(x, y, wide > 4 * gap ? wide - gap : wide, tall > 4 * gap ? tall - gap : tall);
     }
@@ -228,6 +256,10 @@
       plot_bgcolor: color("var(--paper)"), xaxis, yaxis: axisLayout(chart.y, kind.largest(chart), 0),
       showlegend: kind.legend(chart), legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemsizing: "constant" },
     };
+    if (chart.strip) {
+      Object.assign(layout, beside(chart.strip));
+      Object.assign(layout.yaxis, { ticks: "", ticklabelstandoff: 12 });
+    }
     if (chart.kind === "blocks") {
       xaxis.showgrid = layout.yaxis.showgrid = false;
       layout.images = paint(chart, xaxis.range, layout.yaxis.range, widthOf(plot), layout.height - kind.above - 52);
@@ -261,18 +293,18 @@
     }
   };
 
+  const make = (tag, properties = {}, ...children) => {
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children);
+    return element;
+  };
   const tip = document.getElementById("tip");
   const tell = (event, found) => {
     tip.hidden = !found;
     if (!found) return;
-    const title = document.createElement("b"), list = document.createElement("dl");
-    title.textContent = found.title;
-    for (const [label, value] of found.facts) {
-      const term = document.createElement("dt"), text = document.createElement("dd");
-      [term.textContent, text.textContent] = [label, value];
-      list.append(term, text);
-    }
-    tip.replaceChildren(title, list);
+    const facts = found.facts.flatMap(([label, value]) =>
+      [make("dt", { textContent: label }), make("dd", { textContent: value })]);
+    tip.replaceChildren(make("b", { textContent: found.title }), make("dl", {}, ...facts));
     const { width, height } = tip.getBoundingClientRect();
     const right = event.clientX + 16 + width > window.innerWidth;
     tip.style.left = `${Math.max(4, right ? event.clientX - width - 14 : event.clientX + 16)}px`;
@@ -293,38 +325,58 @@
     return found;
   };
 
-  const make = (tag, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(tag), properties);
-    element.append(...children);
-    return element;
+  /** Shows a row of a table in all panels over time; without a row, the whole period. */
+  const choose = async (table, row) => {
+    if (!timed.length) return;
+    const { x: { low, high } } = timed[0].chart;
+    chosen = row < 0 ? null : { label: table.columns[0].label, value: table.columns[0].values[row] };
+    const [begin, ...lengths] = row < 0 ? [low, high - low] : table.span.map((column) => table.columns[column].values[row]);
+    // Jobs that never ran have no lengths.
+    const length = lengths.reduce((sum, seconds) => sum + (seconds || 0), 0), room = 0.3 * length + 1e-3 * (high - low);
+    await follow(null, [Math.max(low, begin - room), Math.min(high, begin + length + room)]);
+    if (row >= 0) timed[0].scrollIntoView({ block: "center" });
   };
+
   const add = (panel) => {
     const head = make("header", {}, make("h2", { textContent: panel.title }));
+    const key = make("p", { className: "key" }), table = make("div");
     const section = make("section", { className: panel.narrow ? "panel narrow" : "panel" }, head,
-      make("p", { textContent: panel.note }));
+      make("p", { textContent: panel.note }), key, table);
     document.getElementById("panels").append(section);
     if (!panel.views.length) return null;
-    const plot = make("div", { className: "plot", id: panel.views[0].key });
+    const first = panel.views.find((view) => view.chart.kind !== "table");
+    const plot = make("div", first ? { className: "plot", id: first.key } : {});
     section.append(plot);
+    const show = async ({ chart }, range) => {
+      const isTable = chart.kind === "table";
+      [table.hidden, plot.hidden] = [!isTable, isTable];
+      key.replaceChildren(...(chart.strip?.names.length > 1 ? chart.strip.names : []).map((name, kind) => {
+        const mark = make("i");
+        mark.style.background = chart.strip.colors[kind % chart.strip.colors.length];
+        return make("span", {}, mark, name);
+      }));
+      if (isTable) table.replaceChildren(makeTable(chart, make, shown, choose));
+      else await draw(plot, chart, range);
+    };
     if (panel.views.length > 1) {
       const buttons = panel.views.map((view, index) => {
         const button = make("button", { type: "button", textContent: view.label, ariaPressed: String(index === 0) });
         button.dataset.view = view.key;
         button.addEventListener("click", () => {
           buttons.forEach((other) => { other.ariaPressed = String(other === button); });
-          draw(plot, view.chart, plot.layout.xaxis.range.slice());
+          show(view, plot.layout?.xaxis.range.slice());
         });
         return button;
       });
       head.append(make("div", { className: "buttons views", role: "group" }, ...buttons));
     }
     return async () => {
-      const chart = panel.views[0].chart;
-      await draw(plot, chart);
+      await show(panel.views[0]);
+      if (!first) return;
       plots.push(plot);
       plot.addEventListener("mousemove", (event) => tell(event, point(plot, event)));
       plot.addEventListener("mouseleave", () => { tip.hidden = true; });
-      if (chart.x.kind !== "time") return;
+      if (first.chart.x.kind !== "time") return;
       timed.push(plot);
       plot.on("plotly_relayout", (change) => {
         if (Object.keys(change).some((key) => /^[xy]axis\.(range|autorange)/.test(key))) {
@@ -334,7 +386,9 @@
     };
   };
 
-  window.addEventListener("theme", () => plots.forEach((plot) => draw(plot, plot.chart, plot.layout.xaxis.range.slice())));
+  window.addEventListener("theme", () => {
+    for (const plot of plots.filter((one) => !one.hidden)) draw(plot, plot.chart, plot.layout.xaxis.range.slice());
+  });
 
   let resized = 0;
   window.addEventListener("resize", () => {

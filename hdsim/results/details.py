@@ -26,6 +26,9 @@ NAMES = (
     "slowdown_factor", "nodes", "node_spread",
 )  # fmt: skip
 
+#: Columns of the workload that job_details.csv has where the trace has them; -1 for unknown.
+OWNERS = ("user", "group", "queue", "partition")
+
 
 def columns(result: FullReplay) -> dict[str, Callable[[], NDArray[Any]]]:
     """Makers of the columns by name, each of (J,).

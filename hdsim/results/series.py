@@ -78,6 +78,22 @@ class StepFunction:
         kept = np.unique(np.concatenate([first, by_value[first], by_value[last], last]))
         return StepFunction(self.times[kept], self.values[kept], self.end)
 
+    def stretches(self, count: int) -> tuple[Floats, Floats, Floats, Floats]:
+        """Mean, lowest and highest value of stretches of equal length.
+
+        Args:
+            count: Number of stretches C, at least 1; the period is longer than 0.
+
+        Returns:
+            Begins of the stretches in seconds, exact means over time, lowest and highest values, each (C,).
+        """
+        begins = np.linspace(self.times[0], self.end, count + 1)[:-1]
+        times = np.union1d(self.times, begins)
+        values, first = self.at(times), np.searchsorted(times, begins)
+        seconds = np.diff(times, append=max(self.end, float(times[-1])))
+        means = np.add.reduceat(values * seconds, first) / np.add.reduceat(seconds, first)
+        return begins, means, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
+
 
 def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0.0) -> StepFunction:
     """The step function that starts with `initial` at 0 and changes at given times, in any order, up to `end`.

@@ -100,11 +100,13 @@ def numbers(path: Path, name: str, texts: Iterable[str]) -> Floats:
     return column
 
 
-def integers(path: Path, name: str, texts: Iterable[str], below: float = _LARGEST) -> NDArray[np.int64]:
-    """(J,) whole numbers from 0 to less than `below`."""
+def integers(
+    path: Path, name: str, texts: Iterable[str], below: float = _LARGEST, *, least: int = 0
+) -> NDArray[np.int64]:
+    """(J,) whole numbers from `least` to less than `below`."""
     column = numbers(path, name, texts)
-    if not ((column >= 0) & (column < below) & (column % 1 == 0)).all():
-        raise ConfigError(f"{name}: expected whole numbers from 0 to {below - 1:.0f}", where=str(path))
+    if not ((column >= least) & (column < below) & (column % 1 == 0)).all():
+        raise ConfigError(f"{name}: expected whole numbers from {least} to {below - 1:.0f}", where=str(path))
     return column.astype(np.int64)
 
 

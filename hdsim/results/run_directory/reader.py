@@ -193,13 +193,18 @@ def _read_details(path: Path, jobs: Mapping[str, NDArray[Any]]) -> dict[str, NDA
     header, rows = read_csv(path)
     if header[:1] != ["job_id"] or [row[0] for row in rows] != jobs["job_id"].tolist():
         raise ConfigError("expected the jobs of jobs.csv, in the same order", where=str(path))
-    if header[1:] != list(details.NAMES):
-        raise ConfigError(f"expected the columns job_id,{','.join(details.NAMES)}", where=f"{path}:1")
+    count = 1 + len(details.NAMES)
+    known = [name for name in details.OWNERS if name in header]
+    if header[1:] != [*details.NAMES, *known]:
+        raise ConfigError(
+            f"expected the columns job_id,{','.join(details.NAMES)}, then any of {','.join(details.OWNERS)}",
+            where=f"{path}:1",
+        )
+    texts = [[row[i] for row in rows] for i in range(len(header))]
     return {
-        name: (integers if name in details.COUNTS else numbers)(path, name, [row[i] for row in rows])
-        for i, name in enumerate(header)
-        if i
-    }
+        name: (integers if name in details.COUNTS else numbers)(path, name, column)
+        for name, column in zip(details.NAMES, texts[1:count], strict=True)
+    } | {name: integers(path, name, column, least=-1) for name, column in zip(known, texts[count:], strict=True)}
 
 
 def _read_numbers(path: Path, columns: Sequence[str], below: Mapping[str, int]) -> list[NDArray[Any]] | None:

@@ -113,13 +113,14 @@ def _done(result: FullReplay) -> Iterator[Ints]:
 
 def _write_details(path: Path, result: FullReplay) -> None:
     """Writes job_details.csv: execution details of each job of jobs.csv, in the same order."""
-    names = details.NAMES
-    numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in names)
+    known = {name: column for name in details.OWNERS if ((column := getattr(result.workload, name)) >= 0).any()}
+    made = {name: result.jobs[name] for name in details.NAMES} | known
+    numbers = ",".join("%d" if name in known or name in details.COUNTS else "%.6f" for name in made)
     with replacing(path) as file:
-        file.write(",".join(("job_id", *names)) + "\n")
+        file.write(",".join(("job_id", *made)) + "\n")
         for rows in _done(result):
             ids = csv_fields(result.workload.job_id[rows].tolist())
-            columns = zip(*(result.jobs[name][rows].tolist() for name in names), strict=True)
+            columns = zip(*(column[rows].tolist() for column in made.values()), strict=True)
             lines = zip(ids, columns, strict=True)
             file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in lines)
 
