@@ -13,7 +13,7 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState, completed
-from hdsim.cluster.stores.ordered import OrderedCores
+from hdsim.cluster.stores.ordered import OrderedCores, core_sets
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.decisions.observations.hdeeprm import ORDER_OF, Minimal
@@ -94,7 +94,8 @@ class Batch:
     def _load(self, traces: Sequence[Workload]) -> None:
         """Takes the jobs of traces and makes room for their episodes."""
         environment, num_envs = self._environment, len(self._sources)
-        self._store: Any = environment.set_up(traces[0], seed=0).cluster.cores
+        store: Any = environment.set_up(traces[0], seed=0).cluster.cores
+        self._core_of_rank = store.core_of_rank
         self._traces, self._offsets = list(traces), np.cumsum([0, *map(len, traces)]).tolist()
         self._trace = _columns(environment, traces)
         longest = max(map(len, traces))
@@ -207,7 +208,7 @@ class Batch:
         cores = self._trace.cores[episode.first : episode.stop]
         ranges = np.zeros((2, int(cores[started].sum())), np.int32)
         held = placements(log, cores, make_free_ranges(int(self._trace.rules.cores[0])), *ranges)
-        sets = self._store.interval_sets(np.diff(held), *ranges[:, : held[-1]])
+        sets = core_sets(self._core_of_rank, np.diff(held), *ranges[:, : held[-1]])
         return Result.once(
             self._environment.platform, jobs, start, finish, final, started, sets,
             interrupted_at=float(episode.now) if truncated else None,

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.selection import static_scores
 from hdsim.cluster.state import FinalState, completed
-from hdsim.cluster.stores.ordered import preference
+from hdsim.cluster.stores.ordered import core_sets, preference
 from hdsim.kernels import counted_replay
-from hdsim.kernels.counted_replay import CountedReplay
+from hdsim.kernels.counted_replay import NOW, CountedReplay
 from hdsim.kernels.free_ranges import make_free_ranges
 from hdsim.kernels.heap import make_heap
+from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import make_profile, make_releases
 from hdsim.kernels.queue_tree import make_queue_tree
 from hdsim.platform.schema import CORES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.queue import ranking
-from hdsim.util.arrays import sorted_within
-from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from hdsim.simulation.setup import Setup
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.util.arrays import Floats, Ints
+    from hdsim.util.intervals import IntervalSets
     from hdsim.workload.model import Workload
 
 #: Instants between two checks for signals.
@@ -141,7 +141,10 @@ def make_replay(
     )
 
 
-class CompiledReplay(ABC):
+State = TypeVar("State", CountedReplay, NodeReplay)
+
+
+class CompiledReplay(ABC, Generic[State]):
     """A replay in compiled code that ends, pauses and leaves its result.
 
     Attributes:
@@ -151,18 +154,26 @@ class CompiledReplay(ABC):
         platform: The platform.
         workload: The jobs.
         infeasible: Jobs that are rejected.
+        make_state: Makes the replay before its first event.
     """
 
     engine: ClassVar[Mapping[str, str]]
 
-    def __init__(self, platform: Platform, workload: Workload, infeasible: Ints) -> None:
+    def __init__(
+        self, platform: Platform, workload: Workload, infeasible: Ints, make_state: Callable[[], State]
+    ) -> None:
         self._platform, self._workload, self._infeasible = platform, workload, infeasible
+        self._make_state: Callable[[], State] = make_state
         self._until = 0.0
 
+    @cached_property
+    def _state(self) -> State:
+        return self._make_state()
+
     @property
-    @abstractmethod
     def now(self) -> float:
         """Time of the last instant in seconds."""
+        return float(self._state.dates[NOW])
 
     @abstractmethod
     def _advance(self, instants: int) -> bool:
@@ -175,10 +186,6 @@ class CompiledReplay(ABC):
     @abstractmethod
     def _held(self) -> tuple[Ints, IntervalSets]:
         """Returns the jobs in order of their starts and the core ids of each."""
-
-    @abstractmethod
-    def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
-        """Records the placements of started jobs and allocates those of running jobs."""
 
     def run(self, stop: Sequence[int], bar: ReplayBar) -> None:
         """Simulates to the end, or until there is a signal in `stop`."""
@@ -205,7 +212,13 @@ class CompiledReplay(ABC):
         cluster.state = final.tolist()
         cluster.arrived = int((final != FinalState.NOT_SUBMITTED).sum())
         cluster.queue.update(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
-        self._fill_store(cluster, self._held()[0], np.flatnonzero(final == FinalState.RUNNING).tolist())
+        started, held = self._held()
+        ids = np.split(held.ids.astype(np.int64), np.cumsum(held.sizes)[:-1])
+        for job, cores in zip(started.tolist(), ids, strict=False):
+            cluster.placements[job] = cluster.cores.placement_of(cores)
+        for job in np.flatnonzero(final == FinalState.RUNNING).tolist():
+            cluster.running[job] = cluster.placements[job]
+            cluster.cores.allocate(job, cluster.placements[job])
 
     def _final_states(self) -> NDArray[np.int8]:
         """(J,) states; jobs that were submitted before the end have arrived."""
@@ -221,7 +234,7 @@ class CompiledReplay(ABC):
         return final
 
 
-class CompiledCores(CompiledReplay):
+class CompiledCores(CompiledReplay[CountedReplay]):
     """A replay on interchangeable cores.
 
     Args:
@@ -242,17 +255,8 @@ class CompiledCores(CompiledReplay):
         infeasible: Ints,
         make_state: Callable[[], CountedReplay],
     ) -> None:
-        super().__init__(platform, workload, infeasible)
-        self._ranked, self._make_state = ranked, make_state
-
-    @cached_property
-    def _state(self) -> CountedReplay:
-        return self._make_state()
-
-    @property
-    def now(self) -> float:
-        """See :attr:`CompiledReplay.now`."""
-        return float(self._state.dates[counted_replay.NOW])
+        super().__init__(platform, workload, infeasible, make_state)
+        self._ranked = ranked
 
     def _advance(self, instants: int) -> bool:
         told = counted_replay.replay(self._state, instants)
@@ -265,29 +269,7 @@ class CompiledCores(CompiledReplay):
         return self._state.starting_time, self._state.finish_time, self._state.killed
 
     def _held(self) -> tuple[Ints, IntervalSets]:
-        started, held = self._allocations()
-        if not self._in_order_of_ids:
-            cores = self._ranked[len(self._ranked) - 1 - held.ids]
-            held = IntervalSets.of(sorted_within(cores, held.sizes), held.sizes)
-        return started, held
-
-    def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
-        held, idle = self._allocations()[1], self._state.idle
-        ranks, ends = len(self._ranked) - 1 - held.ids, np.cumsum(held.sizes)
-        placements = zip(started.tolist(), np.split(ranks, ends[:-1]), strict=True) if len(started) else ()
-        cluster.placements.update((job, chosen.tolist()) for job, chosen in placements)
-        cluster.running.update((job, cluster.placements[job]) for job in running)
-        count = np.array([idle.length[0]])
-        cluster.cores.idle[:] = IntervalSets(count, idle.first[: count[0]], idle.last[: count[0]]).ids.tolist()
-
-    @property
-    def _in_order_of_ids(self) -> bool:
-        return len(self._ranked) == self._platform.n_cores and bool((np.diff(self._ranked) < 0).all())
-
-    def _allocations(self) -> tuple[Ints, IntervalSets]:
-        """Returns the jobs in order of their starts and, of each, the places of its cores among the most preferred."""
-        state, top = self._state, len(self._ranked) - 1
-        starts = int(state.numbers[counted_replay.STARTED])
-        ranges = int(state.held[starts])
-        first, last = top - state.last[:ranges], top - state.first[:ranges]
-        return state.started[:starts], IntervalSets(np.diff(state.held[: starts + 1]), first, last)
+        state, starts = self._state, int(self._state.numbers[counted_replay.STARTED])
+        ranges = slice(state.held[starts])
+        held = core_sets(self._ranked, np.diff(state.held[: starts + 1]), state.first[ranges], state.last[ranges])
+        return state.started[:starts], held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -143,7 +143,7 @@ def make_node_replay(
     )
 
 
-class CompiledNodes(CompiledReplay):
+class CompiledNodes(CompiledReplay[NodeReplay]):
     """A replay on nodes.
 
     Args:
@@ -164,17 +164,8 @@ class CompiledNodes(CompiledReplay):
         infeasible: Ints,
         make_state: Callable[[], NodeReplay],
     ) -> None:
-        super().__init__(platform, workload, infeasible)
-        self._contention, self._make_state = contention, make_state
-
-    @cached_property
-    def _state(self) -> NodeReplay:
-        return self._make_state()
-
-    @property
-    def now(self) -> float:
-        """See :attr:`CompiledReplay.now`."""
-        return float(self._state.dates[node_replay.NOW])
+        super().__init__(platform, workload, infeasible, make_state)
+        self._contention = contention
 
     def _advance(self, instants: int) -> bool:
         state = self._state
@@ -202,14 +193,8 @@ class CompiledNodes(CompiledReplay):
         held = IntervalSets(np.diff(places), state.first[: places[-1]], state.last[: places[-1]])
         return state.ints[node_replay.JOB, :starts].copy(), held
 
-    def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
+    def fill(self, cluster: Cluster) -> None:
+        """See :meth:`CompiledReplay.fill`."""
+        super().fill(cluster)
         if self._state.random is not None:
             restore(cluster.rng, self._state.random[0])
-        held = self._held()[1]
-        ids = np.split(held.ids.astype(np.int64), np.cumsum(held.sizes)[:-1])
-        cluster.placements.update(
-            (job, cluster.cores.placement_of(chosen)) for job, chosen in zip(started.tolist(), ids, strict=False)
-        )
-        for job in running:
-            cluster.running[job] = cluster.placements[job]
-            cluster.cores.allocate(job, cluster.placements[job])

@@ -121,12 +121,3 @@ class ContinuedReplay(CompiledCores):
             cluster.cores.release(job, cluster.running.pop(job))
         cluster.queue.clear()
         super().fill(cluster)
-
-    def _fill_store(self, cluster: Cluster, started: Ints, running: list[int]) -> None:
-        started, held = super()._held()
-        ids = np.split(held.ids, np.cumsum(held.sizes)[:-1])
-        for job, cores in list(zip(started.tolist(), ids, strict=False))[len(self._running) :]:
-            cluster.placements[job] = cluster.cores.placement_of(cores)
-        for job in running:
-            cluster.running[job] = cluster.placements[job]
-            cluster.cores.allocate(job, cluster.running[job])

@@ -34,11 +34,33 @@ def preference(scores: Floats, platform: Platform) -> NDArray[np.int32]:
     return order[~platform.is_gpu[platform.core_processor[order]]].astype(np.int32)
 
 
+def core_sets(
+    core_of_rank: NDArray[np.int32], counts: Ints, first: NDArray[np.int32], last: NDArray[np.int32]
+) -> IntervalSets:
+    """Returns the core ids of placements from their ranges of ranks.
+
+    Args:
+        core_of_rank: (C,) cores by ascending preference.
+        counts: (S,) number of ranges of each placement.
+        first: (R,) first rank of each range, descending within a placement.
+        last: (R,) last rank of each range.
+    """
+    top = len(core_of_rank) - 1
+    places = IntervalSets(counts, top - last, top - first)
+    if (core_of_rank == np.arange(top, -1, -1)).all():
+        return places
+    return IntervalSets.of(sorted_within(core_of_rank[top - places.ids], places.sizes), places.sizes)
+
+
 class OrderedCores:
     """Idle cores of a platform of one speed with a static order of preference.
 
     A core is represented by its rank in that order, the best core last, so that most picks are the tail of one
     ascending list. A placement is a list of ranks, best first.
+
+    Attributes:
+        core_of_rank: (C,) cores by ascending preference.
+        idle: Ranks of the idle cores, ascending.
 
     Args:
         platform: The platform; memory and bandwidth are not tracked.
@@ -60,12 +82,12 @@ class OrderedCores:
         ranking = [policy for policy in policies if policy in keys]
         #: Policies under which a pick is the tail of the list; None stands for the first policy.
         self._ordered = frozenset([*ranking, *([None] if self.policy in keys else [])])
-        self._core_of_rank = preference(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)
-        self._processor_of_rank = platform.core_processor[self._core_of_rank]
-        n = len(self._core_of_rank)
-        self._by_id = n == platform.n_cores and bool((np.diff(self._core_of_rank) < 0).all())
+        self.core_of_rank = preference(keys[ranking[0]] if ranking else np.zeros(platform.n_processors), platform)
+        self._processor_of_rank = platform.core_processor[self.core_of_rank]
+        n = len(self.core_of_rank)
+        self._by_id = n == platform.n_cores and bool((np.diff(self.core_of_rank) < 0).all())
         self._rank_of_core: Ints = np.full(platform.n_cores, _NONE)
-        self._rank_of_core[self._core_of_rank] = np.arange(n)
+        self._rank_of_core[self.core_of_rank] = np.arange(n)
         self.idle: list[int] = list(range(n))
 
     @property
@@ -109,7 +131,7 @@ class OrderedCores:
 
     def _by_core(self) -> list[int]:
         """Returns the idle ranks by core id."""
-        return self.idle[::-1] if self._by_id else sorted(self.idle, key=self._core_of_rank.__getitem__)
+        return self.idle[::-1] if self._by_id else sorted(self.idle, key=self.core_of_rank.__getitem__)
 
     def _levelled(self, n: int) -> list[int]:
         """Returns the n idle ranks that `high_cores` selects."""
@@ -150,7 +172,7 @@ class OrderedCores:
         wanted = set(ranks)
         rest = [rank for rank in idle if rank not in wanted]
         if len(rest) != len(idle) - n:
-            busy = sorted(int(self._core_of_rank[rank]) for rank in wanted.difference(idle))
+            busy = sorted(int(self.core_of_rank[rank]) for rank in wanted.difference(idle))
             got = f"busy {busy}" if busy else "a core twice"
             raise DecisionError(f"expected distinct idle cores, got {got}")
         idle[:] = rest
@@ -173,39 +195,24 @@ class OrderedCores:
         """Returns the core ids of many placements, concatenated, ascending within each."""
         ranks = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
         if self._by_id:
-            return np.subtract(len(self._core_of_rank) - 1, ranks, out=ranks)
-        cores = self._core_of_rank[ranks]
+            return np.subtract(len(self.core_of_rank) - 1, ranks, out=ranks)
+        cores = self.core_of_rank[ranks]
         return sorted_within(cores, sizes)
-
-    def interval_sets(self, counts: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> IntervalSets:
-        """Returns the core ids of placements from their ranges of ranks.
-
-        Args:
-            counts: (S,) number of ranges of each placement.
-            first: (R,) first rank of each range, descending within a placement.
-            last: (R,) last rank of each range.
-        """
-        top = len(self._core_of_rank) - 1
-        places = IntervalSets(counts, top - last, top - first)
-        if self._by_id:
-            return places
-        cores = self._core_of_rank[top - places.ids]
-        return IntervalSets.of(sorted_within(cores, places.sizes), places.sizes)
 
     def ids_of(self, ranks: list[int]) -> list[int]:
         """Returns the core ids of a placement, ascending; faster than `cores_of` for one placement."""
         if self._by_id:
-            last = len(self._core_of_rank) - 1
+            last = len(self.core_of_rank) - 1
             return [last - rank for rank in ranks]
-        ids: list[int] = sorted(self._core_of_rank[ranks].tolist())
+        ids: list[int] = sorted(self.core_of_rank[ranks].tolist())
         return ids
 
     def idle_ids(self) -> Ints:
         """Ids of the idle cores, ascending."""
-        return np.sort(self._core_of_rank[self.idle])
+        return np.sort(self.core_of_rank[self.idle])
 
     def check(self, running: Sequence[list[int]]) -> None:
         """Checks that each core is either idle or allocated to exactly one running job."""
         held = [rank for ranks in running for rank in ranks]
         require(self.idle == sorted(self.idle), "idle cores are not sorted")
-        require(sorted(held + self.idle) == list(range(len(self._core_of_rank))), "a core is lost or allocated twice")
+        require(sorted(held + self.idle) == list(range(len(self.core_of_rank))), "a core is lost or allocated twice")
