@@ -22,6 +22,7 @@ SUBCOMMANDS = {
     "run": "Replay a workload on a platform with an agent; -m runs a sweep.",
     "train": "Train a learning agent, then evaluate it.",
     "compare": "Compare runs or sweeps in one table and one figure.",
+    "study": "Make a whole table or figure by one command, and check its numbers.",
     "report": "Write report.html, or static figures, of a run.",
     "platform": "Show, validate or convert a platform file.",
     "workload": "Show, validate, convert or generate a workload.",

@@ -8,7 +8,7 @@ from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
 
-ResourceDir = Literal["agents", "checkpoints", "conf", "platforms", "profiles", "workloads"]
+ResourceDir = Literal["agents", "checkpoints", "conf", "platforms", "profiles", "studies", "workloads"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # `hdsim/conf` exists in a wheel only.
@@ -18,16 +18,17 @@ _EXTENSIONS = {
     "checkpoints": (".safetensors",),
     "platforms": (".json", ".json.gz"),
     "profiles": (".csv", ".csv.gz"),
+    "studies": (".yaml",),
     "workloads": (".swf", ".swf.gz", ".json", ".json.gz"),
 }
 
 
 def folder(kind: ResourceDir) -> Path:
-    """Returns the folder of the bundled agents, checkpoints, configuration, platforms, profiles or workloads."""
+    """Returns the folder of the bundled agents, checkpoints, configuration, platforms, profiles, studies or workloads."""
     return _ROOT / {"checkpoints": "agents", "profiles": "workloads"}.get(kind, "") / kind
 
 
-def bundled(kind: Literal["checkpoints", "platforms", "profiles", "workloads"]) -> dict[str, Path]:
+def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
     """Returns the bundled files of a kind by name without extension, in alphabetical order."""
     found = {}
     for path in sorted(folder(kind).iterdir()):
@@ -46,9 +47,9 @@ def name_of(kind: Literal["platforms", "workloads"], path: str | Path) -> str:
 
 
 def resolve(
-    kind: Literal["platforms", "profiles", "workloads"], name_or_path: str | Path, *, where: str | None = None
+    kind: Literal["platforms", "profiles", "studies", "workloads"], name_or_path: str | Path, *, where: str | None = None
 ) -> Path:
-    """Finds a platform, profile or workload file.
+    """Finds a platform, profile, study or workload file.
 
     Args:
         kind: Type of the file.

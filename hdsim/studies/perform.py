@@ -1,0 +1,152 @@
+"""Executes a study: its commands, tables, figures and page."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.report.compare import compare
+from hdsim.report.pairing import run_directories
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.formats import write_json
+from hdsim.results.run_directory.manifest import git_commit, read_manifest, versions
+from hdsim.studies.expected import Finding, findings
+from hdsim.studies.study import FigureSpec, Study, TableSpec, filled
+from hdsim.studies.tables import Cell, Table, of_comparison, write
+
+#: Executes a command line of ``hdsim``; it raises an exception where the command fails.
+Launch = Callable[[Sequence[str]], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study leaves.
+
+    Attributes:
+        study: The study.
+        directory: Its directory.
+        tables: Tables by name.
+        figures: File of each figure by name.
+        findings: Expected numbers and what came out.
+        runs: Run directories by command.
+        facts: Versions, seeds, machine, commit, begin and duration; as ``study.json`` has them.
+    """
+
+    study: Study
+    directory: Path
+    tables: Mapping[str, Table]
+    figures: Mapping[str, Path]
+    findings: Sequence[Finding]
+    runs: Mapping[str, Sequence[Path]]
+    facts: Mapping[str, Any]
+
+
+def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figures: bool = True) -> Outcome:
+    """Executes a study in a directory; runs that are finished there are used as they are.
+
+    Args:
+        study: The study.
+        directory: Target directory.
+        launch: Executes a command line of ``hdsim``.
+        data: Folder of the reference data.
+        figures: Draw the figures too.
+
+    Raises:
+        HdsimError: Reference data are missing, or a table cannot be made.
+    """
+    for name in study.needs:
+        if not (data / name).exists():
+            raise ConfigError(
+                f"expected {name} of the reference data, which the study {study.name} needs and hdsim does not have",
+                where=f"--data {data}",
+            )
+    begin = datetime.now(UTC)
+    places = {"data": data.resolve(), "runs": (directory / "runs").resolve()}
+    for name, line in study.commands.items():
+        run = places["runs"] / name
+        launch([*shlex.split(filled(line, **places)), f"hydra.run.dir='{run}'", f"hydra.sweep.dir='{run}'"])
+    tables = {name: _table(study, spec, places) for name, spec in study.tables.items()}
+    for name, table in tables.items():
+        write(table, directory / "tables" / name)
+    drawn = {
+        name: _drawn(figure, directory / "figures" / name, places, launch)
+        for name, figure in study.figures.items()
+        if figures
+    }
+    runs = {name: run_directories(places["runs"] / name) for name in study.commands}
+    found = list(findings(study.expected, tables))
+    facts = {
+        "study": study.name,
+        "status": "as expected" if all(finding.holds for finding in found) else "differs",
+        "start": begin.isoformat(timespec="seconds"),
+        "duration": (datetime.now(UTC) - begin).total_seconds(),
+        "machine": machine(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "seeds": sorted({seed for runs_of in runs.values() for path in runs_of for seed in _seeds(path)}),
+        "commands": {name: filled(line, **places) for name, line in study.commands.items()},
+        "expected": [asdict(finding) for finding in found],
+    }
+    write_json(directory / "study.json", facts)
+    return Outcome(study, directory, tables, drawn, found, runs, facts)
+
+
+def _seeds(path: Path) -> Iterator[int]:
+    seed = (read_manifest(path).get("seeds") or {}).get("seed")
+    if isinstance(seed, int):
+        yield seed
+
+
+def machine() -> str:
+    """Processor, number of cores and operating system of this machine."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{name}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
+def _table(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Table:
+    if spec.measure:
+        return Table(spec.title, _measured(study.path.parent / spec.measure, spec.settings, places), spec.note)
+    folders = [places["runs"] / name for name in (*spec.compare, *spec.runs)]
+    if spec.compare:
+        return of_comparison(spec.title, compare(folders, spec.metrics), spec.note)
+    rows: dict[str, dict[str, Cell]] = {}
+    for folder in folders:
+        found = run_directories(folder)
+        for path in found:
+            metrics = RunDirectory(path).metrics()
+            unknown = [name for name in spec.metrics if name not in metrics]
+            if unknown:
+                raise ConfigError(
+                    f"expected a metric of the run, got '{unknown[0]}'{nearest(unknown[0], metrics)}", where=str(path)
+                )
+            name = folder.name if len(found) == 1 else f"{folder.name} {path.name}"
+            rows[name] = {metric: metrics[metric] for metric in spec.metrics or metrics}
+    return Table(spec.title, rows, spec.note)
+
+
+def _measured(path: Path, settings: Mapping[str, str], places: Mapping[str, Path]) -> Mapping[str, Mapping[str, Cell]]:
+    spec = importlib.util.spec_from_file_location(f"hdsim_study_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ConfigError("expected a Python file beside the study, got nothing", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rows: Mapping[str, Mapping[str, Cell]] = module.measure(**places, **settings)
+    return rows
+
+
+def _drawn(figure: FigureSpec, here: Path, places: Mapping[str, Path], launch: Launch) -> Path:
+    launch(shlex.split(filled(figure.draw, **places, here=here)))
+    return here / figure.file

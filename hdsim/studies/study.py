@@ -1,0 +1,197 @@
+"""Files of studies: YAML that names commands, tables, figures and expected numbers."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.util.resources import bundled, resolve
+
+#: Expected texts by table, row and column.
+Expected = Mapping[str, Mapping[str, Mapping[str, str]]]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of a study: exactly one of `compare`, `runs` and `measure` says where its numbers come from.
+
+    Attributes:
+        title: Heading.
+        compare: Names of commands whose runs are compared; the first run is the baseline.
+        runs: Names of commands, each of whose runs is a row.
+        measure: Python file beside the study with a function ``measure(runs, data, **settings)`` that returns a mapping
+            from rows to mappings from columns to numbers.
+        metrics: Columns of `compare` and `runs`.
+        settings: Texts for `measure`.
+        note: A line below the table.
+    """
+
+    title: str = ""
+    compare: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    measure: str = ""
+    metrics: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure of a study.
+
+    Attributes:
+        title: Heading.
+        draw: Command line of ``hdsim`` that draws it to the directory ``$here``.
+        file: Name of the file there.
+    """
+
+    title: str = ""
+    draw: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study.
+
+    Attributes:
+        path: Its file.
+        title: A few words.
+        question: What is asked, one sentence.
+        answer: What is claimed.
+        docs: Pages of the documentation with its numbers.
+        needs: Files of the reference data that must be there.
+        commands: Command lines of ``hdsim`` with runs by name. ``$data`` is the folder of the reference data, ``$runs``
+            that of the commands' runs.
+        tables: Tables by name.
+        figures: Figures by name.
+        expected: Expected numbers.
+        check: Keys that replace those above in the small version; ``commands``, ``tables`` and ``figures`` entry by entry.
+    """
+
+    path: Path
+    title: str
+    question: str
+    answer: str = ""
+    docs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, TableSpec] = field(default_factory=dict)
+    figures: Mapping[str, FigureSpec] = field(default_factory=dict)
+    expected: Expected = field(default_factory=dict)
+    check: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the file without extension."""
+        return self.path.stem
+
+    def small(self) -> Study:
+        """The version for ``--check``.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        if "expected" not in self.check:
+            raise ConfigError("expected check.expected, the numbers of a small version, got none", where=str(self.path))
+        return replace(_made(self.path, _merged(_parsed(self.path), self.check)), check={})
+
+
+def studies() -> dict[str, Study]:
+    """Returns the bundled studies by name."""
+    return {name: read_study(path) for name, path in bundled("studies").items()}
+
+
+def read_study(name_or_path: str | Path) -> Study:
+    """Reads a study.
+
+    Args:
+        name_or_path: A YAML file, or the name of a bundled study.
+
+    Raises:
+        ConfigError: There is none, or it is wrong.
+    """
+    path = resolve("studies", name_or_path, where="NAME")
+    document = _parsed(path)
+    return replace(_made(path, document), check=document.get("check") or {})
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        # All scalars are texts: an expected number is as exact as its digits.
+        document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(path)) from None
+    if not isinstance(document, dict):
+        raise ConfigError("expected a mapping with title, question, ...", where=str(path))
+    return document
+
+
+def _merged(document: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**document, "check": {}}
+    for key, value in small.items():
+        if key in ("commands", "figures"):
+            value = {**merged.get(key, {}), **value}
+        elif key == "tables":
+            known = merged.get(key, {})
+            value = {**known, **{name: {**known.get(name, {}), **entry} for name, entry in value.items()}}
+        merged[key] = value
+    # A figure or a table that the small version does without is set to nothing.
+    return {k: {n: e for n, e in v.items() if e} if isinstance(v, dict) else v for k, v in merged.items()}
+
+
+def _made(path: Path, document: Mapping[str, Any]) -> Study:
+    values = dict(_checked(Study, document, str(path)), path=path, check={})
+    for key in ("commands", "tables", "figures", "expected"):
+        if not isinstance(values.get(key, {}), dict):
+            raise ConfigError("expected a mapping", where=f"{path}: {key}")
+    for key, kind in (("tables", TableSpec), ("figures", FigureSpec)):
+        values[key] = {
+            name: kind(**_checked(kind, entry, f"{path}: {key}.{name}")) for name, entry in values.get(key, {}).items()
+        }
+    for key in ("title", "question"):
+        if not values.get(key):
+            raise ConfigError("expected a text, got none", where=f"{path}: {key}")
+    study = Study(**values)
+    for name, table in study.tables.items():
+        where = f"{path}: tables.{name}"
+        if sum(map(bool, (table.compare, table.runs, table.measure))) != 1:
+            raise ConfigError("expected one of compare, runs and measure", where=where)
+        for command in (*table.compare, *table.runs):
+            if command not in study.commands:
+                raise ConfigError(
+                    f"expected the name of a command, got '{command}'{nearest(command, study.commands)}", where=where
+                )
+    for name in study.expected:
+        if name not in study.tables:
+            raise ConfigError(
+                f"expected the name of a table, got '{name}'{nearest(name, study.tables)}", where=f"{path}: expected"
+            )
+    return study
+
+
+def _checked(kind: type, document: Any, where: str) -> dict[str, Any]:
+    """Values of a mapping whose keys are those of a class; where it has tuples, a single text stands for one of it."""
+    if not isinstance(document, dict):
+        raise ConfigError("expected a mapping", where=where)
+    known = {item.name: item.type for item in fields(kind) if item.name != "path"}
+    for key in document:
+        if key not in known:
+            raise ConfigError(
+                f"unknown key '{key}'{nearest(key, known)}; allowed: {', '.join(known)}", where=where
+            )
+    return {
+        key: ((value,) if isinstance(value, str) else tuple(value)) if known[key] == "tuple[str, ...]" else value
+        for key, value in document.items()
+    }
+
+
+def filled(line: str, **places: Path | str) -> str:
+    """Returns a command line with ``$data``, ``$runs`` and ``$here`` replaced."""
+    return string.Template(line).safe_substitute({name: str(place) for name, place in places.items()})

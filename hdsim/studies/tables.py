@@ -1,0 +1,103 @@
+"""Tables of a study: from comparisons, from runs, or measured; as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hdsim.report.compare import Comparison
+from hdsim.report.pairing import joined
+from hdsim.report.statistics import Interval
+from hdsim.util import files
+from hdsim.util.text import format_number
+
+Cell = Interval | float | str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: Heading.
+        rows: Cells by row and column; all rows have the same columns.
+        note: A line below.
+    """
+
+    title: str
+    rows: Mapping[str, Mapping[str, Cell]]
+    note: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(dict.fromkeys(column for cells in self.rows.values() for column in cells))
+
+    def lines(self) -> list[list[str]]:
+        """The cells as texts, a line a row, its name first."""
+        return [[name, *(shown(cells.get(column, "")) for column in self.columns)] for name, cells in self.rows.items()]
+
+
+def of_comparison(title: str, comparison: Comparison, note: str = "") -> Table:
+    """A table of means with their differences to the baseline."""
+    rows: dict[str, dict[str, Cell]] = {}
+    differing = {row.metric for row in comparison.rows if row.pairs}
+    for row in comparison.rows:
+        cells = rows.setdefault(joined(row.scenario, row.configuration), {})
+        cells[row.metric] = row.mean
+        if row.metric in differing:
+            cells[f"{row.metric}, difference"] = (
+                "baseline"
+                if row.baseline
+                else Interval(row.difference, row.difference_low, row.difference_high, row.pairs)
+            )
+    return Table(title, rows, note)
+
+
+def shown(cell: Cell) -> str:
+    """A cell as text."""
+    if isinstance(cell, Interval):
+        bounds = ", ".join(map(format_number, (cell.low, cell.high)))
+        return format_number(cell.value, signed=True) + (f" [{bounds}]" if cell.low == cell.low else "")
+    return cell if isinstance(cell, str) else format_number(cell)
+
+
+def write(table: Table, stem: Path) -> list[Path]:
+    """Writes a table as ``STEM.csv`` with full precision, ``STEM.md`` and ``STEM.tex`` (booktabs).
+
+    Returns:
+        The files.
+    """
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    names: list[str] = [""]
+    lines: list[list[object]] = [[name] for name in table.rows]
+    for column in table.columns:
+        found = [cells.get(column, "") for cells in table.rows.values()]
+        spread = any(isinstance(cell, Interval) for cell in found)
+        names += [column, *([f"{column}, low", f"{column}, high"] if spread else [])]
+        for line, cell in zip(lines, found, strict=True):
+            if isinstance(cell, Interval):
+                line += [cell.value, cell.low, cell.high]
+            else:
+                line += [cell, *(["", ""] if spread else [])]
+    files.write_csv(stem.with_suffix(".csv"), names, lines)
+    head, body = ["", *table.columns], table.lines()
+    _write(stem.with_suffix(".md"), [_markdown(head), _markdown(["---"] * len(head)), *map(_markdown, body)])
+    tex = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", _latex(head), r"\midrule"]
+    _write(stem.with_suffix(".tex"), [*tex, *map(_latex, body), r"\bottomrule", r"\end{tabular}"])
+    return [stem.with_suffix(ending) for ending in (".csv", ".md", ".tex")]
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    with files.replacing(path) as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def _markdown(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _latex(cells: Sequence[str]) -> str:
+    special = str.maketrans({character: rf"\{character}" for character in "&%$#_{}"})
+    return rf"{' & '.join(cell.translate(special) for cell in cells)} \\"
