@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bare_loops import bare_easy, bare_fcfs, columns
 
 import hdsim
+from hdsim.studies.bare_loops import bare_easy, bare_fcfs, columns
 from hdsim.util.resources import resolve
 from hdsim.workload.generators import lublin
 

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from hdsim.report.charts import duration
-from hdsim.report.page import heading, page, table, versions
+from hdsim.report.page import heading, look, table, versions
 from hdsim.studies.perform import Outcome
 from hdsim.studies.tables import Table
 
@@ -19,8 +19,9 @@ def render(outcome: Outcome) -> str:
     study, facts = outcome.study, outcome.facts
     wrong = [finding for finding in outcome.findings if not finding.holds]
     warning = f"{len(wrong)} of {len(outcome.findings)} expected numbers differ; see below." if wrong else ""
+    machine = facts["machine"]
     header = {
-        "Machine": facts["machine"],
+        "Machine": f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}",
         "Versions": versions(facts),
         "Seeds": ", ".join(map(str, facts["seeds"])) or "none",
         "Started": str(facts["start"]).replace("T", " ").replace("+00:00", " UTC"),
@@ -31,7 +32,12 @@ def render(outcome: Outcome) -> str:
     parts += [_figure(study.figures[name].title, file, outcome.directory) for name, file in outcome.figures.items()]
     parts += [_table(name, found, outcome.directory) for name, found in outcome.tables.items()]
     parts += [_expected(outcome), _runs(outcome)]
-    return page(study.title, facts, heading(study.title, "study", warning, header, facts), "".join(parts), ())
+    content = heading(study.title, "study", warning, header, facts) + "".join(parts)
+    return (
+        "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n<link rel='icon' href='data:,'>\n"
+        f"<title>{escape(study.title)}</title>\n{look()}\n</head>\n<body>\n<main>{content}</main>\n</body>\n</html>\n"
+    )
 
 
 def _paragraphs(text: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import platform
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +15,7 @@ from hdsim.report.compare import compare
 from hdsim.report.pairing import run_directories
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.formats import write_json
-from hdsim.results.run_directory.manifest import git_commit, read_manifest, versions
+from hdsim.results.run_directory.manifest import git_commit, machine, read_manifest, versions
 from hdsim.studies.expected import Finding, findings
 from hdsim.studies.study import FigureSpec, Study, TableSpec, filled
 from hdsim.studies.tables import Cell, Table, of_comparison, write
@@ -105,23 +103,12 @@ def _seeds(path: Path) -> Iterator[int]:
         yield seed
 
 
-def machine() -> str:
-    """Processor, number of cores and operating system of this machine."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{name}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
-
-
 def _table(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Table:
     if spec.measure:
         return Table(spec.title, _measured(study.path.parent / spec.measure, spec.settings, places), spec.note)
     folders = [places["runs"] / name for name in (*spec.compare, *spec.runs)]
     if spec.compare:
-        return of_comparison(spec.title, compare(folders, spec.metrics), spec.note)
+        return of_comparison(spec.title, compare(folders, spec.metrics), spec.differences, spec.note)
     rows: dict[str, dict[str, Cell]] = {}
     for folder in folders:
         found = run_directories(folder)

@@ -26,6 +26,7 @@ class TableSpec:
         measure: Python file beside the study with a function ``measure(runs, data, **settings)`` that returns a mapping
             from rows to mappings from columns to numbers.
         metrics: Columns of `compare` and `runs`.
+        differences: Metrics of `compare` with a column of paired differences to the baseline.
         settings: Texts for `measure`.
         note: A line below the table.
     """
@@ -35,6 +36,7 @@ class TableSpec:
     runs: tuple[str, ...] = ()
     measure: str = ""
     metrics: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
 

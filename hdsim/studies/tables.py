@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,14 +40,13 @@ class Table:
         return [[name, *(shown(cells.get(column, "")) for column in self.columns)] for name, cells in self.rows.items()]
 
 
-def of_comparison(title: str, comparison: Comparison, note: str = "") -> Table:
-    """A table of means with their differences to the baseline."""
+def of_comparison(title: str, comparison: Comparison, differences: Collection[str] = (), note: str = "") -> Table:
+    """A table of means, for some metrics with their differences to the baseline."""
     rows: dict[str, dict[str, Cell]] = {}
-    differing = {row.metric for row in comparison.rows if row.pairs}
     for row in comparison.rows:
         cells = rows.setdefault(joined(row.scenario, row.configuration), {})
         cells[row.metric] = row.mean
-        if row.metric in differing:
+        if row.metric in differences:
             cells[f"{row.metric}, difference"] = (
                 "baseline"
                 if row.baseline
@@ -59,7 +59,7 @@ def shown(cell: Cell) -> str:
     """A cell as text."""
     if isinstance(cell, Interval):
         bounds = ", ".join(map(format_number, (cell.low, cell.high)))
-        return format_number(cell.value, signed=True) + (f" [{bounds}]" if cell.low == cell.low else "")
+        return format_number(cell.value, signed=True) + (f" [{bounds}]" if not math.isnan(cell.low) else "")
     return cell if isinstance(cell, str) else format_number(cell)
 
 
@@ -78,7 +78,7 @@ def write(table: Table, stem: Path) -> list[Path]:
         names += [column, *([f"{column}, low", f"{column}, high"] if spread else [])]
         for line, cell in zip(lines, found, strict=True):
             if isinstance(cell, Interval):
-                line += [cell.value, cell.low, cell.high]
+                line += ["" if math.isnan(value) else value for value in (cell.value, cell.low, cell.high)]
             else:
                 line += [cell, *(["", ""] if spread else [])]
     files.write_csv(stem.with_suffix(".csv"), names, lines)
