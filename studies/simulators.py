@@ -27,8 +27,8 @@ def measure(runs: Path, data: Path, policy: str) -> Mapping[str, Mapping[str, fl
         policy: ``fcfs`` (nothing overtakes) or ``easy``.
 
     Returns:
-        By simulator: version, makespan, mean waiting time, mean bounded slowdown, and the number of jobs that start when
-        they do in Batsim.
+        By simulator: version, makespan, mean waiting time, mean bounded slowdown, and the number of jobs that start as
+        in Batsim.
     """
     platform = hdsim.Platform.homogeneous(nodes=_CORES // 4, cores_per_node=4, gflops_per_core=10.0)
     jobs = hdsim.load_workload(data / "traces/lublin_256.swf", platform=platform, jobs=_JOBS)
@@ -42,7 +42,9 @@ def measure(runs: Path, data: Path, policy: str) -> Mapping[str, Mapping[str, fl
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
             if line["policy"] == policy:
-                numbers = {key: float(value) for key, value in line.items() if key not in ("simulator", "policy", "version")}
+                numbers = {
+                    key: float(value) for key, value in line.items() if key not in ("simulator", "policy", "version")
+                }
                 rows[line["simulator"]] = {"version": line["version"], **numbers}
     return rows
 

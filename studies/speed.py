@@ -26,8 +26,8 @@ def measure(runs: Path, data: Path, jobs: str, copies: str, rounds: str) -> Mapp
         rounds: Measurements of each replay, of which the shortest counts.
 
     Returns:
-        By agent: jobs, CPU time of a replay with all metrics, jobs per second of CPU time, the rate of the bare loop (first
-        come, first served for strict orders, EASY for backfilling), and the ratio of the two rates.
+        By agent: jobs, CPU time of a replay with all metrics, jobs per second of CPU time, the rate of the bare loop
+        (first come, first served for strict orders, EASY for backfilling), and the ratio of the two rates.
     """
     platform = hdsim.Platform.homogeneous(nodes=_CORES // 4, cores_per_node=4, gflops_per_core=10.0)
     trace = lublin.generate(int(jobs), seed=1, cores=_CORES)

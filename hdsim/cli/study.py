@@ -16,7 +16,9 @@ from hdsim.util.text import format_table
 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]")
-@click.option("--check", is_flag=True, help="Execute the small version and compare its numbers; status 1 if one differs.")
+@click.option(
+    "--check", is_flag=True, help="Execute the small version and compare its numbers; status 1 if one differs."
+)
 @click.option(
     "-o",
     "--output",
@@ -44,7 +46,9 @@ def study(name: str | None, output: Path | None, jobs: int | None, data: Path, *
     from hdsim.util.files import replacing
 
     if name is None:
-        click.echo(format_table([[key, f"  {value.question}"] for key, value in studies().items()]))
+        known = studies()
+        for key, value in known.items():
+            click.echo(f"{key:{max(map(len, known))}}  {value.question}")
         return
     found = read_study(name)
     if check:
@@ -84,7 +88,9 @@ def _launcher(jobs: int | None, *, quiet: bool) -> Callable[[Sequence[str]], Non
             status = commands.main(line, prog_name="hdsim", standalone_mode=False)
         if status:
             click.echo(printed.getvalue(), nl=False)
-            click.echo(f"hdsim: error: the study stops: hdsim {shlex.join(arguments)} ended with status {status}", err=True)
+            click.echo(
+                f"hdsim: error: the study stops: hdsim {shlex.join(arguments)} ended with status {status}", err=True
+            )
             raise click.exceptions.Exit(status)
 
     return launch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -52,7 +53,7 @@ def findings(expected: Expected, tables: Mapping[str, Table]) -> Iterator[Findin
         tables: Tables by name.
 
     Raises:
-        ConfigError: What is expected is no text.
+        ConfigError: An expected number is a mapping or a list.
     """
     for name, rows in expected.items():
         table = tables[name]
@@ -92,7 +93,7 @@ def agrees(expected: str, cell: Interval | float | str) -> bool:
             return value <= _number(first)
         case "interval":
             return isinstance(cell, Interval) and all(
-                map(_rounds, (first, *rest), (cell.value, cell.low, cell.high), strict=True)
+                itertools.starmap(_rounds, zip((first, *rest), (cell.value, cell.low, cell.high), strict=True))
             )
     return _rounds(first, value)
 
@@ -102,8 +103,8 @@ def _number(text: str) -> float:
 
 
 def _rounds(text: str, value: float) -> bool:
-    """Whether a value is a number of so many digits when it is rounded; either way of rounding a half is right."""
+    """Whether a value is the number when it is rounded to as many digits; either way of rounding a half is right."""
     mantissa, _, exponent = text.partition("e")
     step = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
     number = _number(text)
-    return math.isfinite(value) and abs(value - number) <= step / 2 + 1e-9 * max(abs(number), step)
+    return math.isfinite(value) and abs(value - number) <= step / 2 * (1 + 1e-9) + 2 * math.ulp(number)

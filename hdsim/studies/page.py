@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from hdsim.report.charts import duration
 from hdsim.report.page import heading, look, table, versions
@@ -36,7 +37,8 @@ def render(outcome: Outcome) -> str:
     return (
         "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n<link rel='icon' href='data:,'>\n"
-        f"<title>{escape(study.title)}</title>\n{look()}\n</head>\n<body>\n<main>{content}</main>\n</body>\n</html>\n"
+        f"<title>{escape(study.title)}</title>\n{look()}\n</head>\n<body>\n"
+        f"<main class='study'>{content}</main>\n</body>\n</html>\n"
     )
 
 
@@ -57,7 +59,9 @@ def _table(name: str, found: Table, directory: Path) -> str:
     links = ", ".join(f"<a href='tables/{name}.{ending}'>{ending}</a>" for ending in ("csv", "tex", "md"))
     note = f"<p class='note'>{escape(found.note)}</p>" if found.note else ""
     rows = ([*line, ""] for line in found.lines())
-    return f"<h2>{escape(found.title or name)}</h2><div class='scroll'>{table(['', *found.columns, ''], rows)}</div>{note}<p class='note'>{links}</p>"
+    numbers = table(["", *found.heads(), ""], rows)
+    title = escape(found.title or name)
+    return f"<h2>{title}</h2><div class='scroll'>{numbers}</div>{note}<p class='note'>{links}</p>"
 
 
 def _expected(outcome: Outcome) -> str:
@@ -78,7 +82,7 @@ def _runs(outcome: Outcome) -> str:
     lines = []
     for name, paths in outcome.runs.items():
         links = " ".join(
-            f"<a href='{escape(str(path.resolve().relative_to(outcome.directory.resolve())), quote=True)}/'>{escape(path.name)}</a>"
+            f"<a href='{quote(str(path.resolve().relative_to(outcome.directory.resolve())))}/'>{escape(path.name)}</a>"
             for path in paths
         )
         command = escape(outcome.facts["commands"][name])

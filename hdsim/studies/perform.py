@@ -12,6 +12,7 @@ from typing import Any
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.report.compare import compare
+from hdsim.report.labels import labels
 from hdsim.report.pairing import run_directories
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.formats import write_json
@@ -26,7 +27,7 @@ Launch = Callable[[Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study leaves.
+    """Results of a study.
 
     Attributes:
         study: The study.
@@ -111,16 +112,16 @@ def _table(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Table:
         return of_comparison(spec.title, compare(folders, spec.metrics), spec.differences, spec.note)
     rows: dict[str, dict[str, Cell]] = {}
     for folder in folders:
-        found = run_directories(folder)
-        for path in found:
+        paths = run_directories(folder)
+        names = labels([read_manifest(path)["config"] for path in paths]) if len(paths) > 1 else [""]
+        for path, name in zip(paths, names, strict=True):
             metrics = RunDirectory(path).metrics()
-            unknown = [name for name in spec.metrics if name not in metrics]
-            if unknown:
-                raise ConfigError(
-                    f"expected a metric of the run, got '{unknown[0]}'{nearest(unknown[0], metrics)}", where=str(path)
-                )
-            name = folder.name if len(found) == 1 else f"{folder.name} {path.name}"
-            rows[name] = {metric: metrics[metric] for metric in spec.metrics or metrics}
+            for metric in spec.metrics:
+                if metric not in metrics:
+                    raise ConfigError(
+                        f"expected a metric of the run, got '{metric}'{nearest(metric, metrics)}", where=str(path)
+                    )
+            rows[f"{folder.name} {name}".strip()] = {metric: metrics[metric] for metric in spec.metrics or metrics}
     return Table(spec.title, rows, spec.note)
 
 

@@ -63,8 +63,8 @@ class Study:
     Attributes:
         path: Its file.
         title: A few words.
-        question: What is asked, one sentence.
-        answer: What is claimed.
+        question: The question, one sentence.
+        answer: The claims.
         docs: Pages of the documentation with its numbers.
         needs: Files of the reference data that must be there.
         commands: Command lines of ``hdsim`` with runs by name. ``$data`` is the folder of the reference data, ``$runs``
@@ -72,7 +72,8 @@ class Study:
         tables: Tables by name.
         figures: Figures by name.
         expected: Expected numbers.
-        check: Keys that replace those above in the small version; ``commands``, ``tables`` and ``figures`` entry by entry.
+        check: Keys that replace those above in the small version, ``commands``, ``tables`` and ``figures`` entry by
+            entry.
     """
 
     path: Path
@@ -136,16 +137,15 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _merged(document: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
-    merged = {**document, "check": {}}
-    for key, value in small.items():
-        if key in ("commands", "figures"):
-            value = {**merged.get(key, {}), **value}
-        elif key == "tables":
-            known = merged.get(key, {})
-            value = {**known, **{name: {**known.get(name, {}), **entry} for name, entry in value.items()}}
-        merged[key] = value
-    # A figure or a table that the small version does without is set to nothing.
-    return {k: {n: e for n, e in v.items() if e} if isinstance(v, dict) else v for k, v in merged.items()}
+    merged = {**document, **small, "check": {}}
+    for key in ("commands", "tables", "figures"):
+        known, given = document.get(key, {}), small.get(key, {})
+        changed = {
+            name: {**known.get(name, {}), **new} if isinstance(new, dict) else new for name, new in given.items()
+        }
+        # An empty text stands for an entry that the small version does without.
+        merged[key] = {name: entry for name, entry in {**known, **changed}.items() if entry}
+    return merged
 
 
 def _made(path: Path, document: Mapping[str, Any]) -> Study:
@@ -185,9 +185,7 @@ def _checked(kind: type, document: Any, where: str) -> dict[str, Any]:
     known = {item.name: item.type for item in fields(kind) if item.name != "path"}
     for key in document:
         if key not in known:
-            raise ConfigError(
-                f"unknown key '{key}'{nearest(key, known)}; allowed: {', '.join(known)}", where=where
-            )
+            raise ConfigError(f"unknown key '{key}'{nearest(key, known)}; allowed: {', '.join(known)}", where=where)
     return {
         key: ((value,) if isinstance(value, str) else tuple(value)) if known[key] == "tuple[str, ...]" else value
         for key, value in document.items()

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hdsim.report.compare import Comparison
+from hdsim.report.page import words
 from hdsim.report.pairing import joined
 from hdsim.report.statistics import Interval
+from hdsim.results.metrics import unit
 from hdsim.util import files
 from hdsim.util.text import format_number
 
@@ -34,6 +36,11 @@ class Table:
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
         return tuple(dict.fromkeys(column for cells in self.rows.values() for column in cells))
+
+    def heads(self) -> list[str]:
+        """The columns in words, metrics with their units."""
+        names = [(column.partition(", ")[0], column) for column in self.columns]
+        return [words(column) + (f" ({unit(metric)})" if unit(metric) else "") for metric, column in names]
 
     def lines(self) -> list[list[str]]:
         """The cells as texts, a line a row, its name first."""
@@ -82,7 +89,7 @@ def write(table: Table, stem: Path) -> list[Path]:
             else:
                 line += [cell, *(["", ""] if spread else [])]
     files.write_csv(stem.with_suffix(".csv"), names, lines)
-    head, body = ["", *table.columns], table.lines()
+    head, body = ["", *table.heads()], table.lines()
     _write(stem.with_suffix(".md"), [_markdown(head), _markdown(["---"] * len(head)), *map(_markdown, body)])
     tex = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", _latex(head), r"\midrule"]
     _write(stem.with_suffix(".tex"), [*tex, *map(_latex, body), r"\bottomrule", r"\end{tabular}"])

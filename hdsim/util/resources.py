@@ -24,7 +24,7 @@ _EXTENSIONS = {
 
 
 def folder(kind: ResourceDir) -> Path:
-    """Returns the folder of the bundled agents, checkpoints, configuration, platforms, profiles, studies or workloads."""
+    """Returns the folder of bundled files of a kind."""
     return _ROOT / {"checkpoints": "agents", "profiles": "workloads"}.get(kind, "") / kind
 
 
@@ -47,7 +47,10 @@ def name_of(kind: Literal["platforms", "workloads"], path: str | Path) -> str:
 
 
 def resolve(
-    kind: Literal["platforms", "profiles", "studies", "workloads"], name_or_path: str | Path, *, where: str | None = None
+    kind: Literal["platforms", "profiles", "studies", "workloads"],
+    name_or_path: str | Path,
+    *,
+    where: str | None = None,
 ) -> Path:
     """Finds a platform, profile, study or workload file.
 

@@ -1,0 +1,235 @@
+"""Studies: files, expected numbers, tables, pages, and the check of each study that comes with hdsim."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from conftest import DATA
+from hypothesis import given
+from hypothesis import strategies as st
+from tiers import examples
+
+from hdsim.report.statistics import Interval
+from hdsim.studies.expected import agrees
+from hdsim.studies.study import Study, studies
+from hdsim.studies.tables import Table, write
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Studies whose check replays agents that need torch.
+LEARNED = ("agent=ppo", "agent=evolution", "agent=imitation", "agent=dqn", "controller=learned")
+#: Checks of the usual tier; all of them are in the nightly one.
+FAST = ("consolidation", "gaia", "simulators", "speed")
+
+Hdsim = Callable[..., subprocess.CompletedProcess[str]]
+
+OWN = """
+title: Two orders
+question: Does the shortest job first wait less?
+commands:
+  orders: run -m platform=teaching workload.jobs=60 agent=fcfs,sjf
+tables:
+  orders:
+    title: Orders of the queue
+    compare: orders
+    metrics: [mean_waiting_time, mean_bounded_slowdown]
+    differences: mean_waiting_time
+  whole:
+    runs: orders
+    metrics: jobs_completed
+figures:
+  orders:
+    title: Means
+    draw: compare $runs/orders -o $here
+    file: compare.png
+expected:
+  whole:
+    orders fcfs:
+      jobs_completed: 60
+check:
+  commands:
+    orders: run -m platform=teaching workload.jobs=30 agent=fcfs,sjf
+  expected:
+    whole:
+      orders fcfs:
+        jobs_completed: 30
+      orders sjf:
+        jobs_completed: at least 30
+"""
+
+
+@pytest.mark.parametrize(
+    ("expected", "cell", "holds"),
+    [
+        ("72.8", 72.83, True),
+        ("72.8", 72.86, False),
+        ("72.80", 72.83, False),
+        ("15,230", 15230.4, True),
+        ("15,230", 15231.0, False),
+        ("-0.0046", -0.00461, True),
+        ("3.878e9", 3.8777e9, True),
+        ("3.878e9", 3.8789e9, False),
+        ("1 to 2", 1.5, True),
+        ("1 to 2", 2.01, False),
+        ("at least 2", 2.0, True),
+        ("at least 2", 1.9, False),
+        ("at most 5", 5.1, False),
+        ("154 [89, 228]", Interval(154.2, 88.9, 228.4, 8), True),
+        ("154 [89, 228]", Interval(154.2, 88.4, 228.4, 8), False),
+        ("154 [89, 228]", 154.0, False),
+        ("154", Interval(154.2, 88.4, 228.4, 8), True),
+        ("baseline", "baseline", True),
+        ("baseline", 1.0, False),
+        ("1", float("nan"), False),
+        ("at least 1", float("nan"), False),
+    ],
+)
+def test_a_number_is_expected_as_exactly_as_it_is_written(
+    expected: str, cell: Interval | float | str, holds: bool
+) -> None:
+    assert agrees(expected, cell) is holds
+
+
+@examples(50, 500)
+@given(st.floats(-1e8, 1e8), st.integers(0, 6))
+def test_a_rounded_number_agrees_with_its_value_and_with_no_other(value: float, digits: int) -> None:
+    text = f"{value:.{digits}f}"
+    assert agrees(text, value)
+    assert agrees(f"{value:,.{digits}f}", value)
+    assert not agrees(text, float(text) + 1.01 * 10.0**-digits)
+    assert not agrees(text, float(text) - 1.01 * 10.0**-digits)
+
+
+def test_tables_are_written_in_three_formats(tmp_path: Path) -> None:
+    rows = {
+        "a_b | c": {"n": 1234.5, "n, difference": "baseline"},
+        "d": {"n": 2.0, "n, difference": Interval(1, 0.5, 2, 9)},
+    }
+    paths = write(Table("T", rows), tmp_path / "tables" / "t")
+    assert [path.name for path in paths] == ["t.csv", "t.md", "t.tex"]
+    assert list(csv.reader(paths[0].open())) == [
+        ["", "n", "n, difference", "n, difference, low", "n, difference, high"],
+        ["a_b | c", "1234.5", "baseline", "", ""],
+        ["d", "2.0", "1", "0.5", "2"],
+    ]
+    assert paths[1].read_text().splitlines()[2:] == ["| a_b / c | 1,234.50 | baseline |", "| d | 2 | +1 [0.5000, 2] |"]
+    assert r"a\_b | c & 1,234.50 & baseline \\" in paths[2].read_text()
+
+
+def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(OWN)
+    done = hdsim("study", "orders.yaml", "--check")
+    assert (done.returncode, done.stdout) == (0, "orders: 2 of 2 numbers as expected\n"), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.yaml"]
+
+    done = hdsim("study", "orders.yaml", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert "orders: 1 of 1 numbers as expected" in done.stdout
+    facts = json.loads((tmp_path / "out/study.json").read_text())
+    assert facts["status"] == "as expected" and facts["seeds"] == [1]
+    assert facts["machine"]["cores"] >= 1 and "hdsim" in facts["versions"]
+    page = (tmp_path / "out/study.html").read_text()
+    for text in (
+        "Does the shortest job first wait less?",
+        "Orders of the queue",
+        "data:image/png;base64,",
+        "agent=fcfs,sjf",
+    ):
+        assert text in page
+    for link in re.findall(r"href='(?!data:)([^']+)'", page):
+        assert (tmp_path / "out" / unquote(link)).exists(), link
+    rows = {line[""]: line for line in csv.DictReader((tmp_path / "out/tables/orders.csv").open())}
+    runs = {
+        json.loads((path / "manifest.json").read_text())["config"]["agent"]["job_policy"]: json.loads(
+            (path / "metrics.json").read_text()
+        )
+        for path in (tmp_path / "out/runs/orders").iterdir()
+        if path.is_dir()
+    }
+    for order in ("fcfs", "sjf"):
+        assert float(rows[order]["mean_waiting_time"]) == runs[order]["mean_waiting_time"]
+
+    again = hdsim("study", "orders.yaml", "-o", "out")
+    assert again.returncode == 0 and again.stdout.count("finished before") == 2
+
+
+def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(OWN.replace("at least 30", "at least 31").replace("orders sjf", "orders sjf"))
+    done = hdsim("study", "orders.yaml", "--check")
+    assert done.returncode == 1
+    assert done.stdout == "orders: 1 of 2 numbers as expected\n"
+    assert re.search(r"^whole +orders sjf +jobs_completed +at least 31 +30$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("question:", "qestion:", r"unknown key 'qestion' \(did you mean 'question'\?\)"),
+        ("    compare: orders", "    compare: order", r"tables\.orders: expected the name of a command, got 'order'"),
+        ("    compare: orders\n", "", r"tables\.orders: expected one of compare, runs and measure"),
+        ("runs: orders", "measure: none.py", r"none\.py: expected a Python file beside the study"),
+        ("  whole:\n    orders fcfs", "  hole:\n    orders fcfs", r"expected the name of a table, got 'hole'"),
+        (
+            "title: Two orders",
+            "needs: no.swf\ntitle: x",
+            r"expected no\.swf of the reference data, which the study orders",
+        ),
+        ("agent=fcfs,sjf", "agent=fcfs,sfj", "sfj"),
+        ("check:", "check: [", "expected YAML"),
+    ],
+)
+def test_a_mistake_in_a_study_is_one_message(
+    hdsim: Hdsim, tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    assert before in OWN
+    (tmp_path / "orders.yaml").write_text(OWN.replace(before, after))
+    done = hdsim("study", "orders.yaml", "--check")
+    assert done.returncode == 2
+    assert re.search(message, done.stderr) and "Traceback" not in done.stderr
+
+
+def test_a_command_that_fails_stops_the_study(hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        "import hdsim\nclass Bad(hdsim.Agent):\n    def decide(self, cluster):\n        1 / 0\n"
+    )
+    (tmp_path / "orders.yaml").write_text(OWN.replace("agent=fcfs,sjf", "agent.path=bad.py seed=1,2"))
+    done = hdsim("study", "orders.yaml", "--check")
+    assert done.returncode == 1
+    assert "the study stops: hdsim run -m platform=teaching" in done.stderr
+
+
+def test_the_list_names_every_study(hdsim: Hdsim) -> None:
+    done = hdsim("study")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == sorted(
+        path.stem for path in (ROOT / "studies").glob("*.yaml")
+    )
+
+
+@pytest.mark.parametrize("study", studies().values(), ids=studies())
+def test_pages_with_the_numbers_name_their_study(study: Study) -> None:
+    assert study.docs and study.expected and study.small().expected
+    for page in study.docs:
+        assert f"hdsim study {study.name}" in (ROOT / page).read_text(), page
+    assert f"`{study.name}`" in (ROOT / "docs/studies.md").read_text()
+
+
+def _marks(study: Study) -> list[pytest.MarkDecorator]:
+    lines = " ".join(study.small().commands.values())
+    marks = [pytest.mark.requires("torch", "torch-geometric")] if any(text in lines for text in LEARNED) else []
+    marks += [pytest.mark.requires("reference data")] if study.needs else []
+    return marks + ([] if study.name in FAST else [pytest.mark.nightly])
+
+
+@pytest.mark.parametrize(
+    "study", [pytest.param(study, id=name, marks=_marks(study)) for name, study in studies().items()]
+)
+def test_the_numbers_of_a_study(hdsim: Hdsim, study: Study) -> None:
+    done = hdsim("study", study.name, "--check", "--data", DATA)
+    assert done.returncode == 0, done.stdout + done.stderr
