@@ -32,4 +32,202 @@ LAYERS = (
     ("backends", "envs"),
     ("learning",),
     ("config",),
+    ("runs",),
     ("studies",),
+    ("cli",),
+    ("__main__",),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+# These load other packages by name.
+FACES = {"__init__", "agents"}
+
+MOST_ENTRIES = 25
+MOST_ARROWS = 190
+MOST_LINES = 450
+
+# What a core module may import from outside when it is itself imported, besides the standard library.
+LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
+# Modules that are only loaded by the command or function that needs the package.
+HEAVY = {
+    "kernels": {"numba"},
+    "config/composer.py": {"hydra", "omegaconf", "yaml"},
+    "backends/batsim/zeromq.py": {"zmq"},
+    "kubernetes": {"yaml"},
+    "studies": {"yaml"},
+    "platform/simgrid.py": {"lxml"},
+    "report": {"matplotlib", "plotly"},
+    "workload/generators/lublin.py": {"scipy"},
+    "workload/generators/tsafrir.py": {"scipy"},
+    "workload/generators/bsp.py": {"scipy"},
+    "gangs/forecasting/trees.py": {"sklearn"},
+    "gangs/forecasting/statistical.py": {"statsforecast"},
+    "gangs/forecasting/neural.py": {"torch"},
+    "envs": {"gymnasium"},
+    "envs/sb3.py": {"stable_baselines3"},
+    "learning/training": {"torch", "tqdm"},
+    "learning/training/gangs.py": {"gymnasium"},
+    "learning/training/graphs.py": {"torch", "torch_geometric"},
+}
+NEVER = {"torch", "zmq", "kubernetes", "gymnasium", "tensorboard", "ray"}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+by_path = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+def loaded_with(tree: ast.AST) -> Iterator[str]:
+    """Dotted names that are imported with a module: not those of type checkers and of functions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from [*names_of(node), *loaded_with(node)]
+
+
+def names_of(node: ast.AST) -> Iterator[str]:
+    """Dotted names of an import statement, of a module where a module is imported from a package."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: relative import"
+        for alias in node.names:
+            name = f"{node.module}.{alias.name}"
+            yield name if name in by_name() else str(node.module)
+
+
+@cache
+def by_name() -> dict[str, Path]:
+    """Files of hdsim, agents and benchmarks by their dotted names."""
+    files = [*MODULES, *(path for place in ("agents", "benchmarks") for path in (ROOT / place).rglob("*.py"))]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+@cache
+def files_imported() -> dict[Path, set[Path]]:
+    """Files that each file imports anywhere, for type checkers and in functions included."""
+    return {
+        path: {
+            by_name()[name]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in names_of(node)
+            if name in by_name() and by_name()[name] != path
+        }
+        for path in by_name().values()
+    }
+
+
+def part(path: Path) -> str:
+    """The name that LAYERS has for a file: its module or package directly under hdsim; agents, benchmarks otherwise."""
+    if path.is_relative_to(PACKAGE):
+        return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return f"{path.relative_to(ROOT).parts[0]}/"
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """Packages that each package imports."""
+    found = defaultdict(set)
+    for path, imported in files_imported().items():
+        found[part(path)] |= {part(other) for other in imported} - {part(path)}
+    return dict(found)
+
+
+def heavy(relative: str) -> set[str]:
+    """What a file may import beyond `LIGHT`."""
+    return set().union(*(packages for place, packages in HEAVY.items() if relative.startswith(place)))
+
+
+@by_path
+def test_imports_point_one_way(path: Path) -> None:
+    name = part(path)
+    if name in FACES:
+        pytest.skip("loads by name")
+    assert name in RANK, f"hdsim/{name} has no place in LAYERS"
+    for other in files_imported()[path]:
+        assert part(other) != "agents/", "agents are named in conf/, never imported by hdsim"
+        assert part(other) in (name, "__init__") or RANK[part(other)] < RANK[name], f"{name} imports {other}, above it"
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    try:
+        graphlib.TopologicalSorter(files_imported()).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
+
+
+def test_sizes() -> None:
+    entries = {part(path) for path in MODULES}
+    assert len(entries) <= MOST_ENTRIES
+    assert sum(map(len, arrows().values())) <= MOST_ARROWS
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_the_drawing_shows_the_imports() -> None:
+    drawn = (ROOT / "docs" / "architecture.md").read_text()
+    packages = [name for names in LAYERS for name in names if name != "__main__"]
+    imported = {name: arrows().get(name, set()) & set(packages) for name in packages}
+
+    def beyond(name: str) -> set[str]:
+        return set().union(*({other} | beyond(other) for other in imported[name]))
+
+    # The drawing has no arrow that follows from others; the table has them all.
+    drawing, table = [], [" " * 13 + "".join(f"{number:>3}" for number in range(1, len(packages) + 1))]
+    for number, name in enumerate(packages, 1):
+        direct = [a for a in packages if a in imported[name] and not any(a in beyond(b) for b in imported[name] - {a})]
+        drawing += [f"  {name} --> {' & '.join(direct)}"] if direct else []
+        marks = ["." if other == name else "x" if other in imported[name] else "" for other in packages[:number]]
+        table.append(f"{number:>2} {name:<10}" + "".join(f"{mark:>3}" for mark in marks))
+    for block in ("\n".join(reversed(drawing)), "\n".join(table)):
+        assert block in drawn, f"docs/architecture.md is out of date; it is now\n{block}"
+
+
+def test_the_path_of_a_job_names_what_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page[page.index("| step |") : page.index("## Packages")]
+    names = [name for name in re.findall(r"`([\w.]+)`", section) if name.partition(".")[0] in RANK and "." in name]
+    assert len(names) >= 10
+    for name in names:
+        assert pkgutil.resolve_name(f"hdsim.{name}")
+
+
+def test_every_package_is_described() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)) == {*RANK, "agents/"} - {"__main__"}
+
+
+@by_path
+def test_only_light_packages_are_imported_with_a_module(path: Path) -> None:
+    relative = str(path.relative_to(PACKAGE))
+    allowed = LIGHT | heavy(relative) | set(sys.stdlib_module_names)
+    found = {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
+    assert found <= allowed
+
+
+@by_path
+def test_optional_packages_are_not_imported_by_the_core(path: Path) -> None:
+    found = {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
+    assert not found & (NEVER - heavy(str(path.relative_to(PACKAGE))))
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import hdsim", {"numba", "numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
+        ("import hdsim.cli", {"numba", "numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
+        (
+            "from hdsim import load_platform, load_workload, simulate",
+            # numba loads the package scipy alone, without its parts.
+            {"hydra", "scipy.stats", "matplotlib", "plotly", "lxml"},
+        ),
+    ],
+)
+def test_importing_is_cheap(statement: str, absent: set[str]) -> None:
+    script = f"import sys; {statement}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert not absent & set(loaded.split())
+
+
+def test_every_public_name_loads() -> None:
+    import hdsim
+
+    assert all(getattr(hdsim, name) for name in hdsim.__all__)
