@@ -41,7 +41,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # These load other packages by name.
 FACES = {"__init__", "agents"}
 
-MOST_ENTRIES = 25
+MOST_ENTRIES = 26
 MOST_ARROWS = 190
 MOST_LINES = 450
 
