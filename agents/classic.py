@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.errors import ConfigError, nearest
-from hdsim.scheduling.agent import Agent, StockRules
-from hdsim.scheduling.backfill import BACKFILLS, make_backfill
+from hdsim.scheduling.agent import BACKFILLS, Agent, StockRules
+from hdsim.scheduling.backfill import make_backfill
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import make_queue
 

@@ -33,7 +33,7 @@ from hdsim.backends.batsim.serve import SchedulerSocket, serve
 from hdsim.backends.batsim.server import Server
 from hdsim.backends.batsim.session import BatsimSession, host_order
 from hdsim.cluster import invariants
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.results.result import Result

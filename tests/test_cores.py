@@ -13,8 +13,8 @@ from kube_scores import score
 import hdsim
 from hdsim.cluster.placement import Placement
 from hdsim.cluster.requests import Requests
-from hdsim.cluster.scores import SCORES
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import SCORES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import DecisionError
@@ -192,7 +192,7 @@ def on_fewest_nodes(platform, chunk, held, limit):
 @given(
     nodes=nodes,
     requests=requests,
-    policy=st.sampled_from(CORE_POLICIES),
+    policy=st.sampled_from(list(CORE_POLICIES)),
     data=st.data(),
 )
 def test_picks_equal_the_rule(nodes, requests, policy, data):

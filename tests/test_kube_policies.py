@@ -12,7 +12,8 @@ from tiers import examples
 
 import hdsim
 from hdsim.cluster.requests import Chunk
-from hdsim.cluster.scores import SCORES, NodeScores
+from hdsim.cluster.policies import SCORES
+from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv

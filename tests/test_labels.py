@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdsim.cluster.scores import SCORES
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import SCORES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.report.labels import WIDTH, clipped, labels
 from hdsim.scheduling.agent import classic_name, parse_name
-from hdsim.scheduling.backfill import BACKFILLS
+from hdsim.scheduling.agent import BACKFILLS
 from hdsim.scheduling.orders import ORDERS
 
 DEFAULTS = {"core_policy": "high_gflops", "backfill": "none", "backfill_order": None, "commit_head": False}
@@ -19,7 +19,7 @@ CLASSIC = st.fixed_dictionaries(
     {
         "job_policy": st.sampled_from(sorted(ORDERS)),
         "core_policy": st.sampled_from(sorted(set(CORE_POLICIES) - set(SCORES))),
-        "backfill": st.sampled_from(BACKFILLS),
+        "backfill": st.sampled_from(list(BACKFILLS)),
         "backfill_order": st.sampled_from([None, "sjf", "saf"]),
         "commit_head": st.booleans(),
     }

@@ -8,7 +8,7 @@ import pytest
 import hdsim
 from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError
-from hdsim.scheduling.backfill import BACKFILLS
+from hdsim.scheduling.agent import BACKFILLS
 from hdsim.scheduling.orders import ORDERS, job_order
 
 #: Four jobs: submission, original submission, requested time, cores, memory, bandwidth, user.

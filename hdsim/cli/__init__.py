@@ -24,6 +24,7 @@ SUBCOMMANDS = {
     "compare": "Compare runs or sweeps in one table and one figure.",
     "study": "Make a whole table or figure by one command, and check its numbers.",
     "report": "Write report.html, or static figures, of a run.",
+    "show": "List agents, policies, metrics, keys, experiments, ..., or describe one.",
     "platform": "Show, validate or convert a platform file.",
     "workload": "Show, validate, convert or generate a workload.",
     "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.cluster.policies import SCORES
 from hdsim.kernels.scores import place
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
@@ -18,8 +19,6 @@ from hdsim.util.copies import with_own_containers
 if TYPE_CHECKING:
     from hdsim.cluster.requests import Chunk
 
-#: Core policies with these scores.
-SCORES = ("least_allocated", "most_allocated", "balanced_allocation", "requested_to_capacity_ratio")
 #: CPU in cores and memory in bytes that kube-scheduler assumes for a pod without requests: 100m and 200 MiB.
 _ASSUMED = np.array([0.1, 200 * 2.0**20])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.scores import SCORES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
@@ -21,11 +21,6 @@ STATIC_KEYS = {
     "high_gflops": lambda platform: platform.gflops,
     "low_power": lambda platform: -platform.power,
 }
-#: The six policies of HDeepRM, two that consider the nodes of a job, and those of kube-scheduler.
-CORE_POLICIES = (
-    *("random", "high_gflops", "high_cores", "high_mem", "high_mem_bw", "low_power", "spread", "pack"),
-    *SCORES,
-)
 
 
 def policies_in_use(core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> tuple[str, list[str]]:

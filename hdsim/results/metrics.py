@@ -50,6 +50,11 @@ class Metric(NamedTuple):
 _LOWER, _NEITHER, _HIGHER = Direction.LOWER, Direction.NEITHER, Direction.HIGHER
 #: Statistics of a quantity of jobs, each of which is a metric ``STATISTIC_QUANTITY``.
 STATISTICS = ("mean", "median", "p95", "p99", "max")
+#: Quantities of jobs.
+QUANTITIES = (
+    "waiting_time", "turnaround_time", "slowdown", "bounded_slowdown", "per_processor_slowdown", "user_slowdown",
+    "execution_time", "slowdown_factor",
+)  # fmt: skip
 #: All metrics by name, those of :func:`statistics` by the name of the quantity.
 METRICS: dict[str, Metric] = {
     "makespan": Metric("s", _LOWER, "last finish minus first submission"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.copies import itself
 from hdsim.util.plugins import PluginType, installed
@@ -79,16 +80,24 @@ def stock_rules(agent: Agent) -> StockRules | None:
 _KIND = PluginType("agent", Agent, "hdsim.Agent")
 
 
-class _Shorthand:
-    """Short names of agents: a single word, or backfilling, job policy and core policy joined by hyphens."""
+#: Backfilling algorithms, with the rule of each.
+BACKFILLS = {
+    "none": "no job overtakes another",
+    "easy": "the head of the queue has a reservation, which no job may delay",
+    "conservative": "every job has a reservation in order, made anew when jobs end early or late",
+    "rlscheduler": "that of RLScheduler's code: the head is reserved once, no spare cores, a strict comparison",
+    "greedy": "whatever fits starts, in order, without reservations, as in Kubernetes",
+}
 
-    FIXED: ClassVar[dict[str, dict[str, str]]] = {
-        "easy": {"job_policy": "fcfs", "backfill": "easy"},
-        "conservative": {"job_policy": "fcfs", "backfill": "conservative"},
-        "easy-sjbf": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"},
-        "greedy": {"job_policy": "fcfs", "backfill": "greedy"},
-        "void": {"job_policy": "void"},
-    }
+
+#: Single words; other short names are backfilling, job policy and core policy joined by hyphens.
+SHORT_NAMES: dict[str, dict[str, str]] = {
+    "easy": {"job_policy": "fcfs", "backfill": "easy"},
+    "conservative": {"job_policy": "fcfs", "backfill": "conservative"},
+    "easy-sjbf": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"},
+    "greedy": {"job_policy": "fcfs", "backfill": "greedy"},
+    "void": {"job_policy": "void"},
+}
 
 
 def parse_name(name: str) -> dict[str, Any]:
@@ -100,13 +109,10 @@ def parse_name(name: str) -> dict[str, Any]:
     Raises:
         ConfigError: The name is none of these.
     """
-    from hdsim.cluster.scores import SCORES
-    from hdsim.cluster.selection import CORE_POLICIES
-    from hdsim.scheduling.backfill import BACKFILLS
     from hdsim.scheduling.orders import ORDERS
 
-    if name in _Shorthand.FIXED:
-        return dict(_Shorthand.FIXED[name])
+    if name in SHORT_NAMES:
+        return dict(SHORT_NAMES[name])
     if name in SCORES:
         return {"job_policy": "priority", "backfill": "greedy", "core_policy": name}
     config: dict[str, Any] = {}
@@ -116,7 +122,7 @@ def parse_name(name: str) -> dict[str, Any]:
             config[key] = words.pop(0)
     if words or "job_policy" not in config:
         wrong = words[0] if words else name
-        known = [*_Shorthand.FIXED, *ORDERS, *(CORE_POLICIES if config else SCORES)]
+        known = [*SHORT_NAMES, *ORDERS, *(CORE_POLICIES if config else SCORES)]
         raise ConfigError(
             f"expected an agent such as fcfs, shortest-high_gflops, easy, easy-saf or conservative, got '{name}': "
             f"'{wrong}' is none of {', '.join(known)}{nearest(wrong, known)}",
@@ -132,7 +138,6 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
         settings: Settings of the agent.
         cores: The name includes the core policy, where names of this kind have one.
     """
-    from hdsim.cluster.scores import SCORES
     from hdsim.scheduling.orders import ORDERS
 
     given = {key: value for key, value in settings.items() if value not in (None, "none")}
@@ -141,7 +146,7 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
     if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
         return rest.pop("core_policy"), rest
     with_cores = cores and "core_policy" in given and words["job_policy"] in ORDERS
-    for name, fixed in _Shorthand.FIXED.items():
+    for name, fixed in SHORT_NAMES.items():
         if words == {key: fixed.get(key) for key in words} and ("backfill_order" in fixed or not with_cores):
             return name, {key: value for key, value in rest.items() if key != "backfill_order"}
     parts = [given.get("backfill"), given.get("job_policy"), rest.pop("core_policy") if with_cores else None]

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.placement import Placement
 from hdsim.cluster.requests import Chunk, FreeNodes
-from hdsim.cluster.scores import SCORES, NodeScores
+from hdsim.cluster.policies import SCORES
+from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.kernels import nodes as kernels

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
 from hdsim.errors import ConfigError
 from hdsim.scheduling.backfill import make_backfill

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.decisions.wait_queue import PartialPlacement
 from hdsim.scheduling.kinds import JobKinds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.selection import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
 from hdsim.platform.schema import CORES

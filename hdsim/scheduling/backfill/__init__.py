@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.backfill.base import Backfill
 
-BACKFILLS = ("none", "easy", "conservative", "rlscheduler", "greedy")
-
 
 def make_backfill(name: str, cluster: Cluster) -> Backfill | None:
     """Creates an algorithm by name, None for ``none``.

@@ -1,0 +1,225 @@
+"""What a user can name: agents, policies, metrics, keys, experiments, platforms and workloads, each with a description.
+
+Descriptions come from the tables, docstrings and files that runs use. Agents are not imported for theirs, since optional
+packages may be missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hdsim.config.keys import RULES, TRAINING_RULES
+from hdsim.errors import ConfigError, nearest
+from hdsim.util.resources import bundled, folder
+from hdsim.util.rules import Rule
+
+#: Groups whose options set keys of ``hdsim run`` and ``hdsim train``.
+_SETTING = ("platform", "workload", "agent", "backend", "contention", "network", "failures", "env", "train")
+
+
+class Entry(NamedTuple):
+    """Descriptions of a name: a line, and a text."""
+
+    summary: str
+    details: str
+
+
+class Setting(NamedTuple):
+    """A key in the file of an option: its value, and the comment behind it."""
+
+    value: Any
+    note: str
+
+
+def find(kind: str, name: str) -> Entry:
+    """Returns the entry of a name; of agents also that of a composed name, of metrics that of a statistic.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    entries = KINDS[kind]()
+    if name in entries:
+        return entries[name]
+    if kind == "agents":
+        from hdsim.scheduling.agent import parse_name
+
+        with suppress(ConfigError):
+            return _short_name(parse_name(name))
+    statistic, _, quantity = name.partition("_")
+    if kind == "metrics" and statistic in ("mean", "median", "p95", "p99", "max") and quantity in entries:
+        return entries[quantity]
+    raise ConfigError(f"expected one of {', '.join(entries)}, got '{name}'{nearest(name, entries)}", where=kind)
+
+
+def groups() -> list[str]:
+    """Returns the names of all groups of the configuration."""
+    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir())
+
+
+def options(group: str) -> dict[str, Path]:
+    """Returns the files of the options of a group by name."""
+    return {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
+
+
+def settings(path: Path) -> dict[str, Setting]:
+    """Returns the keys in the file of an option, without the name of its group."""
+    import yaml
+
+    text = path.read_text(encoding="utf-8")
+    found = dict(_flat(yaml.safe_load(text) or {}))
+    notes = dict(re.findall(r"^ *(\w+):.*? # (.*)$", text, re.MULTILINE))
+    hidden = ("defaults", "_target_")
+    return {
+        key: Setting(value, notes.get(key.rpartition(".")[2], "")) for key, value in found.items() if key not in hidden
+    }
+
+
+def agents() -> dict[str, Entry]:
+    """Returns agents: the short names that are single words, and the options of the group ``agent``."""
+    from hdsim.scheduling.agent import SHORT_NAMES
+
+    found = {name: _short_name(words) for name, words in SHORT_NAMES.items()}
+    for name, path in options("agent").items():
+        text = _class_docstring(path) or " ".join(_comment(path))
+        table = [f"agent.{key} = {_shown(setting)}" for key, setting in settings(path).items()]
+        found[name] = Entry(text.partition("\n")[0], "\n".join([text, "", "Settings and defaults:", *table]))
+    return found
+
+
+def policies() -> dict[str, Entry]:
+    """Returns queue orders, backfilling algorithms and core policies."""
+    from hdsim.cluster.policies import CORE_POLICIES
+    from hdsim.scheduling.agent import BACKFILLS
+    from hdsim.scheduling.orders import ORDERS
+
+    orders = {name: inspect.getdoc(order.score) or "" for name, order in ORDERS.items()}
+    found: dict[str, Entry] = {}
+    for key, table in (("job_policy", orders), ("backfill", BACKFILLS), ("core_policy", CORE_POLICIES)):
+        for name, text in table.items():
+            # An order and a core policy may have one name.
+            place = f"{name} (cores)" if name in found else name
+            line = text.partition("\n")[0]
+            found[place] = Entry(f"{key}: {line}", f"agent.{key}={name}\n{text}")
+    return found
+
+
+def metrics() -> dict[str, Entry]:
+    """Returns metrics, those of jobs by the name of the quantity."""
+    from hdsim.results.metrics import GANG_METRICS, METRICS, QUANTITIES, STATISTICS
+
+    found = {}
+    for name, metric in (METRICS | GANG_METRICS).items():
+        names = [f"{kind}_{name}" for kind in STATISTICS] if name in QUANTITIES else [name]
+        better = str(metric.direction) or "neither direction is better"
+        lines = (f"formula    {metric.description}", f"unit       {metric.unit or 'none'}", f"direction  {better}")
+        found[name] = Entry(
+            f"{metric.description} [{metric.unit or '1'}]", "\n".join([*lines, f"names      {', '.join(names)}"])
+        )
+    return found
+
+
+def keys() -> dict[str, Entry]:
+    """Returns the groups and keys of ``hdsim run`` and ``hdsim train``."""
+    rules = dict(_flat_rules(RULES | TRAINING_RULES))
+    found = {"seed": Entry(rules["seed"], f"expected  {rules['seed']}")}
+    for group in (*_SETTING, "experiment"):
+        names = ", ".join(options(group))
+        found[group] = Entry(f"an option: {names}", f"options  {names}")
+        members: dict[str, list[str]] = {}
+        for option, path in options(group).items() if group in _SETTING else ():
+            for key, setting in settings(path).items():
+                members.setdefault(key, []).append(f"{group}={option}: {_shown(setting)}")
+        for key, lines in members.items():
+            takers = ", ".join(line.partition(":")[0].partition("=")[2] for line in lines)
+            expected = rules.get(f"{group}.{key}", f"a setting of {takers}")
+            found[f"{group}.{key}"] = Entry(expected, "\n".join([f"expected  {expected}", "defaults:", *lines]))
+    return found
+
+
+def experiments() -> dict[str, Entry]:
+    """Returns experiments: what each shows, its commands and its file."""
+    found = {}
+    for name, path in options("experiment").items():
+        lines = _comment(path)
+        commands = [line for line in lines if line.startswith("hdsim ")]
+        text = " ".join(line for line in lines if not line.startswith(("hdsim ", "@package")))
+        content = path.read_text(encoding="utf-8")
+        found[name] = Entry(text.partition(". ")[0], "\n".join([text, "", *commands, "", f"{path}:", content.rstrip()]))
+    return found
+
+
+def platforms() -> dict[str, Entry]:
+    """Returns the bundled platforms."""
+    from hdsim.platform.load import load_platform
+
+    found = {}
+    for name, path in bundled("platforms").items():
+        text = repr(load_platform(path)).strip("<>").partition(": ")[2]
+        found[name] = Entry(text, f"{text}\n{path}\nhdsim platform show {name}")
+    return found
+
+
+def workloads() -> dict[str, Entry]:
+    """Returns the bundled traces."""
+    found = {}
+    for name, path in bundled("workloads").items():
+        text = f"{path.name}, {path.stat().st_size / 1e3:,.0f} kB"
+        found[name] = Entry(text, f"{path}\nhdsim workload show {name}")
+    return found
+
+
+KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
+    "agents": agents,
+    "policies": policies,
+    "metrics": metrics,
+    "keys": keys,
+    "experiments": experiments,
+    "platforms": platforms,
+    "workloads": workloads,
+}
+
+
+def _short_name(words: Mapping[str, str]) -> Entry:
+    texts = [f"agent.{key}={value}" for key, value in words.items()]
+    return Entry(" ".join(texts), "\n".join(["The agent classic with", *texts]))
+
+
+def _class_docstring(path: Path) -> str:
+    """The docstring of the class that an option of the group ``agent`` names, empty without one."""
+    target = re.search(r"^_target_: hdsim\.agents\.(\w+)\.(\w+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    name, kind = target.groups() if target else ("classic", "ClassicAgent") if path.stem == "classic" else ("", "")
+    if not name:
+        return ""
+    tree = ast.parse((folder("agents") / f"{name}.py").read_text(encoding="utf-8"))
+    return next(ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
+
+
+def _comment(path: Path) -> list[str]:
+    """The lines of the comment at the top of a file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _flat_rules(rules: Mapping[str, Rule | Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    return ((key, rule.expected) for key, rule in _flat(rules))
+
+
+def _shown(setting: Setting) -> str:
+    value = setting.value if isinstance(setting.value, str) else json.dumps(setting.value)
+    return f"{value}  ({setting.note})" if setting.note else value
