@@ -69,6 +69,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "compose-spec": (lambda: importlib.util.find_spec("compose_spec") is not None, "pip install compose-spec"),
     "evalys": (lambda: importlib.util.find_spec("evalys") is not None, "pip install evalys"),
+    "fish": (lambda: shutil.which("fish") is not None, "apt-get install fish"),
     "go": (lambda: shutil.which("go") is not None, "https://go.dev/dl"),
     "kube": (
         _has_kube,
@@ -100,6 +101,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "scikit-learn": (lambda: importlib.util.find_spec("sklearn") is not None, "pip install 'hdsim[bsp]'"),
     "statsforecast": (lambda: importlib.util.find_spec("statsforecast") is not None, "pip install 'hdsim[bsp]'"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
+    "zsh": (lambda: shutil.which("zsh") is not None, "apt-get install zsh"),
     "zookeeper": (_has_zookeeper, "apt-get install zookeeper && pip install 'hdsim[bsp]'"),
 }
 

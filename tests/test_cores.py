@@ -12,9 +12,8 @@ from kube_scores import score
 
 import hdsim
 from hdsim.cluster.placement import Placement
+from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.cluster.requests import Requests
-from hdsim.cluster.policies import SCORES
-from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import DecisionError

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tiers import examples
 
 import hdsim
-from hdsim.cluster.requests import Chunk
 from hdsim.cluster.policies import SCORES
+from hdsim.cluster.requests import Chunk
 from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem

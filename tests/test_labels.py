@@ -7,11 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdsim.cluster.policies import SCORES
-from hdsim.cluster.policies import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.report.labels import WIDTH, clipped, labels
-from hdsim.scheduling.agent import classic_name, parse_name
-from hdsim.scheduling.agent import BACKFILLS
+from hdsim.scheduling.agent import BACKFILLS, classic_name, parse_name
 from hdsim.scheduling.orders import ORDERS
 
 DEFAULTS = {"core_policy": "high_gflops", "backfill": "none", "backfill_order": None, "commit_head": False}

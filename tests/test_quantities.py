@@ -19,8 +19,7 @@ from tiers import examples
 import hdsim
 from hdsim.backends.base import Capabilities
 from hdsim.cluster import invariants
-from hdsim.cluster.policies import SCORES
-from hdsim.cluster.policies import CORE_POLICIES
+from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError, DecisionError, WorkloadError

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from hdsim.errors import BackendError, HdsimError, nearest
 from hdsim.util.version import __version__
@@ -30,6 +31,7 @@ SUBCOMMANDS = {
     "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",
     "bsp": "Plan the CPU shares of a BSP gang, and run it.",
     "kwok": "Run a Kubernetes cluster of fake nodes, load it, watch it and record its scheduler.",
+    "completion": "Print the script that completes hdsim's commands, keys and names in a shell.",
 }
 
 
@@ -75,6 +77,11 @@ class LazyGroup(click.Group):
             ctx.fail(f"unknown command '{args[0]}'{nearest(args[0], known)}; allowed: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes subcommands without importing them."""
+        names = (name for name in self._subcommands if name.startswith(incomplete))
+        return [CompletionItem(name, help=self._subcommands[name]) for name in names]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of subcommands without importing them."""
         with formatter.section("Commands"):
@@ -98,6 +105,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     Args:
         args: Command line without the program's name; None takes the process's own.
     """
+    if "_HDSIM_COMPLETE" in os.environ:
+        importlib.import_module("hdsim.cli.completion")
     try:
         status = cli.main(args, prog_name="hdsim", standalone_mode=False)
         sys.stdout.flush()

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hdsim.cli.completion import Override
 from hdsim.runs.command import Command, Outcome, as_job, execute, finished
 from hdsim.util.files import shown
-from hdsim.util.resources import folder
+from hdsim.util.resources import groups, options
 
 if TYPE_CHECKING:
     from hdsim.config.composer import Composer
 
 
 def _options() -> str:
-    groups = sorted(path for path in folder("conf").iterdir() if path.is_dir())
-    lines = [f"{group.name}: {', '.join(sorted(file.stem for file in group.glob('*.yaml')))}" for group in groups]
+    lines = [f"{group}: {', '.join(options(group))}" for group in groups()]
     return "\n\n".join(["Groups and their options:", *lines])
 
 
@@ -39,7 +39,7 @@ class Shard(click.ParamType):
 def configured(command: Callable[..., None]) -> click.Command:
     """Decorates a function as a command with the options of Hydra and overrides."""
     for decorate in (
-        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]..."),
+        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", type=Override()),
         click.option(
             "-cn", "--config-name", default=None, help="Another primary configuration than the command's own."
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hdsim.cli.completion import Input
 from hdsim.util import resources
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from hdsim.platform.model import Platform
 
-_file = click.argument("file", metavar="FILE")
+_file = click.argument("file", metavar="FILE", type=Input("platforms"))
 _types = click.option(
     "--types",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hdsim.cli.completion import Input
 from hdsim.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def workload() -> None:
 
 
 @workload.command()
-@click.argument("file")
+@click.argument("file", type=Input("workloads"))
 @_platform
 def show(file: str, platform: str | None) -> None:
     """Print what a workload asks for: statistics over its jobs, and the load it offers."""
@@ -90,7 +91,7 @@ def show(file: str, platform: str | None) -> None:
 
 
 @workload.command()
-@click.argument("file")
+@click.argument("file", type=Input("workloads"))
 @_platform
 def validate(file: str, platform: str | None) -> None:
     """List all faults of a workload; exit with 2 if there are any.
@@ -107,7 +108,7 @@ def validate(file: str, platform: str | None) -> None:
 
 
 @workload.command()
-@click.argument("file")
+@click.argument("file", type=Input("workloads"))
 @_output
 @click.option("--to", type=click.Choice(["swf", "json"]), help="Format, by default that of the output's extension.")
 @_platform

@@ -1,7 +1,7 @@
-"""What a user can name: agents, policies, metrics, keys, experiments, platforms and workloads, each with a description.
+"""Descriptions of agents, policies, metrics, keys, experiments, platforms and workloads by name.
 
-Descriptions come from the tables, docstrings and files that runs use. Agents are not imported for theirs, since optional
-packages may be missing.
+Descriptions come from the tables, docstrings and files that runs use. Agents are not imported, since optional packages
+may be missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from hdsim.config.keys import RULES, TRAINING_RULES
 from hdsim.errors import ConfigError, nearest
-from hdsim.util.resources import bundled, folder
+from hdsim.util.resources import bundled, folder, options
 from hdsim.util.rules import Rule
 
 #: Groups whose options set keys of ``hdsim run`` and ``hdsim train``.
@@ -39,13 +39,18 @@ class Setting(NamedTuple):
     note: str
 
 
+def listed(kind: str) -> dict[str, Entry]:
+    """Returns the entries of a kind by name."""
+    return KINDS[kind]()
+
+
 def find(kind: str, name: str) -> Entry:
     """Returns the entry of a name; of agents also that of a composed name, of metrics that of a statistic.
 
     Raises:
         ConfigError: There is none.
     """
-    entries = KINDS[kind]()
+    entries = listed(kind)
     if name in entries:
         return entries[name]
     if kind == "agents":
@@ -57,16 +62,6 @@ def find(kind: str, name: str) -> Entry:
     if kind == "metrics" and statistic in ("mean", "median", "p95", "p99", "max") and quantity in entries:
         return entries[quantity]
     raise ConfigError(f"expected one of {', '.join(entries)}, got '{name}'{nearest(name, entries)}", where=kind)
-
-
-def groups() -> list[str]:
-    """Returns the names of all groups of the configuration."""
-    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir())
-
-
-def options(group: str) -> dict[str, Path]:
-    """Returns the files of the options of a group by name."""
-    return {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
 
 
 def settings(path: Path) -> dict[str, Setting]:
@@ -199,7 +194,9 @@ def _class_docstring(path: Path) -> str:
     if not name:
         return ""
     tree = ast.parse((folder("agents") / f"{name}.py").read_text(encoding="utf-8"))
-    return next(ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
+    return next(
+        ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind
+    )
 
 
 def _comment(path: Path) -> list[str]:

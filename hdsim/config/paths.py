@@ -17,14 +17,18 @@ _TOP_KEYS = ("profile", "actual", "forecasts", "series")
 _PARSED = re.compile(r"[\w./\\:@%+*?|$=-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
 
 
+def takes_path(key: str) -> bool:
+    """Whether the value of a key is a path."""
+    return key in _TOP_KEYS or ("." in key and key.rpartition(".")[2] in _KEYS)
+
+
 def quoted_path(override: str) -> str:
     """Returns an override of a path with quotes around each value that Hydra's parser needs them for.
 
     A comma separates the values of a sweep unless a file is named so.
     """
     key, equals, value = override.partition("=")
-    named = key in _TOP_KEYS or ("." in key and key.rpartition(".")[2] in _KEYS)
-    if not (equals and named) or _PARSED.fullmatch(value):
+    if not (equals and takes_path(key)) or _PARSED.fullmatch(value):
         return override
     values = [value] if is_input(Path(value)) else value.split(",")
     return f"{key}={','.join(text if _PARSED.fullmatch(text) else _quoted(text) for text in values)}"

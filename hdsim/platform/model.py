@@ -121,7 +121,9 @@ class Platform:
     def __repr__(self) -> str:
         gpus = f" and {self.n_gpus:,} GPUs" if self.n_gpus else ""
         types = ", ".join([*self.node_type_names[:4], *(["..."] if len(self.node_type_names) > 4 else [])])
-        nodes, clusters = (f"{n:,} {name}{'s' * (n != 1)}" for n, name in ((self.n_nodes, "node"), (self.n_clusters, "cluster")))
+        nodes, clusters = (
+            f"{n:,} {name}{'s' * (n != 1)}" for n, name in ((self.n_nodes, "node"), (self.n_clusters, "cluster"))
+        )
         return f"<Platform {self.name}: {self.n_cpu_cores:,} cores{gpus}, {nodes} ({types}), {clusters}>"
 
     def __setstate__(self, state: dict[str, Any]) -> None:

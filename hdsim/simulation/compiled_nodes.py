@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.cluster.requests import Requests
 from hdsim.cluster.policies import SCORES
+from hdsim.cluster.requests import Requests
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.kernels import node_replay
 from hdsim.kernels.heap import make_heap

@@ -28,6 +28,16 @@ def folder(kind: ResourceDir) -> Path:
     return _ROOT / {"checkpoints": "agents", "profiles": "workloads"}.get(kind, "") / kind
 
 
+def groups() -> list[str]:
+    """Returns the names of all groups of the configuration."""
+    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir())
+
+
+def options(group: str) -> dict[str, Path]:
+    """Returns the files of the options of a group by name."""
+    return {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
+
+
 def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
     """Returns the bundled files of a kind by name without extension, in alphabetical order."""
     found = {}

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.placement import Placement
-from hdsim.cluster.requests import Chunk, FreeNodes
 from hdsim.cluster.policies import SCORES
+from hdsim.cluster.requests import Chunk, FreeNodes
 from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.requests import Amounts, FreeNodes
 from hdsim.cluster.policies import SCORES
+from hdsim.cluster.requests import Amounts, FreeNodes
 from hdsim.cluster.scores import NodeScores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints

@@ -1,0 +1,88 @@
+"""Completions of a word on the command line, computed at every TAB: without Hydra, and from few files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from hdsim.config.catalog import settings
+from hdsim.config.paths import takes_path
+from hdsim.util.resources import bundled, folder, groups, options
+
+
+def overrides(incomplete: str, others: Iterable[str]) -> list[str]:
+    """Completes an override: its key up to ``=``, then options, names and files.
+
+    Args:
+        incomplete: The word so far.
+        others: The overrides before it, whose options have keys.
+    """
+    mark = incomplete[: len(incomplete) - len(incomplete.lstrip("+~"))]
+    key, equals, value = incomplete.lstrip("+~").partition("=")
+    if not equals:
+        given = dict(text.partition("=")[::2] for text in others)
+        return [f"{mark}{name}=" for name in _keys(given) if name.startswith(key)]
+    front, comma, last = value.rpartition(",")
+    return [f"{mark}{key}={front}{comma}{name}" for name in _values(key, last) if name.startswith(last)]
+
+
+def inputs(kind: str, incomplete: str) -> list[str]:
+    """Completes the name of a bundled file of a kind, such as ``platforms``, or the path of a file."""
+    return [*(name for name in bundled(kind) if name.startswith(incomplete)), *paths(incomplete)]  # type: ignore[arg-type]
+
+
+def paths(begin: str) -> list[str]:
+    """Returns files, and folders with a slash, whose paths begin with a text."""
+    front, slash, name = begin.rpartition("/")
+    try:
+        found = sorted(Path(f"{front}{slash}" or ".").expanduser().iterdir())
+    except OSError:
+        return []
+    hidden = name.startswith(".")
+    matches = [path for path in found if path.name.startswith(name) and (hidden or not path.name.startswith("."))]
+    return [f"{front}{slash}{path.name}{'/' if path.is_dir() else ''}" for path in matches]
+
+
+def _keys(given: Mapping[str, str]) -> Iterator[str]:
+    """Groups, and the keys of their options on the command line or by default."""
+    import yaml
+
+    primary = yaml.safe_load((folder("conf") / "train.yaml").read_text(encoding="utf-8"))["defaults"]
+    defaults = {group: option for entry in primary if isinstance(entry, dict) for group, option in entry.items()}
+    yield "seed"
+    for group in groups():
+        yield group
+        files, option = options(group), given.get(group) or defaults.get(group)
+        if group == "agent":
+            option = option if group in given and option in files else "classic"
+        if group != "experiment" and option in files:
+            yield from (f"{group}.{key}" for key in settings(files[option]))
+    yield from ("agent.path", "agent._target_", "hydra.run.dir", "hydra.sweep.dir")
+
+
+def _values(key: str, begin: str) -> Iterator[str]:
+    if key in groups():
+        yield from options(key)
+    if key in ("platform.path", "workload.path"):
+        yield from bundled("platforms" if key.startswith("platform") else "workloads")
+    if key.startswith("agent"):
+        yield from _policies(key)
+    if takes_path(key):
+        yield from paths(begin)
+
+
+def _policies(key: str) -> Iterator[str]:
+    from hdsim.cluster.policies import CORE_POLICIES
+    from hdsim.scheduling.agent import BACKFILLS, SHORT_NAMES
+    from hdsim.scheduling.orders import ORDERS
+
+    orders = list(ORDERS)
+    composed = [f"{backfill}-{order}" for backfill in ("easy", "conservative") for order in orders]
+    values = {
+        "agent": [*SHORT_NAMES, *orders, *composed],
+        "agent.job_policy": orders,
+        "agent.backfill_order": orders,
+        "agent.core_policy": list(CORE_POLICIES),
+        "agent.backfill": list(BACKFILLS),
+    }
+    yield from dict.fromkeys(values.get(key, ()))
