@@ -140,6 +140,7 @@ def test_show(hdsim) -> None:
         (["metrics", "p95_waiting_time"], "direction  lower is better"),
         (["keys", "workload.jobs"], "a whole number >= 1 or null"),
         (["experiments", "gaia"], "hdsim train experiment=gaia seed=1"),
+        (["studies"], "What are backfilling and its order"),
         (["platforms"], "2,280 cores, 153 nodes"),
     ):
         done = hdsim("show", *arguments)

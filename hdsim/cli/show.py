@@ -7,7 +7,7 @@ import sys
 import click
 from click.shell_completion import CompletionItem
 
-KINDS = ("agents", "policies", "metrics", "keys", "experiments", "platforms", "workloads")
+KINDS = ("agents", "policies", "metrics", "keys", "experiments", "studies", "platforms", "workloads")
 
 
 class Name(click.ParamType):

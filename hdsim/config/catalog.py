@@ -1,4 +1,4 @@
-"""Descriptions of agents, policies, metrics, keys, experiments, platforms and workloads by name.
+"""Descriptions of agents, policies, metrics, keys, experiments, studies, platforms and workloads by name.
 
 Descriptions come from the tables, docstrings and files that runs use. Agents are not imported, since optional packages
 may be missing.
@@ -151,6 +151,20 @@ def experiments() -> dict[str, Entry]:
     return found
 
 
+def studies() -> dict[str, Entry]:
+    """Returns studies: the question of each, and its file."""
+    import yaml
+
+    found = {}
+    for name, path in bundled("studies").items():
+        content = path.read_text(encoding="utf-8")
+        question = str(yaml.safe_load(content)["question"])
+        found[name] = Entry(
+            question, "\n".join([question, "", f"hdsim study {name}", "", f"{path}:", content.rstrip()])
+        )
+    return found
+
+
 def platforms() -> dict[str, Entry]:
     """Returns the bundled platforms."""
     from hdsim.platform.load import load_platform
@@ -177,6 +191,7 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
     "metrics": metrics,
     "keys": keys,
     "experiments": experiments,
+    "studies": studies,
     "platforms": platforms,
     "workloads": workloads,
 }
