@@ -35,7 +35,7 @@ def measure(runs: Path, data: Path, policy: str) -> Mapping[str, Mapping[str, fl
     jobs = jobs.replaced(requested_time=jobs.runtime + 1)
     recorded = _batsim(data / "batsim_runs" / _RECORDED[policy] / "out_jobs.csv.gz", jobs)
     rows: dict[str, dict[str, float | str]] = {}
-    for name, batch in {"hdsim": True, "hdsim, a pass an event": False}.items():
+    for name, batch in {"hdsim": True, "hdsim, a pass for each event": False}.items():
         starts = hdsim.simulate(platform, jobs, policy, batch_events=batch).starting_time
         rows[name] = _row("this one", jobs, starts, recorded)
     rows["Batsim"] = _row("4.2.1", jobs, recorded, recorded)

@@ -48,10 +48,10 @@ def _paragraphs(text: str) -> str:
 
 def _figure(title: str, file: Path, directory: Path) -> str:
     source = f"data:{_TYPES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
-    where = escape(str(file.relative_to(directory)))
+    where = quote(str(file.parent.relative_to(directory)))
     return (
-        f"<figure><img src='{source}' alt='{escape(title, quote=True)}'>"
-        f"<figcaption>{escape(title)} (<a href='{where}'>{escape(file.name)}</a>)</figcaption></figure>"
+        f"<figure><img src='{source}' alt='{escape(title)}'>"
+        f"<figcaption>{escape(title)} (<a href='{where}/'>all files</a>)</figcaption></figure>"
     )
 
 
