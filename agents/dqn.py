@@ -101,6 +101,11 @@ class DQNAgent(LearningAgent):
         super().load_start(path)
         self.target.load_state_dict(self.network.state_dict())
 
+    @property
+    def reads_environments(self) -> bool:
+        """See :class:`LearningAgent`."""
+        return self.heuristic_exploration > 0 or self.replay_from is not None
+
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Checks the settings of exploration and of the replay buffer.
 

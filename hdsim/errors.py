@@ -59,7 +59,7 @@ class DecisionError(HdsimError):
 
 
 class BackendError(HdsimError):
-    """An external system (Batsim, Kubernetes) failed or does not answer.
+    """An external system (Batsim, Kubernetes, Ray) failed or does not answer.
 
     Attributes:
         result: The replay until then (a :class:`hdsim.results.result.Result`), if there was one.
@@ -76,6 +76,7 @@ _EXTRAS = {
     "bsp": ("kazoo", "sklearn", "statsforecast"),
     "frames": ("pandas", "polars"),
     "kwok": ("aiohttp", "kubernetes", "prometheus_client", "psutil", "rich"),
+    "ray": ("ray",),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
 }
 

@@ -87,6 +87,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",
     ),
     "pyzmq": (lambda: importlib.util.find_spec("zmq") is not None, "pip install pyzmq"),
+    "ray": (lambda: importlib.util.find_spec("ray") is not None, "pip install 'hdsim[ray]'"),
     "stable-baselines3": (
         lambda: all(map(importlib.util.find_spec, ("stable_baselines3", "sb3_contrib"))),
         "pip install sb3-contrib",

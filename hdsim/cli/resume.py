@@ -11,6 +11,8 @@ import click
 from hdsim.errors import ConfigError
 
 _OVERRIDES = Path(".hydra/overrides.yaml")
+#: Keys of where environments are stepped, which the result does not depend on.
+_PLACES = ("rollouts", "workers", "ray_address", "ray_timeout")
 
 
 def split_flag(overrides: Sequence[str]) -> tuple[list[str], bool]:
@@ -46,7 +48,8 @@ def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[
     named = [Path(text.partition("=")[2]) for text in given if text.startswith("hydra.run.dir=")]
     if options["multirun"]:
         return given
-    if named and len(given) == 1 and (named[0] / _OVERRIDES).is_file():
+    others = [text for text in given if text.partition("=")[0] not in (f"train.{name}" for name in _PLACES)]
+    if named and len(others) == 1 and (named[0] / _OVERRIDES).is_file():
         given = [*_recorded_overrides(named[0] / _OVERRIDES), *given]
     composer = Composer(options["config_dir"], config_name)
     composition = composer.compose_run(composer.overrides(given))
@@ -83,7 +86,7 @@ def _check_begun(noun: str, directory: Path, config: Mapping[str, Any]) -> None:
             f"({error.message}); without resume=true one begins there",
             where="resume",
         ) from None
-    begun, now = with_absolute_paths(manifest["config"]), with_absolute_paths(config)
+    begun, now = (_without_places(with_absolute_paths(each)) for each in (manifest["config"], config))
     different = [key for key in now if begun.get(key) != now[key]]
     if different:
         raise ConfigError(
@@ -101,6 +104,12 @@ def _check_begun(noun: str, directory: Path, config: Mapping[str, Any]) -> None:
     other = other_software(manifest)
     if other:
         click.echo(f"hdsim: {directory}: the {noun} began with {other}", err=True)
+
+
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the keys of where environments are stepped."""
+    train = {key: value for key, value in config.get("train", {}).items() if key not in _PLACES}
+    return {**config, "train": train}
 
 
 def _recorded_overrides(path: Path) -> list[str]:
@@ -130,4 +139,4 @@ def _is_unfinished(directory: Path, config: Mapping[str, Any]) -> bool:
         manifest = read_manifest(directory)
     except ConfigError:
         return False
-    return manifest["config"] == config and manifest["status"] != "finished"
+    return _without_places(manifest["config"]) == _without_places(config) and manifest["status"] != "finished"

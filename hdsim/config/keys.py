@@ -99,6 +99,10 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
         "window_jobs": integers_from(1) | NULL,
         "test": integers_from(1) | INTEGERS,
         "metric": TEXT | NULL,
+        "rollouts": Rule("local or ray", lambda value: value in ("local", "ray")),
+        "workers": integers_from(1) | NULL,
+        "ray_address": TEXT | NULL,
+        "ray_timeout": POSITIVE,
     },
 }
 # Keys of gangs.

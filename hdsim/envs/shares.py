@@ -46,6 +46,35 @@ class Share(Protocol):
         """Releases threads."""
 
 
+class RemoteShare(Protocol):
+    """Environments of another process, a part of all; a command is started first and awaited later.
+
+    Attributes:
+        first: The first of them.
+        last: The one after the last.
+        results: Arrays of the latest outcome, a row for each of them.
+    """
+
+    first: int
+    last: int
+    results: Views
+
+    def __len__(self) -> int:
+        """Their number."""
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """Starts the actions of its environments among those of all."""
+
+    def call(self, method: str, *arguments: Any) -> None:
+        """Starts a method of its share."""
+
+    def outcome(self) -> Any:
+        """Waits until it is done; returns what its share did."""
+
+    def close(self) -> None:
+        """Ends the process."""
+
+
 class LocalShare:
     """Environments that this process steps one after the other.
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from hdsim.decisions.base import positive_int
 from hdsim.envs.batch import Batch, covers
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, Share, Views
+from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views
 from hdsim.errors import BackendError
 
 #: Seconds of polling before a process sleeps, and polls until it yields the core.
@@ -71,7 +71,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         environment: Any,
         num_envs: int,
         share: Share,
-        others: Sequence[_Process] = (),
+        others: Sequence[RemoteShare] = (),
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         self.num_envs = num_envs
@@ -80,7 +80,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = environment.action_space
         self.observation_space = batch_space(environment.observation_space, num_envs)
         self.action_space = batch_space(environment.action_space, num_envs)
-        self._results = _layout(environment, num_envs)
+        self._results = layout_of(environment, num_envs)
         self._share, self._others = share, others
         self._bounds = [(0, num_envs - sum(len(process) for process in others))]
         self._bounds += [(process.first, process.last) for process in others]
@@ -148,17 +148,17 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         """New arrays for the outcome; the caller may keep them."""
         return {name: np.empty(*form) for name, form in self._results.items()}
 
-    def _gather(self, views: Views) -> list[tuple[_Process, Any]]:
+    def _gather(self, views: Views) -> list[tuple[RemoteShare, Any]]:
         """Waits for the other processes, copies their outcomes, and returns what each tells besides."""
         told, faults = [], []
         for process in self._others:
             try:
                 told.append((process, process.outcome()))
+                for name in views:
+                    views[name][process.first : process.last] = process.results[name]
             except Exception as fault:
                 # The other processes are awaited even after an error.
                 faults.append(fault)
-            for name in views:
-                views[name][process.first : process.last] = process.results[name]
         if faults:
             raise faults[0]
         if views:
@@ -222,7 +222,7 @@ class SchedulingVectorEnv(ShareVectorEnv):
             super().__init__(first, num_envs, Batch(first, num_envs, threads, same_step), (), autoreset_mode)
             return
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        layout = _layout(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}
+        layout = layout_of(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}
         start = multiprocessing.get_context(context)
         buffers = {
             name: start.RawArray("b", int(np.prod(shape)) * np.dtype(kind).itemsize)
@@ -367,7 +367,7 @@ def _serve(
         done.give()
 
 
-def _layout(environment: Any, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+def layout_of(environment: Any, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     """Shape and type of every array of an outcome."""
     space = environment.observation_space
     seen = space.spaces if isinstance(space, spaces.Dict) else {"": space}

@@ -250,11 +250,17 @@ class LearningAgent(Agent):
         """The network that scores the actions; for agents that name others in `starts_from`."""
         raise NotImplementedError
 
+    @property
+    def reads_environments(self) -> bool:
+        """Whether training uses the state of the environments, which then lie in the process that trains."""
+        return type(self).attach is not LearningAgent.attach
+
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
         """Called before training, for agents that use more than observations.
 
         Args:
-            environments: The environments (:class:`hdsim.envs.scheduling.SchedulingEnv`).
+            environments: The environments (:class:`hdsim.envs.scheduling.SchedulingEnv`); one like them where the agent
+                does not read their state.
             evaluation: Replays windows under an agent (:class:`hdsim.learning.training.evaluation.Evaluation`).
         """
 

@@ -16,7 +16,10 @@ from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.manifest import read_manifest, told_status
 
 #: Settings without influence on the result of a training.
-_BOOKKEEPING = ("train.log_every", "train.checkpoint_every", "train.tensorboard")
+_BOOKKEEPING = (
+    "train.log_every", "train.checkpoint_every", "train.tensorboard",
+    "train.rollouts", "train.workers", "train.ray_address", "train.ray_timeout",
+)  # fmt: skip
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.

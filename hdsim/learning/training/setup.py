@@ -34,7 +34,7 @@ class Setup(ABC):
         validation: Windows of the evaluations during training, which select the best checkpoint.
         test: Windows of the evaluation after the training.
         agent: The agent, untrained.
-        environments: Environments like those it is trained in; these themselves for an agent that defines `attach`.
+        environments: Environments like those it is trained in; these themselves for an agent that reads their state.
         vector: Makes the environments of the training, which are stepped together.
         evaluation: Source of the scores.
         baselines: Classic policies to compare with, by name; of a gang controllers.
@@ -141,13 +141,21 @@ class TrainingSetup(Setup):
         settings = {
             "platform": platform, "workload": traces or workload, "held_out": windows, "backend": real, **options, **env
         }  # fmt: skip
-        attached = type(agent).attach is not LearningAgent.attach
-        environments = [SchedulingEnv(**settings) for _ in range(agent.num_envs if attached or real else 1)]
+        here = real or (agent if agent.reads_environments else None)
+        _check_place(train, here)
+        environments = [SchedulingEnv(**settings) for _ in range(1 if here is None else agent.num_envs)]
         vector: Callable[[], ShareVectorEnv]
-        if attached or real:
+        if here is not None:
             vector = partial(local_vector, environments)
+        elif train["rollouts"] == "ray":
+            from hdsim.envs.distributed import RayVectorEnv
+
+            place = {"address": train["ray_address"], "timeout": train["ray_timeout"]}
+            vector = partial(RayVectorEnv, agent.num_envs, train["workers"], **place, **settings)
         else:
-            vector = partial(SchedulingVectorEnv, agent.num_envs, autoreset_mode=SAME_STEP, **settings)
+            vector = partial(
+                SchedulingVectorEnv, agent.num_envs, train["workers"], autoreset_mode=SAME_STEP, **settings
+            )
         problem = environments[0].problem
         actions = getattr(problem.action, "names", None) or [str(index) for index in range(environments[0].n_actions)]
         baselines = (
@@ -195,3 +203,23 @@ class TrainingSetup(Setup):
     def close(self) -> None:
         """Closes the backend."""
         self.backend.close()
+
+
+def _check_place(train: Mapping[str, Any], here: LearningAgent | Backend | None) -> None:
+    """Checks the keys of where environments are stepped.
+
+    Args:
+        train: Settings of the training.
+        here: What needs the environments in the process that trains, if anything does.
+
+    Raises:
+        ConfigError: A key has no effect.
+    """
+    ignored = [("ray_address", "with train.rollouts=local")] if train["rollouts"] == "local" else []
+    if here is not None:
+        reason = f"since {type(here).__name__} uses environments of the process that trains"
+        ignored += [(key, reason) for key in ("rollouts", "workers")]
+    for key, reason in ignored:
+        only = "local" if key == "rollouts" else None
+        if train[key] != only:
+            raise ConfigError(f"expected {only or 'null'} {reason}, got {train[key]}", where=f"train.{key}")

@@ -1,0 +1,73 @@
+"""Connection to a cluster of Ray, the extra ``ray``."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import socket
+from typing import Any
+
+from hdsim.errors import BackendError, ConfigError
+
+#: Bytes of shared memory of a node that `connect` starts; larger objects lie in files.
+_OBJECT_STORE = 100_000_000
+#: Seconds until an address counts as unreachable.
+_PATIENCE = 10.0
+
+
+def connect(address: str | None, cpus: int, where: str) -> bool:
+    """Connects this process to a cluster, unless it is connected to one.
+
+    A cluster that it starts is a node on the loopback interface without dashboard and usage statistics, which ends with
+    this process.
+
+    Args:
+        address: ``HOST:PORT`` of a cluster, ``auto`` for the one that this machine belongs to, None to start one.
+        cpus: Processors of the cluster that it starts.
+        where: Configuration key of the address, for messages.
+
+    Returns:
+        Whether it has connected; the caller then calls ``ray.shutdown``.
+
+    Raises:
+        ConfigError: Ray is not installed, or the address has another form.
+        BackendError: No cluster answers.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("expected the package of the extra ray: pip install 'hdsim[ray]'", where=where)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Announced behaviour of versions to come, without which Ray prints a warning.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Loopback only; Ray reads it on import.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        options |= {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+        options["object_store_memory"] = _OBJECT_STORE
+    elif address != "auto":
+        _check_reachable(address, where)
+    import ray
+
+    if ray.is_initialized():
+        return False
+    # Ray prints the last lines of a lost node's log to standard output, and has no setting for it.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, OSError, ValueError, TimeoutError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise BackendError(f"expected a Ray cluster at {address or 'this machine'}: {reason}", where=where) from None
+    return True
+
+
+def _check_reachable(address: str, where: str) -> None:
+    """Checks that a port is open; Ray itself tries for minutes."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ConfigError(f"expected null, auto or HOST:PORT, got '{address}'", where=where)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BackendError(f"expected a Ray cluster at {address}: {reason}", where=where) from None
