@@ -203,7 +203,7 @@ class _Worker:
         return ray.get(self._pending)
 
     def _state(self) -> list[Mapping[str, Any]]:
-        """What restores the environments, before the present command."""
+        """State of the environments before the present command."""
         return [
             {**begun, "actions": np.array(taken, np.int64)}
             for begun, taken in zip(self.begun, self._taken, strict=True)

@@ -210,7 +210,7 @@ def _check_place(train: Mapping[str, Any], here: LearningAgent | Backend | None)
 
     Args:
         train: Settings of the training.
-        here: What needs the environments in the process that trains, if anything does.
+        here: The agent or backend that needs the environments in the process that trains, None if neither does.
 
     Raises:
         ConfigError: A key has no effect.
