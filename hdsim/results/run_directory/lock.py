@@ -50,12 +50,18 @@ class Lock:
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(self.owner).encode(), 0)
         self._close = weakref.finalize(self, os.close, file)
+        _HELD.add(self)
 
     def release(self) -> None:
         """Releases the lock and removes its file."""
         if self._close.alive:
             self._path.unlink(missing_ok=True)
             self._close()
+
+
+#: The locks of this process. A fork closes its copies of their files, which would keep a lock beyond the process's end.
+_HELD: weakref.WeakSet[Lock] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [lock._close() for lock in tuple(_HELD)])
 
 
 def owner(directory: Path) -> dict[str, Any] | None:
