@@ -291,3 +291,24 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than processors: those with a cluster wait most of the time."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Callable[..., tuple[str, list[str]]]:
+    """Opens an address in headless Chromium; returns the document in the end, and the lines of the console."""
+    require_component("chromium")
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+
+    def open_address(address: str, *options: str) -> tuple[str, list[str]]:
+        done = subprocess.run(
+            [
+                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--v=0",
+                f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr",
+                "--virtual-time-budget=60000", *options, "--dump-dom", address,
+            ],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.stdout.startswith("<!DOCTYPE html>"), done.stderr
+        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+    return open_address

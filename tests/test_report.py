@@ -7,9 +7,7 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,28 +152,14 @@ class Visit:
 
 
 @pytest.fixture
-def visit(tmp_path: Path) -> Callable[..., Visit]:
+def visit(tmp_path: Path, browse: Callable[..., tuple[str, list[str]]]) -> Callable[..., Visit]:
     """Opens a page in headless Chromium that reaches no network; returns the document and all the console said."""
-    from conftest import require_component
-
-    require_component("chromium")
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
 
     def open_page(content: str, visitor: str = "", *options: str) -> Visit:
         file = tmp_path / "page.html"
         file.write_text(content.replace("</body>", visitor + "</body>"))
-        done = subprocess.run(
-            [
-                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}",
-                "--window-size=1400,1000", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=60000",
-                *options, "--dump-dom", file.as_uri(),
-            ],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert done.stdout.startswith("<!DOCTYPE html>"), done.stderr
-        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        return Visit(dom.fromstring(done.stdout), said)
+        content, complaints = browse(file.as_uri(), "--host-resolver-rules=MAP * ~NOTFOUND", *options)
+        return Visit(dom.fromstring(content), complaints)
 
     return open_page
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hdsim.errors import ConfigError
+from hdsim.results.moment import Shown
 from hdsim.simulation.replay import Backend as ReplayBackend
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import (
@@ -163,7 +164,7 @@ class Backend:
         network: Model = "none",
         failures: Model = "none",
         seed: int = 0,
-        progress: bool = False,
+        progress: Shown = False,
         check: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> tuple[Result, dict[str, Any]]:
@@ -178,7 +179,7 @@ class Backend:
             network: Network model.
             failures: Failure model.
             seed: Seed of everything random.
-            progress: Show a progress bar on standard error.
+            progress: Show a progress bar on standard error, or a function that watches the replay.
             check: Assert all invariants of the state at every instant (slow).
             config: Configuration, stored in the result.
 

@@ -36,6 +36,14 @@ class Shard(click.ParamType):
         return int(number), int(count)
 
 
+class _Configured(click.Command):
+    """A command whose option ``--live`` may have a value, with ``=``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Gives the option its default value; click would take the next argument."""
+        return super().parse_args(ctx, ["--live=0" if argument == "--live" else argument for argument in args])
+
+
 def configured(command: Callable[..., None]) -> click.Command:
     """Decorates a function as a command with the options of Hydra and overrides."""
     for decorate in (
@@ -60,7 +68,7 @@ def configured(command: Callable[..., None]) -> click.Command:
             "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="With -m: number of processes."
         ),
         click.option("-m", "--multirun", is_flag=True, help="Run a sweep: every combination of KEY=VALUE,VALUE,..."),
-        click.command(epilog=_options()),
+        click.command(cls=_Configured, epilog=_options()),
     ):
         command = decorate(command)
     assert isinstance(command, click.Command)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hdsim.cli.launch import configured, launch
+from hdsim.errors import ConfigError
 from hdsim.runs.command import Outcome
-from hdsim.runs.replays import COMMAND, Inputs
+from hdsim.runs.replays import COMMAND, Inputs, replay
 from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
 
 
 @configured
-def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+@click.option(
+    "--live", metavar="[=PORT]", type=click.IntRange(0, 65535), help="Show the replay in a browser while it runs."
+)
+def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, **options: Any) -> None:
     """Replays a workload on a platform with an agent and writes a run directory.
 
     \b
@@ -28,7 +33,38 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
     An agent goes by a short name (fcfs, sjf, saf, f1, wfp3, easy, conservative, easy-sjf, shortest-high_gflops, ...),
     by agent.path=FILE.py or by agent._target_=package.Class. All keys are in docs/configuration.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, report_replay, overrides, config_name=config_name or "config", **options)
+    options["config_name"] = config_name or "config"
+    if live is None:
+        launch(COMMAND, report_replay, overrides, **options)
+    else:
+        _watched(live, overrides, **options)
+
+
+def _watched(port: int, overrides: Sequence[str], **options: Any) -> None:
+    """Runs with a live page, and writes the report, which the page shows at the end."""
+    from hdsim.report.html import agent_name, render
+    from hdsim.report.live import LivePage
+    from hdsim.results.run_directory.reader import read
+    from hdsim.util.files import replacing
+
+    if options["multirun"]:
+        raise ConfigError("expected one run, got a sweep", where="--live")
+    with LivePage(port) as page:
+        click.echo(f"live page      {page.url}", err=True)
+
+        def watched(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Any:
+            title = f"{agent_name(config)} on {inputs.platform.name}"
+            page.begin(title, len(inputs.workload), inputs.platform.n_cpu_cores)
+            return replay(config, inputs, directory, page.watch)
+
+        def report(inputs: Inputs, outcome: Outcome) -> None:
+            report_replay(inputs, outcome)
+            html = render(read(outcome.directory))
+            with replacing(outcome.directory / "report.html") as file:
+                file.write(html)
+            page.end("finished", html)
+
+        launch(dataclasses.replace(COMMAND, run=watched), report, overrides, **options)
 
 
 def report_replay(inputs: Inputs, outcome: Outcome) -> None:

@@ -53,7 +53,7 @@ def page(title: str, manifest: Mapping[str, Any], heading: str, numbers: str, pa
 
     arrays = _Arrays()
     shown = [arrays.plain(panel) for panel in panels]
-    template = Template(_text("page.html"))
+    template = Template(script("page.html"))
     return template.substitute(
         version=escape(str((manifest.get("versions") or {}).get("hdsim"))),
         title=escape(title),
@@ -63,18 +63,19 @@ def page(title: str, manifest: Mapping[str, Any], heading: str, numbers: str, pa
         arrays=_json(arrays.encoded),
         panels=_json(shown),
         plotly=get_plotlyjs(),
-        table=_text("table.js"),
-        script=_text("report.js"),
+        table=script("table.js"),
+        script=script("report.js"),
     )
 
 
 def look() -> str:
     """Returns the style sheet and the choice of light or dark, for the head of any page with a ``main`` element."""
-    css, script = (_text(name) for name in ("report.css", "theme.js"))
-    return f"<style>{sheet()}\n{css}</style>\n<script>{script}</script>"
+    css, theme = (script(name) for name in ("report.css", "theme.js"))
+    return f"<style>{sheet()}\n{css}</style>\n<script>{theme}</script>"
 
 
-def _text(name: str) -> str:
+def script(name: str) -> str:
+    """Returns a file of this folder, such as a script."""
     return (_HERE / name).read_text(encoding="utf-8")
 
 

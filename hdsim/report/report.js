@@ -390,6 +390,14 @@
     for (const plot of plots.filter((one) => !one.hidden)) draw(plot, plot.chart, plot.layout.xaxis.range.slice());
   });
 
+  // New values of charts by the ids of their plots; a range that the reader has chosen stays.
+  window.addEventListener("charts", ({ detail }) => {
+    for (const plot of plots.filter(({ id }) => id in detail)) {
+      const range = plot.layout.xaxis.range.slice(), { low, high } = plot.chart.x;
+      draw(plot, detail[plot.id], range[0] === low && range[1] === high ? undefined : range);
+    }
+  });
+
   let resized = 0;
   window.addEventListener("resize", () => {
     clearTimeout(resized);

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
+    from hdsim.results.moment import Shown
     from hdsim.workload.model import Workload
 
 # Configuration groups of the models of a backend.
@@ -55,12 +56,21 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     return Inputs(platform, workload, agent, backend)
 
 
-def _replay(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tuple[Result, dict[str, Any]]:
-    """Replays on the backend; returns the result and the backend's entries of the manifest."""
+def replay(
+    config: Mapping[str, Any], inputs: Inputs, directory: Path, progress: Shown | None = None
+) -> tuple[Result, dict[str, Any]]:
+    """Replays on the backend; returns the result and the backend's entries of the manifest.
+
+    Args:
+        config: The configuration.
+        inputs: The parts that were built from it.
+        directory: The run directory.
+        progress: See :func:`hdsim.simulation.simulation.simulate`; None is a bar on a terminal.
+    """
     options = {key: config[key] for key in (*_MODELS, "seed")}
-    options |= {"progress": sys.stderr.isatty(), "config": config}
+    options |= {"progress": sys.stderr.isatty() if progress is None else progress, "config": config}
     result, facts = inputs.backend.run(inputs.platform, inputs.workload, inputs.agent, directory, **options)
     return result, {"backend": facts} if facts else {}
 
 
-COMMAND = Command("run", build_replay, _replay)
+COMMAND = Command("run", build_replay, replay)

@@ -26,6 +26,7 @@ from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import make_profile, make_releases
 from hdsim.kernels.queue_tree import make_queue_tree
 from hdsim.platform.schema import CORES
+from hdsim.results.moment import Moment
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.queue import ranking
@@ -194,7 +195,16 @@ class CompiledReplay(ABC, Generic[State]):
             self._until = math.inf if over else self.now
             if over:
                 return
-            bar.update(int(np.count_nonzero(~np.isnan(self._columns()[1]))), self.now)
+            bar.update(int(np.count_nonzero(~np.isnan(self._columns()[1]))), self.now, self._moment)
+
+    def _moment(self) -> Moment:
+        begin, finish, _ = self._columns()
+        ended, running = ~np.isnan(finish), ~np.isnan(begin) & np.isnan(finish)
+        arrived = self._workload.submission_time <= self.now
+        arrived[self._infeasible] = False
+        done, count = int(ended.sum()), int(running.sum())
+        cores = float(self._workload.requested_cores[running].sum())
+        return Moment(self.now, done, int(arrived.sum()) - done - count, count, cores)
 
     def result(self, *, interrupted: bool, **others: Any) -> Result:
         """Returns what the replay leaves; `others` are further attributes of the result."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
+from hdsim.results.moment import Moment, Shown
 from hdsim.results.result import Result
 from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, signals_received
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Instants between two updates of the progress bar.
-_INSTANTS_PER_UPDATE = 512
+_INSTANTS_PER_UPDATE = 32
 
 
 class Backend(Protocol):
@@ -65,7 +66,7 @@ def carry_out(
     run: Callable[[list[int], ReplayBar], None],
     cluster: Cluster,
     *,
-    progress: bool,
+    progress: Shown,
     config: Mapping[str, Any] | None,
     engine: Mapping[str, str] | None = None,
 ) -> Result:
@@ -74,7 +75,7 @@ def carry_out(
     Args:
         run: The replay, with the list of received signals and the bar as arguments.
         cluster: The state that the replay changes.
-        progress: Show the bar.
+        progress: Show the bar, or watch the replay.
         config: Configuration, stored in the result.
         engine: Parts of the engine in use, stored in the result.
 
@@ -125,11 +126,17 @@ def replay(
         cluster: The state.
         agent: The agent, after `begin`.
         stop: Received signals; the replay ends if there is one.
-        bar: Progress bar.
+        bar: Shown bar.
         check: Assert the invariants at every instant.
     """
     advance, apply, decide = backend.advance, backend.apply, agent.decide
     instants = 0
+
+    def moment() -> Moment:
+        jobs, running = cluster.workload, list(cluster.running)
+        cores = float(jobs.requested_cores[running] @ jobs.cpu[running])
+        return Moment(cluster.now, len(cluster.placements) - len(running), len(cluster.queue), len(running), cores)
+
     while advance():
         decide(cluster)
         apply()
@@ -139,4 +146,4 @@ def replay(
             return
         instants += 1
         if instants % _INSTANTS_PER_UPDATE == 0:
-            bar.update(len(cluster.placements) - len(cluster.running), cluster.now)
+            bar.update(len(cluster.placements) - len(cluster.running), cluster.now, moment)

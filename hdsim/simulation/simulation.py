@@ -16,6 +16,7 @@ import numpy as np
 
 from hdsim.cluster import invariants
 from hdsim.errors import ConfigError
+from hdsim.results.moment import Shown
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.arguments import inputs, settings
@@ -165,11 +166,11 @@ class Simulation:
             env.wait_until(time)
         return not self._over
 
-    def run(self, *, progress: bool = False, config: Mapping[str, Any] | None = None) -> Result:
+    def run(self, *, progress: Shown = False, config: Mapping[str, Any] | None = None) -> Result:
         """Simulates to the end.
 
         Args:
-            progress: Show a progress bar on standard error.
+            progress: Show a progress bar on standard error, or a function that is given moments of the replay.
             config: Configuration, stored in the result; by default the arguments of the simulation in this form.
 
         Raises:
@@ -258,7 +259,7 @@ class Simulation:
         if self._check:
             invariants.check(self.cluster)
 
-    def _run_compiled(self, compiled: CompiledReplay, *, progress: bool, config: Mapping[str, Any] | None) -> Result:
+    def _run_compiled(self, compiled: CompiledReplay, *, progress: Shown, config: Mapping[str, Any] | None) -> Result:
         begin = time.perf_counter()
         with signals_received() as stop, replay_bar(self._jobs, shown=progress) as bar:
             compiled.run(stop, bar)
@@ -294,7 +295,7 @@ def simulate(
     workload: Workload | str | Path,
     agent: Model | Agent = "fcfs",
     *,
-    progress: bool = False,
+    progress: Shown = False,
     config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Result:
@@ -304,7 +305,7 @@ def simulate(
         platform: See :class:`Simulation`, also for the next two: ``simulate("gaia", "lublin_4000", "easy")``.
         workload: See there.
         agent: See there.
-        progress: Show a progress bar on standard error.
+        progress: See :meth:`Simulation.run`.
         config: Configuration, stored in the result.
         **options: See :class:`Simulation`: contention, network, failures, seed, kill_at_walltime, batch_events, check.
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
+from hdsim.results.moment import Moment, Shown
+
+#: Seconds between two moments that are watched, and the least ratio of this interval to the time that a moment takes.
+_INTERVAL, _RATIO = 0.25, 100
 #: Thresholds of the garbage collector during a replay; those of Python are 700 or 2000, 10 and 10.
 _THRESHOLDS = (10_000, 10, 10)
 
@@ -60,23 +65,32 @@ class ReplayBar:
 
     Args:
         jobs: Number of jobs.
-        shown: Show the bar at all.
+        shown: See :data:`hdsim.results.moment.Shown`.
     """
 
-    def __init__(self, jobs: int, *, shown: bool) -> None:
+    def __init__(self, jobs: int, *, shown: Shown) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=jobs, unit="job", desc="replay", delay=0.5, leave=False, disable=not shown)
+        self._watch = None if isinstance(shown, bool) else shown
+        self._due = 0.0
+        # None is on a terminal only.
+        disabled = not shown if isinstance(shown, bool) else None
+        self._bar = tqdm(total=jobs, unit="job", desc="replay", delay=0.5, leave=False, disable=disabled)
 
-    def update(self, done: int, now: float) -> None:
-        """Updates the bar.
+    def update(self, done: int, now: float, moment: Callable[[], Moment]) -> None:
+        """Updates the bar, and shows what watches a moment from time to time.
 
         Args:
             done: Number of jobs that have ended.
             now: Simulated time in seconds.
+            moment: Makes the moment.
         """
         self._bar.set_postfix_str(f"simulated {now / 86400:.1f} d", refresh=False)
         self._bar.update(done - self._bar.n)
+        if self._watch is not None and (begin := perf_counter()) >= self._due:
+            self._watch(moment())
+            end = perf_counter()
+            self._due = end + max(_INTERVAL, _RATIO * (end - begin))
 
     def close(self) -> None:
         """Removes the bar."""
@@ -84,7 +98,7 @@ class ReplayBar:
 
 
 @contextmanager
-def replay_bar(jobs: int, *, shown: bool) -> Iterator[ReplayBar]:
+def replay_bar(jobs: int, *, shown: Shown) -> Iterator[ReplayBar]:
     """Shows a progress bar until the end of the replay of some jobs."""
     bar = ReplayBar(jobs, shown=shown)
     try:

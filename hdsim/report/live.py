@@ -1,0 +1,198 @@
+"""The page of a replay that is under way, from a server on this machine: progress, utilization, queue, running jobs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError
+from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
+from hdsim.report.colors import BLUE, GREEN, ORANGE
+from hdsim.report.page import page, script, tiles
+from hdsim.results.moment import Moment
+
+#: Most moments of a curve; beyond, every second one is dropped.
+_MOMENTS = 2_000
+#: Seconds since its last request after which a page counts as closed, and the longest wait for one at the end.
+_OPEN, _WAIT = 3.0, 10.0
+_CURVES = {
+    "utilization": ("Utilization", "Busy cores (%)", BLUE),
+    "queue": ("Queue length", "Jobs", ORANGE),
+    "running": ("Running jobs", "Jobs", BLUE),
+    "progress": ("Jobs ended", "Jobs", GREEN),
+}
+
+
+class LivePage(AbstractContextManager["LivePage"]):
+    """A page of replays, one after the other; as a context, it serves until the browsers have what is last.
+
+    Args:
+        port: Port on the loopback interface, 0 for a free one.
+
+    Attributes:
+        url: Address of the page.
+
+    Raises:
+        ConfigError: The port cannot be used.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._title, self._jobs, self._cores = "", 0, 1
+        self._moments: list[Moment] = []
+        self._last, self._status, self._report = Moment(0.0, 0, 0, 0, 0.0), "starting", ""
+        self._begin, self._ended, self._stride, self._number = monotonic(), 0.0, 1, 0
+        # When a page last asked, and whether it has what is last.
+        self._asked, self._told = -_WAIT, False
+        live = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                kind, text, last = live._answer(self.path)
+                body = text.encode()
+                self.send_response(HTTPStatus.OK if kind else HTTPStatus.NOT_FOUND)
+                self.send_header("Content-Type", f"{kind or 'text/plain'}; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                live._told |= last
+
+            def log_message(self, *_: Any) -> None:
+                """Requests leave no lines on the terminal."""
+
+        try:
+            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        except OSError as error:
+            raise ConfigError(
+                f"port {port}: {error.strerror}; without a port, a free one is taken", where="--live"
+            ) from None
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def begin(self, title: str, jobs: int, cores: int) -> None:
+        """Begins with a replay.
+
+        Args:
+            title: Agent and platform in a few words.
+            jobs: Number of jobs.
+            cores: Number of cores.
+        """
+        with self._lock:
+            self._title, self._jobs, self._cores = title, jobs, max(cores, 1)
+            self._last = Moment(0.0, 0, 0, 0, 0.0)
+            self._moments, self._stride, self._number = [self._last], 1, 0
+            self._begin, self._status = monotonic(), "running"
+
+    def watch(self, moment: Moment) -> None:
+        """Takes a moment of the replay."""
+        with self._lock:
+            self._last = moment
+            if self._number % self._stride == 0:
+                self._moments.append(moment)
+            self._number += 1
+            if len(self._moments) > _MOMENTS:
+                del self._moments[1::2]
+                self._stride *= 2
+
+    def end(self, status: str, report: str = "") -> None:
+        """Ends a replay.
+
+        Args:
+            status: How it ended.
+            report: HTML of its report, if it has one.
+        """
+        with self._lock:
+            self._status, self._report, self._ended, self._told = status, report, monotonic(), False
+
+    def __exit__(self, *error: object) -> None:
+        if self._status in ("starting", "running"):
+            self.end("stopped")
+        limit = monotonic() + _WAIT
+        while not self._told and monotonic() < min(limit, self._asked + _OPEN):
+            sleep(0.05)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, path: str) -> tuple[str, str, bool]:
+        """Type and text of an answer, no type where there is nothing, and whether a page needs no other one."""
+        with self._lock:
+            self._asked, ended = monotonic(), self._status not in ("starting", "running")
+            if path == "/":
+                return "text/html", self._page(), False
+            if path == "/state":
+                return "application/json", json.dumps(self._state(ended=ended)), ended and not self._report
+            if path == "/report" and self._report:
+                return "text/html", self._report, True
+        return "", "not found", False
+
+    def _page(self) -> str:
+        panels = [Panel(title, "", (View(key, title, chart),)) for key, (title, chart) in self._charts().items()]
+        upper = f"<h1><span id='title'>{escape(self._title)}</span> <small id='status'></small></h1>"
+        return page("hdsim", {}, upper, f"<div id='tiles'></div><script>{script('live.js')}</script>", panels)
+
+    def _state(self, *, ended: bool) -> dict[str, Any]:
+        last = self._last
+        seconds = (self._ended if ended else monotonic()) - self._begin
+        left = seconds * (self._jobs - last.done) / last.done if last.done else float("nan")
+        pace = f", {last.done / seconds:,.0f} a second" if seconds > 0 else ""
+        shown = {
+            f"of {self._jobs:,} jobs ended{pace}": f"{last.done:,}",
+            "remaining": "–" if ended else duration(round(left) if last.done else left),
+            "since the begin": duration(round(seconds)),
+            "simulated": duration(last.now),
+            "jobs waiting": f"{last.waiting:,}",
+            "jobs running": f"{last.running:,}",
+            "utilization": f"{100 * last.cores / self._cores:.1f} %",
+        }
+        charts = {key: asdict(chart) for key, (_, chart) in self._charts().items()}
+        return {
+            "title": self._title,
+            "status": self._status,
+            "ended": ended,
+            "report": bool(self._report),
+            "tiles": tiles(shown),
+            "charts": _plain(charts),
+        }
+
+    def _charts(self) -> Mapping[str, tuple[str, Lines]]:
+        moments = [*self._moments, self._last]
+        times = np.array([moment.now for moment in moments])
+        values = {
+            "utilization": np.array([100 * moment.cores / self._cores for moment in moments]),
+            "queue": np.array([float(moment.waiting) for moment in moments]),
+            "running": np.array([float(moment.running) for moment in moments]),
+            "progress": np.array([float(moment.done) for moment in moments]),
+        }
+        x = Axis("Time since first submission", "time", 0.0, float(times[-1]) or 1.0)
+        return {
+            key: (
+                title,
+                Lines(
+                    x,
+                    Axis(
+                        label, "number" if key == "utilization" else "count", high=100 if key == "utilization" else None
+                    ),
+                    (Line(title, times, values[key], color, filled=True),),
+                ),
+            )
+            for key, (title, label, color) in _CURVES.items()
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, for JSON."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
