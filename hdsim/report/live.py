@@ -34,7 +34,7 @@ _CURVES = {
 
 
 class LivePage(AbstractContextManager["LivePage"]):
-    """A page of replays, one after the other; as a context, it serves until the browsers have what is last.
+    """A page of replays, one after the other; as a context, it serves until a browser has the last state.
 
     Args:
         port: Port on the loopback interface, 0 for a free one.
@@ -52,7 +52,7 @@ class LivePage(AbstractContextManager["LivePage"]):
         self._moments: list[Moment] = []
         self._last, self._status, self._report = Moment(0.0, 0, 0, 0, 0.0), "starting", ""
         self._begin, self._ended, self._stride, self._number = monotonic(), 0.0, 1, 0
-        # When a page last asked, and whether it has what is last.
+        # Time of the last request, and whether a page has the last state and the report.
         self._asked, self._told = -_WAIT, False
         live = self
 
@@ -124,7 +124,7 @@ class LivePage(AbstractContextManager["LivePage"]):
         self._server.server_close()
 
     def _answer(self, path: str) -> tuple[str, str, bool]:
-        """Type and text of an answer, no type where there is nothing, and whether a page needs no other one."""
+        """Type and text of an answer, no type for an unknown path, and whether it is the last one of a page."""
         with self._lock:
             self._asked, ended = monotonic(), self._status not in ("starting", "running")
             if path == "/":
