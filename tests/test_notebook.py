@@ -1,4 +1,4 @@
-"""The example notebook runs from its first cell to its last one, without a cluster and on one."""
+"""The example notebooks run from their first cells to their last ones, that on Kubernetes without a cluster and on one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from conftest import ROOT, Warm
 from kube import Cluster
 
 NOTEBOOK = ROOT / "examples/kubernetes.ipynb"
+TUTORIAL = ROOT / "examples/tutorial.ipynb"
 
-pytestmark = pytest.mark.requires("nbclient", "torch")
+pytestmark = pytest.mark.requires("nbclient")
 
 
-def run_notebook(folder: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> list[str]:
-    """Runs the notebook in a folder; returns the printed text and the values of each cell."""
+def executed(path: Path, folder: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Runs a notebook in a folder; returns its cells of code."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -30,25 +31,45 @@ def run_notebook(folder: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch, kube
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(folder)}}).execute()
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def run_notebook(folder: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> list[str]:
+    """Runs the notebook on Kubernetes; returns the printed text and the values of each cell."""
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    cells = executed(NOTEBOOK, folder, warm, monkeypatch)
     return [
         "".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
         for cell in cells
     ]
 
 
-def test_the_notebook_is_valid_and_has_no_outputs() -> None:
+@pytest.mark.parametrize("path", [NOTEBOOK, TUTORIAL], ids=lambda path: path.stem)
+def test_a_notebook_is_valid_and_has_no_outputs(path: Path) -> None:
     import nbformat
 
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
+@pytest.mark.requires("pandas")
+def test_tutorial(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = executed(TUTORIAL, tmp_path, warm, monkeypatch)
+    shown = [output.get("data", {}) for cell in cells for output in cell.outputs]
+    pages = [data["text/html"] for data in shown if "text/html" in data]
+    assert pages[0].count("class='tile'") == 6 and "<table" in pages[1]
+    assert sum("image/png" in data for data in shown) == 2
+    printed = "".join(output.get("text", "") for cell in cells for output in cell.outputs)
+    assert "mean_bounded_slowdown" in printed and "Guarded" in printed
+    assert "baseline" in printed and re.search(r"\[[\d.,]+, [\d.,]+\]", printed)
+    assert all((tmp_path / name).is_file() for name in ("compare.csv", "slowdown.pdf", "report.html"))
+
+
+@pytest.mark.requires("torch")
 def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     said = run_notebook(tmp_path, warm, monkeypatch, tmp_path / "none")
     (deviations,) = (text for text in said if text.startswith("{'random'"))
@@ -58,7 +79,7 @@ def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.Monke
     assert any("the rest of this notebook is left out" in text for text in said)
 
 
-@pytest.mark.requires("kube")
+@pytest.mark.requires("kube", "torch")
 def test_on_a_cluster(
     cluster: Cluster, tmp_path: Path, warm: Warm, hdsim: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
