@@ -1,4 +1,4 @@
-"""The example notebooks run from their first cells to their last ones, that on Kubernetes without a cluster and on one."""
+"""The example notebooks run from the first cell to the last, that on Kubernetes without a cluster and on one."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import pytest
 
 import hdsim
 from hdsim.errors import ConfigError, HdsimError
+from hdsim.report.figures import OVERVIEW
 from hdsim.results.result import Result
 from hdsim.results.run_directory.reader import read
 
@@ -148,7 +149,7 @@ def test_a_missing_package_is_named(result: Result, name: str, monkeypatch: pyte
 
 
 def test_figures(result: Result) -> None:
-    for kind, axes in (("overview", 4), ("gantt", 1), ("occupancy", 1), ("power", 1)):
+    for kind, axes in (("overview", len(OVERVIEW)), ("gantt", 1), ("occupancy", 1), ("power", 1)):
         figure = result.plot(kind)
         assert len([each for each in figure.axes if each.get_title(loc="left")]) == axes
     assert figure._repr_png_().startswith(b"\x89PNG")
