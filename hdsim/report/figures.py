@@ -67,7 +67,7 @@ _STYLE: Any = {
 }
 
 
-class ReportFigure(Figure):
+class ShownFigure(Figure):
     """A figure that notebooks show, also without pyplot."""
 
     def _repr_png_(self) -> bytes:
@@ -214,7 +214,8 @@ def _figure(parts: Sequence[tuple[str, Plot]]) -> Figure:
     alone = len(parts) == 1
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
     legends = sum(max(_above(chart) - 24, 0) for _, chart in parts) / 72
-    figure = ReportFigure(figsize=(10, sum(heights) + 0.2 + legends), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+    size = (10, sum(heights) + 0.2 + legends)
+    figure = ShownFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):
