@@ -78,6 +78,7 @@ _EXTRAS = {
     "kwok": ("aiohttp", "kubernetes", "prometheus_client", "psutil", "rich"),
     "ray": ("ray",),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
+    "tune": ("optuna",),
 }
 
 

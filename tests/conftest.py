@@ -80,6 +80,7 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: all(map(importlib.util.find_spec, ("ipykernel", "nbclient"))),
         "pip install ipykernel nbclient",
     ),
+    "optuna": (lambda: importlib.util.find_spec("optuna") is not None, "pip install 'hdsim[tune]'"),
     "pandas": (lambda: importlib.util.find_spec("pandas") is not None, "pip install 'hdsim[frames]'"),
     "polars": (lambda: importlib.util.find_spec("polars") is not None, "pip install 'hdsim[frames]'"),
     "pybatsim": (

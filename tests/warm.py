@@ -16,7 +16,17 @@ import sys
 
 #: Packages imported before the first request, and those that a server for learning agents imports as well. Threads do
 #: not survive a fork; none of these packages starts any when it is imported.
-MODULES = ("hydra", "lxml.etree", "matplotlib.pyplot", "plotly.offline", "procset", "scipy.stats", "simpy", "yaml")
+MODULES = (
+    "hydra",
+    "lxml.etree",
+    "matplotlib.pyplot",
+    "optuna.importance",
+    "plotly.offline",
+    "procset",
+    "scipy.stats",
+    "simpy",
+    "yaml",
+)
 LEARNING = ("gymnasium", "torch", "torch_geometric.nn", "stable_baselines3", "sb3_contrib", "torch.utils.tensorboard")
 #: Modules of hdsim that need some of the latter.
 NEED_LEARNING = ("hdsim.__main__", "hdsim.agents", "hdsim.envs", "hdsim.learning.training")

@@ -22,6 +22,8 @@ from hdsim.util.version import __version__
 SUBCOMMANDS = {
     "run": "Replay a workload on a platform with an agent; -m runs a sweep.",
     "train": "Train a learning agent, then evaluate it.",
+    "tune": "Search for the best settings of an agent.",
+    "rerun": "Repeat a run from its manifest and compare the results byte by byte.",
     "compare": "Compare runs or sweeps in one table and one figure.",
     "study": "Make a whole table or figure by one command, and check its numbers.",
     "report": "Write report.html, or static figures, of a run.",

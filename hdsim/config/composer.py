@@ -389,7 +389,9 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     """
     try:
         config = OmegaConf.to_container(
-            OmegaConf.masked_copy(composed, [str(key) for key in composed if key not in ("hydra", "experiment")]),
+            OmegaConf.masked_copy(
+                composed, [str(key) for key in composed if key not in ("hydra", "experiment", "tune")]
+            ),
             resolve=True,
             throw_on_missing=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +83,7 @@ class Training:
         scale_rewards: Divide rewards by the root mean square of their discounted sums.
         tensorboard: Write TensorBoard events.
         progress: Show a progress bar.
+        evaluated: Called with the step and the score of each evaluation; an exception ends the training.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Training:
         scale_rewards: bool = True,
         tensorboard: bool = True,
         progress: bool = False,
+        evaluated: Callable[[int, float], object] = lambda step, score: None,
     ) -> None:
         self.agent = agent
         self.state = TrainingState()
@@ -111,6 +113,7 @@ class Training:
         self._budget = budget
         self._scale = RewardScale(len(environments), getattr(agent, "gamma", 1.0)) if scale_rewards else None
         self._progress = progress
+        self._evaluated = evaluated
         self._episode_metrics = tuple(dict.fromkeys((*_EPISODE_METRICS, evaluation.metric)))
 
     @property
@@ -211,6 +214,7 @@ class Training:
             numbers["best_classic"] = state.baselines[evaluation.best(state.baselines)]
         self.records.add(state.step, **{f"validation_{name}": number for name, number in numbers.items()})
         state.next_evaluation = self._next(self._budget.evaluate_every)
+        self._evaluated(state.step, score)
 
     def _keep(self, name: str) -> None:
         """Saves the agent for replays in the folder ``checkpoints``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from hdsim.simulation.replay import Interrupted
 from hdsim.util.files import write_csv
 
 
-def run_training(setup: Setup, directory: Path, *, resume: bool, progress: bool) -> tuple[Any, dict[str, Any]]:
+def run_training(
+    setup: Setup,
+    directory: Path,
+    *,
+    resume: bool,
+    progress: bool,
+    evaluated: Callable[[int, float], object] = lambda step, score: None,
+) -> tuple[Any, dict[str, Any]]:
     """Trains, replays the test windows, and writes checkpoints, records and the model card into a run directory.
 
     Args:
@@ -24,6 +31,7 @@ def run_training(setup: Setup, directory: Path, *, resume: bool, progress: bool)
         directory: The run directory.
         resume: Continue from its latest checkpoint, if there is one.
         progress: Show a progress bar.
+        evaluated: Called with the step and the score of each evaluation; an exception ends the training.
 
     Returns:
         The replay of the first test window under the trained agent, and the training's entries of the manifest.
@@ -32,7 +40,7 @@ def run_training(setup: Setup, directory: Path, *, resume: bool, progress: bool)
         KeyboardInterrupt: A signal arrived; `resume` continues from there.
     """
     try:
-        training = _training(setup, directory, progress=progress)
+        training = _training(setup, directory, progress=progress, evaluated=evaluated)
         if not (resume and training.resume()):
             for name in ("checkpoints", "tensorboard"):
                 shutil.rmtree(directory / name, ignore_errors=True)
@@ -62,7 +70,7 @@ def _test(setup: Setup, training: Training, directory: Path) -> tuple[Any, dict[
     return replays[list(agents)[-1]][0], {"training": facts}
 
 
-def _training(setup: Setup, directory: Path, *, progress: bool) -> Training:
+def _training(setup: Setup, directory: Path, **options: Any) -> Training:
     train, seed = setup.config["train"], setup.config["seed"]
     budget = TrainingBudget(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
     return Training(
@@ -76,7 +84,7 @@ def _training(setup: Setup, directory: Path, *, progress: bool) -> Training:
         actions=setup.actions,
         scale_rewards=train["scale_rewards"],
         tensorboard=train["tensorboard"],
-        progress=progress,
+        **options,
     )
 
 

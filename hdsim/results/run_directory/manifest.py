@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,24 @@ def other_software(manifest: Mapping[str, Any]) -> str | None:
     if manifest.get("git_commit") != git_commit():
         return f"commit {manifest.get('git_commit')} of hdsim instead of {git_commit()}"
     return None
+
+
+def changed_software(manifest: Mapping[str, Any]) -> list[str]:
+    """Words for each difference between the software and the computer of a run and the present ones."""
+    then: dict[str, Any] = dict(manifest.get("versions") or {})
+    now: dict[str, Any] = {name: _version(name) for name in then}
+    then |= {"commit of hdsim": manifest.get("git_commit"), **(manifest.get("machine") or {})}
+    now |= {"commit of hdsim": git_commit(), **machine()}
+    return [f"{name}: {then[name]} then, {now[name] or 'none'} now" for name in then if then[name] != now[name]]
+
+
+def _version(name: str) -> str | None:
+    if name in ("hdsim", "python"):
+        return __version__ if name == "hdsim" else host.python_version()
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def versions() -> dict[str, str]:

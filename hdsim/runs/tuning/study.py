@@ -1,0 +1,255 @@
+"""Trials of a search: sampled, evaluated run by run, pruned, and kept in a database that survives the process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from hdsim.errors import ConfigError, HdsimError
+from hdsim.results.metrics import Direction, direction
+from hdsim.runs.command import Command, Failure, Outcome, attempt
+from hdsim.runs.plan import Run
+from hdsim.runs.pool import Pool
+from hdsim.runs.tuning.goal import Goal, Pruned
+from hdsim.runs.tuning.space import Space
+
+DATABASE = "study.db"
+_NAME = "hdsim"
+_OVER = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+Submit = Callable[[Command, Run], "Future[Outcome]"]
+Evaluation = Generator[tuple[Command, Run], Outcome, float | None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a search.
+
+    Attributes:
+        trials: Number of trials, those of earlier processes included.
+        seed: Of the sampler.
+        pruner: ``median`` or ``none``.
+    """
+
+    trials: int
+    seed: int
+    pruner: str
+
+
+class Study:
+    """A search in a directory.
+
+    Values of a trial follow from the seed and the trials before: with one worker the trials are those of a search that
+    was never interrupted. The trial of a killed process is evaluated again, a training from its latest checkpoint on.
+
+    Args:
+        directory: Folder of the database; the runs of trial 7 lie in ``trials/0007``.
+        space: The settings.
+        goal: Measure of trials.
+        settings: Of the search.
+        plan: The runs of a trial from its overrides and the folder of their directories.
+        identity: Facts that are equal in all processes that work on the search.
+
+    Raises:
+        ConfigError: The directory has another search.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        space: Space,
+        goal: Goal,
+        settings: Settings,
+        plan: Callable[[Sequence[str], Path], Sequence[Run]],
+        identity: Mapping[str, Any],
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.directory, self.space, self.goal = directory, space, goal
+        self._settings, self._plan = settings, plan
+        self._pruner = optuna.pruners.MedianPruner(n_warmup_steps=1) if settings.pruner == "median" else optuna.pruners.NopPruner()
+        self.study = optuna.create_study(
+            study_name=_NAME,
+            storage=database(directory),
+            pruner=self._pruner,
+            direction=self._direction,
+            load_if_exists=True,
+        )
+        begun = self.study.user_attrs.get("identity")
+        if begun is None:
+            self.study.set_user_attr("identity", dict(identity))
+        elif begun != dict(identity):
+            different = ", ".join(key for key in identity if begun.get(key) != identity[key])
+            raise ConfigError(f"expected the search that began there, {different} differs", where=str(directory))
+        # Trials of a killed process wait again, with their values.
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self.study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+
+    @property
+    def _direction(self) -> StudyDirection:
+        higher = direction(self.goal.metric) is Direction.HIGHER
+        return StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials that have ended, in the order of their numbers."""
+        return self.study.get_trials(deepcopy=False, states=_OVER)
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The best trial, None while no trial has a value."""
+        complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return self.study.best_trial if complete else None
+
+    def runs(self, trial: FrozenTrial | Trial) -> Sequence[Run]:
+        """The runs of a trial.
+
+        Raises:
+            ConfigError: Its values make no configuration.
+        """
+        return self._plan(self.space.overrides(trial.params), self.directory / "trials" / f"{trial.number:04}")
+
+    def search(self, jobs: int, ended: Callable[[FrozenTrial], object]) -> None:
+        """Evaluates trials until there are as many as the settings ask for.
+
+        Args:
+            jobs: Number of processes; 1 is this one.
+            ended: Called with each trial that has ended.
+
+        Raises:
+            KeyboardInterrupt: A signal arrived.
+        """
+        with _executor(jobs) as submit:
+            working: dict[Future[Outcome], tuple[Trial, Evaluation]] = {}
+
+            def go_on(trial: Trial, evaluation: Evaluation, outcome: Outcome | None = None) -> None:
+                step = self._advanced(trial, evaluation, outcome)
+                if step is None:
+                    ended(self.study.get_trials(deepcopy=False)[trial.number])
+                else:
+                    working[submit(*step)] = trial, evaluation
+
+            while True:
+                while len(working) < jobs and (trial := self._ask()):
+                    go_on(trial, self._evaluate(trial))
+                if not working:
+                    break
+                for future in wait(working, return_when=FIRST_COMPLETED).done:
+                    go_on(*working.pop(future), future.result())
+
+    def _ask(self) -> Trial | None:
+        """A trial that waits, or else a new one."""
+        trials, distributions = self.study.get_trials(deepcopy=False), dict(self.space.distributions)
+        if not any(trial.state is TrialState.WAITING for trial in trials):
+            if len(trials) >= self._settings.trials:
+                return None
+            # All values are sampled before the first is stored: a process that is killed meanwhile leaves no trial
+            # with some of them, and the next process samples the same ones.
+            seed = np.random.SeedSequence([self._settings.seed, len(trials)]).generate_state(1)
+            sampler = optuna.samplers.TPESampler(seed=int(seed[0]))
+            copied = optuna.create_study(sampler=sampler, direction=self._direction)
+            copied.add_trials(trials)
+            self.study.enqueue_trial(copied.ask(distributions).params)
+        return self.study.ask(distributions)
+
+    def _advanced(
+        self, trial: Trial, evaluation: Evaluation, outcome: Outcome | None
+    ) -> tuple[Command, Run] | None:
+        """The next run of a trial; None: the trial has ended and its result is stored."""
+        try:
+            return next(evaluation) if outcome is None else evaluation.send(outcome)
+        except StopIteration as end:
+            pruned = end.value is None
+            self.study.tell(trial, end.value, TrialState.PRUNED if pruned else TrialState.COMPLETE)
+        except HdsimError as error:
+            trial.set_user_attr("error", str(error))
+            self.study.tell(trial, state=TrialState.FAIL)
+        return None
+
+    def _evaluate(self, trial: Trial) -> Evaluation:
+        """Evaluates a trial: yields its runs and takes their outcomes; returns the mean, None if it is pruned.
+
+        Raises:
+            HdsimError: A run has failed, or has no such metric.
+        """
+        same = [other for other in self.trials if other.params == trial.params and other.state is TrialState.COMPLETE]
+        if same:  # Equal runs have equal results.
+            return same[0].value
+        runs, values = self.runs(trial), list[float]()
+        for number, run in enumerate(runs, 1):
+            judge = Judge(self.directory, self._pruner, trial._trial_id) if len(runs) == 1 else None
+            outcome = yield self.goal.command_for(run, judge), run
+            if outcome.failure and "pruned" in self.study.get_trials(deepcopy=False)[trial.number].user_attrs:
+                return None
+            values.append(self.goal.value(outcome))
+            if len(runs) > 1 and report(trial, self.study, fmean(values), number) and number < len(runs):
+                return None
+        return fmean(values)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Reports the evaluations of a training to its trial, from any process.
+
+    Attributes:
+        directory: Of the search.
+        pruner: Its pruner.
+        trial: Id of the trial.
+    """
+
+    directory: Path
+    pruner: optuna.pruners.BasePruner
+    trial: int
+
+    def __call__(self, step: int, score: float) -> None:
+        """Reports a score.
+
+        Raises:
+            Pruned: The trial is worse than others.
+        """
+        study = optuna.load_study(study_name=_NAME, storage=database(self.directory), pruner=self.pruner)
+        trial = Trial(study, self.trial)
+        if report(trial, study, score, step):
+            trial.set_user_attr("pruned", step)
+            raise Pruned(f"pruned by hdsim tune after step {step}")
+
+
+def database(directory: Path) -> str:
+    """URL of the database of a search."""
+    return f"sqlite:///{directory.absolute() / DATABASE}"
+
+
+def report(trial: Trial, study: optuna.Study, value: float, step: int) -> bool:
+    """Reports an intermediate value, which a killed process may have done before; returns whether to prune."""
+    if step not in study.get_trials(deepcopy=False)[trial.number].intermediate_values:
+        trial.report(value, step)
+    return trial.should_prune()
+
+
+@contextlib.contextmanager
+def _executor(jobs: int) -> Iterator[Submit]:
+    """Executes runs in this process, or in others."""
+    if jobs > 1:
+        with Pool(jobs) as pool:
+            yield lambda command, run: pool.submit(command, run.config, run.directory, composed=run.composed)
+        return
+
+    def here(command: Command, run: Run) -> Future[Outcome]:
+        done: Future[Outcome] = Future()
+        try:
+            done.set_result(attempt(command, run.config, run.directory, run.composed))
+        except Pruned as pruned:
+            done.set_result(Outcome(run.directory, {}, Failure.of(pruned)))
+        return done
+
+    yield here
