@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from hypothesis import strategies as st
 import hdsim as package
 from hdsim.errors import ConfigError
 from hdsim.report.compare import Comparison, Row, compare
-from hdsim.report.compare_output import table, write_csv, write_figure, write_windows
+from hdsim.report.compare_figures import write_figure, write_windows
+from hdsim.report.compare_output import table, write_csv, write_latex
+from hdsim.report.pairing import finished, other_sources
 from hdsim.report.statistics import bootstrap, interquartile_mean
 from hdsim.results.run_directory.directory import RunDirectory
 
@@ -231,6 +234,17 @@ def test_bootstrap_interval_of_a_large_normal_sample_is_the_textbooks() -> None:
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.1 * half)
 
 
+@pytest.mark.parametrize("draw", ["lognormal", "exponential"])
+def test_bootstrap_intervals_of_large_samples_are_those_of_resampling(draw: str) -> None:
+    rng = np.random.default_rng(1)
+    sample = getattr(rng, draw)(size=10_001) ** 2
+    means = np.sort([rng.choice(sample, len(sample)).mean() for _ in range(4000)])
+    found = bootstrap(sample)
+    # Standard errors of quantiles of 4,000 resamples: sqrt(p (1 - p) / n) over the density there.
+    slack = 4 * math.sqrt(0.025 * 0.975 / 4000) / 0.0584 * means.std()
+    assert (found.low, found.high) == pytest.approx((means[100], means[3900]), abs=slack)
+
+
 def test_bootstrap_of_nothing_and_of_one() -> None:
     assert bootstrap([]).count == 0
     assert math.isnan(bootstrap([]).value)
@@ -277,30 +291,61 @@ def broken(path: Path, how: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("absent", "expected a run directory or a sweep, got a path where there is none"),
-        ("empty", "expected a run directory or a sweep, got a directory without any run"),
-        ("unfinished", "expected a finished run, got one that is interrupted"),
-        ("malformed", "expected JSON"),
-        ("jobs.csv", r"expected a finished run, got a directory without jobs\.csv"),
-        ("metrics.json", r"metrics\.json, which is missing"),
-    ],
-)
-def test_a_bad_run_is_refused(how: str, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["absent", "empty"])
+def test_a_path_without_runs_is_refused(how: str, tmp_path: Path) -> None:
     made(tmp_path / "good", "fcfs")
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match="bad: expected a run directory or a sweep, got a"):
         compare([tmp_path / "good", broken(tmp_path / "bad", how)])
-    assert "bad" in str(caught.value)
 
 
-def test_all_bad_runs_of_a_sweep_are_listed(tmp_path: Path) -> None:
+UNFINISHED = [
+    ("unfinished", "interrupted"),
+    ("malformed", "expected JSON"),
+    ("jobs.csv", "a directory without jobs.csv"),
+    ("metrics.json", "metrics.json, which is missing"),
+]
+
+
+@pytest.mark.parametrize(("how", "reason"), UNFINISHED)
+def test_an_unfinished_run_is_left_out_or_refused(how: str, reason: str, tmp_path: Path) -> None:
     made(tmp_path / "good", "fcfs")
+    made(tmp_path / "fine", "ljf")
+    bad = broken(tmp_path / "bad", how).resolve()
+    comparison = compare([tmp_path])
+    assert list(comparison.left_out) == [bad] and reason in comparison.left_out[bad]
+    assert {row.configuration for row in comparison.rows} == {"fcfs", "ljf"}
+    with pytest.raises(ConfigError, match=f"(?s)bad: expected a finished run, got .*{reason.split()[-1]}"):
+        compare([tmp_path], strict=True)
+    with pytest.raises(ConfigError, match=f"(?s)bad: expected a finished run, got .*{reason.split()[-1]}"):
+        compare([tmp_path / "good", tmp_path / "fine"], baseline=bad)
+
+
+def test_without_a_finished_run_all_are_listed(tmp_path: Path) -> None:
     broken(tmp_path / "bad1", "unfinished")
     broken(tmp_path / "bad2", "jobs.csv")
     with pytest.raises(ConfigError, match=r"(?s)bad1.*bad2"):
         compare([tmp_path])
+    made(tmp_path / "good", "fcfs")
+    with pytest.raises(ConfigError, match=r"at least two runs to compare, got .*good alone; 2 others are left out"):
+        compare([tmp_path])
+
+
+def test_differences_between_software_and_inputs_are_told(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        made(tmp_path / name, "fcfs")
+    runs, _ = finished([tmp_path / name for name in ("a", "b", "c")])
+    assert other_sources(runs) == []
+    manifest = json.loads((tmp_path / "c/manifest.json").read_text())
+    manifest["versions"] |= {"numpy": "0.1", "torch": "9"}
+    manifest["inputs"] = [{"kind": "workload", "path": "x.swf", "sha256": "0" * 64}]
+    (tmp_path / "c/manifest.json").write_text(json.dumps(manifest))
+    manifest["inputs"][0]["sha256"] = "1" * 64
+    (tmp_path / "b/manifest.json").write_text(json.dumps(manifest))
+    told = compare([tmp_path]).sources
+    assert told == (
+        f"numpy: {np.__version__} (1 run), 0.1 (2 runs)",
+        "workload x.swf: sha256 111111111111 (1 run), sha256 000000000000 (1 run)",
+    )
 
 
 def test_one_run_and_unknown_metrics_are_refused(tmp_path: Path) -> None:
@@ -320,15 +365,81 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     assert done.returncode == 0, done.stderr
     assert "makespan (s, lower is better)" in done.stdout
     assert sorted(path.name for path in (tmp_path / "out/here").iterdir()) == [
-        "compare.csv",
-        "compare.png",
-        "compare_windows.csv",
-        "compare_windows.png",
-    ]
+        "compare.csv", "compare.html", "compare.png", "compare_windows.csv", "compare_windows.png",
+    ]  # fmt: skip
+    broken(tmp_path / "sweep/bad", "unfinished")
+    options = (
+        "--html",
+        "pages/x.html",
+        "--latex",
+        "x.tex",
+        "--figure-format",
+        "pdf",
+        "--heatmap",
+        "--label",
+        "mine=sweep/b1",
+    )
+    done = hdsim("compare", "sweep", "-o", "papers", *options)
+    assert done.returncode == 0, done.stderr
+    assert "warning: 1 of 5 runs are left out:" in done.stderr and "sweep/bad: interrupted" in done.stderr
+    assert "makespan: mine" in done.stdout or "makespan: fcfs" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "papers").iterdir()) == [
+        "compare.csv", "compare.pdf", "compare_heatmap.pdf", "compare_windows.csv", "compare_windows.pdf",
+    ]  # fmt: skip
+    assert (tmp_path / "papers/compare.pdf").read_bytes().startswith(b"%PDF") and (tmp_path / "pages/x.html").is_file()
+    assert hdsim("compare", "sweep", "-o", "none", "--strict").returncode == 2
+    for wrong in ("mine", "=sweep", "mine="):
+        refused = hdsim("compare", "sweep", "-o", "none", "--label", wrong)
+        assert refused.returncode == 2 and "expected NAME=RUN" in refused.stderr
     refused = hdsim("compare", "sweep", "nowhere", "-o", "none")
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1 and "nowhere: expected a run directory" in refused.stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_the_table_fits_100_columns(tmp_path: Path) -> None:
+    """Whatever the length of labels and numbers."""
+    for load in (0.5, 1.0):
+        for width in (1, 2):
+            agent = {"path": "mine/own.py", "a_long_name_of_a_setting": "x" * 30 + str(width), "width": width}
+            made(tmp_path / f"{load}-{width}", "fcfs", 1, agent=agent, workload={"arrival_factor": load})
+            made(tmp_path / f"{load}-{width}-2", "fcfs", 2, agent=agent, workload={"arrival_factor": load})
+    comparison = compare([tmp_path])
+    text = table(comparison)
+    assert max(map(len, text.splitlines())) <= 100
+    assert len({row.configuration for row in comparison.rows}) == 2
+    names = {line.split("  ")[0] for line in text.splitlines() if line.startswith("own(")}
+    assert len(names) == 2 and all(len(name) <= 40 and "…" in name for name in names)
+
+
+def test_latex(tmp_path: Path) -> None:
+    for load in (0.5, 1.0):
+        for agent in ("fcfs", "ljf", "sjf"):
+            made(tmp_path / f"{agent}-{load}", agent, workload={"arrival_factor": load})
+    comparison = compare([tmp_path], labels={"100% a_b {\\~^#&$}": tmp_path / "sjf-1.0"})
+    write_latex(comparison, tmp_path / "table.tex", name="orders")
+    text = (tmp_path / "table.tex").read_text()
+    for found in (r"\label{tab:orders}", r"\caption{", r"\emph{arrival\_factor=0.5}", "mean waiting time"):
+        assert text.count(found) == 1
+    escaped = r"100\% a\_b \{\textbackslash{}\textasciitilde{}\textasciicircum{}\#\&\$\}"
+    assert text.count(f"\n{escaped} & ") == 2
+    for name in ("table", "tabular"):
+        assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
+    rules = [text.index(rf"\{rule}") for rule in ("toprule", "midrule", "bottomrule")]
+    assert rules == sorted(rules)
+    # Every line has as many cells, and braces and signs of mathematics come in pairs.
+    lines = [line for line in text[rules[0] : rules[2]].splitlines() if " & " in line]
+    assert {len(re.split(r"(?<!\\)&", line)) for line in lines} == {len(comparison.metrics) + 1}
+    plain = re.sub(r"\\[{}$%]", "", text)
+    assert plain.count("{") == plain.count("}") and all(line.count("$") % 2 == 0 for line in plain.splitlines())
+    best = sum(row.best for row in comparison.rows)
+    assert text.count(r"\mathbf{") == best
+    engine = next(filter(None, map(shutil.which, ("tectonic", "pdflatex", "lualatex", "xelatex"))), None)
+    if engine:
+        (tmp_path / "paper.tex").write_text(
+            "\\documentclass{article}\\usepackage{booktabs}\\begin{document}" + text + "\\end{document}"
+        )
+        subprocess.run([engine, "paper.tex"], cwd=tmp_path, check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 # Windows

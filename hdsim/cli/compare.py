@@ -1,4 +1,4 @@
-"""``hdsim compare``: one table and one figure over runs or sweeps."""
+"""``hdsim compare``: one page, one table and figures over runs or sweeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_SCHEDULES = 8
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
     metavar="DIR",
-    help="Where compare.csv and compare.png go  [default: the working directory].",
+    help="Where compare.csv, compare.html and compare.png go  [default: the working directory].",
 )
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="A metric to compare; give it several times.")
 @click.option(
@@ -34,8 +34,29 @@ _MOST_SCHEDULES = 8
     metavar="NAME=RUN",
     help="Label of the configuration of a run; give it several times.",
 )
+@click.option("--strict", is_flag=True, help="Refuse runs that did not finish, instead of leaving them out.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where the page goes  [default: DIR/compare.html].",
+)
+@click.option(
+    "--latex", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a LaTeX table."
+)
+@click.option(
+    "--heatmap", is_flag=True, help="Also draw configurations by metrics, relative to the best or to --baseline."
+)
 @click.option(
     "--schedules", is_flag=True, help="Also draw the schedules of the runs beside each other, to DIR/schedules.png."
+)
+@click.option(
+    "--figure-format",
+    type=click.Choice(["png", "pdf", "svg"]),
+    default="png",
+    show_default=True,
+    help="Format of the figures; fonts are part of the files.",
 )
 def compare(
     runs: tuple[Path, ...],
@@ -43,57 +64,94 @@ def compare(
     metrics: tuple[str, ...],
     baseline: Path | None,
     labels: tuple[str, ...],
+    page: Path | None,
+    latex: Path | None,
+    figure_format: str,
     *,
+    strict: bool,
+    heatmap: bool,
     schedules: bool,
 ) -> None:
-    """Compares runs in one table and one figure: means, paired differences, bootstrap confidence intervals.
+    """Compares runs: means, paired differences, bootstrap confidence intervals, rankings.
 
     RUN is a run directory, or a sweep: a directory with run directories in it. Directories of trainings are compared by
-    their test windows, with the best classic policy as the baseline.
+    their test windows, with the best classic policy as the baseline. The results are a page, a figure and a table.
     """
     from hdsim.errors import ConfigError
     from hdsim.report import compare as comparing
-    from hdsim.report import compare_output
+    from hdsim.report import compare_figures, compare_output, compare_page
+    from hdsim.report.pairing import joined
+    from hdsim.report.ranking import standings
+    from hdsim.report.relative import relative
     from hdsim.results.run_directory.replications import seed_warning
     from hdsim.results.run_directory.supersteps import is_gang
 
-    comparison = comparing.compare(runs, metrics, baseline, _by_name(labels))
+    comparison = comparing.compare(runs, metrics, baseline, _by_name(labels), strict=strict)
     if schedules and len(comparison.runs) > _MOST_SCHEDULES:
         raise ConfigError(
             f"expected at most {_MOST_SCHEDULES} runs to draw, got {len(comparison.runs)}", where="--schedules"
         )
+    if comparison.left_out:
+        count = len(comparison.left_out) + len(comparison.runs)
+        click.echo(f"hdsim: warning: {len(comparison.left_out)} of {count} runs are left out:", err=True)
+        for path, reason in comparison.left_out.items():
+            click.echo(f"  {path}: {reason}", err=True)
+    if comparison.sources:
+        click.echo("hdsim: warning: the runs differ in software or inputs:", err=True)
+        for line in comparison.sources:
+            click.echo(f"  {line}", err=True)
+    ranks = standings(comparison)
+    short = compare_output.short_labels(comparison)
+    table = compare_output.table(comparison, ranks)
+    page = page or output / "compare.html"
+    written = {output / "compare.csv": "table"}
+
+    def figure(name: str) -> Path:
+        path = output / f"{name}.{figure_format}"
+        written[path] = "figure"
+        return path
+
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        for directory in {output, page.parent, *([latex.parent] if latex else [])}:
+            directory.mkdir(parents=True, exist_ok=True)
         compare_output.write_csv(comparison.rows, output / "compare.csv")
-        compare_output.write_figure(comparison, output / "compare.png")
-        drawn = advanced = False
+        compare_figures.write_figure(comparison, figure("compare"))
         if comparison.windows:
             compare_output.write_csv(comparison.windows, output / "compare_windows.csv")
-            drawn = compare_output.write_windows(comparison, output / "compare_windows.png")
+            written[output / "compare_windows.csv"] = "runs"
+            if any(row.pairs for row in comparison.rows):
+                compare_figures.write_windows(comparison, figure("compare_windows"))
+        if ranks:
+            compare_output.write_csv(ranks, output / "compare_ranks.csv")
+            written[output / "compare_ranks.csv"] = "ranks"
+            compare_figures.write_ranks(ranks, short, figure("compare_ranks"))
+        if heatmap:
+            factors = relative(comparison, "baseline" if baseline else "best")
+            names = [joined(short[row.scenario], short[row.configuration]) for row in factors.rows]
+            compare_figures.write_heatmap(factors, names, figure("compare_heatmap"))
+        if latex:
+            compare_output.write_latex(comparison, latex, name=latex.stem)
+            written[latex] = "latex"
         if all(map(is_gang, comparison.runs)):
-            advanced = compare_output.write_progress(comparison, output / "compare_supersteps.png")
+            path = figure("compare_supersteps")
+            if not compare_figures.write_progress(comparison, path):
+                del written[path]
         if schedules:
             from hdsim.report.figures import write_schedules
             from hdsim.results.run_directory.reader import read
 
-            write_schedules({name: read(path) for path, name in comparison.runs.items()}, output / "schedules.png")
+            write_schedules({name: read(path) for path, name in comparison.runs.items()}, figure("schedules"))
+        compare_page.write_page(comparison, ranks, page, to="baseline" if baseline else "best")
+        written[page] = "page"
     except OSError as error:
         raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
-    for path, told in comparison.dead.items():
-        click.echo(f"hdsim: left out: {path}: {told}", err=True)
-    click.echo(compare_output.table(comparison))
+    click.echo(table)
     warning = seed_warning(comparison.runs)
     if warning:
         click.echo(f"hdsim: warning: {warning}", err=True)
-    click.echo(f"\ntable   {output / 'compare.csv'}\nfigure  {output / 'compare.png'}")
-    if comparison.windows:
-        click.echo(f"runs    {output / 'compare_windows.csv'}")
-    if drawn:
-        click.echo(f"figure  {output / 'compare_windows.png'}")
-    if advanced:
-        click.echo(f"figure  {output / 'compare_supersteps.png'}")
-    if schedules:
-        click.echo(f"figure  {output / 'schedules.png'}")
+    click.echo()
+    for path, what in written.items():
+        click.echo(f"{what:<7} {path}")
 
 
 def _by_name(labels: tuple[str, ...]) -> dict[str, Path]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,16 @@ from hdsim.report.pairing import (
     EVALUATION,
     Entry,
     evaluated_entries,
+    finished,
     joined,
+    other_sources,
     renamed,
     run_directories,
     run_entries,
-    without_dead,
 )
 from hdsim.report.statistics import NO_INTERVAL, Floats, Interval, bootstrap, interquartile_mean
 from hdsim.results.metrics import GANG_METRICS, Direction, bounded_slowdown, direction, slowdown, unit
-from hdsim.results.run_directory.reader import read
+from hdsim.results.run_directory.reader import read, read_jobs
 
 #: Metrics compared when none are named.
 DEFAULT_METRICS = (
@@ -99,6 +101,7 @@ class Window:
         replication: Seed and part of the trace, as text.
         value: The metric.
         difference: To the baseline's run of the same replication, NaN without one.
+        run: Its directory.
     """
 
     scenario: str
@@ -109,6 +112,7 @@ class Window:
     replication: str
     value: float
     difference: float
+    run: str
 
 
 @dataclass(frozen=True)
@@ -119,19 +123,29 @@ class Comparison:
         rows: Every metric of every configuration, metric by metric.
         metrics: Names of the metrics, in order.
         sample: Sample of the intervals: runs; windows, for trainings; jobs, without replications.
-        runs: Name of each run directory.
+        entries: The runs; of trainings, the replays of their test windows.
         windows: Every metric of every run, if there are replications.
-        dead: Runs left out because their process was killed, with a description of the time.
+        left_out: Runs that failed, died, have not finished or are damaged, with the reason.
+        sources: Differences between the software and the inputs of the runs, a line each.
         pairs: By configuration: its runs, each with the baseline's run of the same replication.
     """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     sample: str
-    runs: Mapping[Path, str]
+    entries: tuple[Entry, ...]
     windows: tuple[Window, ...] = ()
-    dead: Mapping[Path, str] = field(default_factory=dict)
+    left_out: Mapping[Path, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
     pairs: Mapping[str, Sequence[tuple[Path, Path]]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> dict[Path, str]:
+        """Name of each run directory."""
+        return {
+            entry.path: joined(*map(key_text, (entry.scenario, entry.configuration, entry.replication)))
+            for entry in self.entries
+        }
 
 
 def compare(
@@ -139,32 +153,37 @@ def compare(
     metrics: Sequence[str] = (),
     baseline: str | Path | None = None,
     labels: Mapping[str, str | Path] | None = None,
+    *,
+    strict: bool = False,
 ) -> Comparison:
     """Compares runs.
 
     Args:
-        paths: Run directories, or sweeps: directories with run directories in them. Runs whose process was killed are
-            left out.
+        paths: Run directories, or sweeps: directories with run directories in them.
         metrics: Names of metrics; by default :data:`DEFAULT_METRICS`.
         baseline: Run whose configuration the others are compared with; by default the first run's.
         labels: Labels, each with a run of the configuration that it stands for.
+        strict: Refuse runs that failed, died, have not finished or are damaged, instead of leaving them out.
 
     Raises:
         ConfigError: A directory has no finished run, fewer than two runs are left, or a metric is unknown.
     """
-    directories, dead = without_dead(
-        dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given)))
-    )
-    if not directories:
-        raise ConfigError(f"expected finished runs, got one that is {next(iter(dead.values()))}")
-    first = directories[0]
-    if baseline is not None:
-        first = run_directories(Path(baseline))[0].resolve()
-        directories = list(dict.fromkeys([*directories, first]))
-    trained = all((path / EVALUATION).is_file() for path in directories)
-    if len(directories) < 2 and not trained:
-        raise ConfigError(f"expected at least two runs to compare, got {directories[0]} alone")
-    entries, base = evaluated_entries(directories, first) if trained else run_entries(directories, first)
+    directories = list(dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given))))
+    chosen = None if baseline is None else run_directories(Path(baseline))[0].resolve()
+    found, left_out = finished(dict.fromkeys([*directories, *([chosen] if chosen else [])]))
+    if left_out and (strict or chosen in left_out or not found):
+        raise ConfigError.many(
+            [
+                ConfigError(f"expected a finished run, got {reason}", where=str(path))
+                for path, reason in left_out.items()
+            ]
+        )
+    first = chosen or found[0].path
+    trained = all((run.path / EVALUATION).is_file() for run in found)
+    if len(found) < 2 and not trained:
+        beside = f"; {len(left_out)} others are left out" if left_out else ""
+        raise ConfigError(f"expected at least two runs to compare, got {found[0].path} alone{beside}")
+    entries, base = evaluated_entries(found, first) if trained else run_entries(found, first)
     if labels:
         keys = renamed(entries, labels)
         entries = [
@@ -177,7 +196,7 @@ def compare(
     for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
         groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
     single = not trained and all(len(group) == 1 for group in groups.values())
-    by_job = single and all((path / "jobs.csv").is_file() for path in directories)
+    by_job = single and all((run.path / "jobs.csv").is_file() for run in found)
     samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()
     rows: list[Row] = []
     windows: list[Window] = []
@@ -193,11 +212,16 @@ def compare(
             rows.append(_row(name, group, others, samples, is_baseline=configuration == base))
             if not by_job:
                 windows += _windows(rows[-1], group, others)
-    runs = {
-        entry.path: joined(*map(key_text, (entry.scenario, entry.configuration, entry.replication)))
-        for entry in entries
-    }
-    return Comparison(tuple(_with_best(rows)), names, samples.of, runs, tuple(windows), dead, pairs)
+    return Comparison(
+        tuple(_with_best(rows)),
+        names,
+        samples.of,
+        tuple(entries),
+        tuple(windows),
+        left_out,
+        tuple(other_sources(found)),
+        pairs,
+    )
 
 
 def _windows(row: Row, group: list[Entry], others: list[Entry]) -> Iterator[Window]:
@@ -214,6 +238,7 @@ def _windows(row: Row, group: list[Entry], others: list[Entry]) -> Iterator[Wind
             key_text(entry.replication),
             value,
             value - base.get(entry.replication, math.nan),
+            str(entry.path),
         )
 
 
@@ -299,9 +324,6 @@ class _JobSamples:
 
     of = JOBS
 
-    def __init__(self) -> None:
-        self._jobs: dict[Path, Mapping[str, NDArray[Any]]] = {}
-
     def mean(self, name: str, group: list[Entry]) -> Interval:
         (entry,) = group
         values = self._values(name, entry)
@@ -324,17 +346,17 @@ class _JobSamples:
 
     def _values(self, name: str, entry: Entry) -> Floats | None:
         """(J,) values of the jobs whose mean is the metric, None for other metrics."""
-        jobs = self._columns(entry)
-        wait, turnaround, execution = jobs["waiting_time"], jobs["turnaround_time"], jobs["execution_time"]
+        jobs = jobs_of(entry.path)
+        turnaround, execution = jobs["turnaround_time"], jobs["execution_time"]
         match name:
             case "mean_waiting_time":
-                return wait
+                return jobs["waiting_time"]
             case "mean_turnaround_time":
                 return turnaround
             case "mean_execution_time":
                 return execution
             case "mean_slowdown_factor":
-                return jobs.get("slowdown_factor")
+                return read(entry.path).jobs.get("slowdown_factor")
             case "mean_slowdown":
                 return slowdown(turnaround, execution)
             case "mean_bounded_slowdown":
@@ -343,13 +365,18 @@ class _JobSamples:
 
     def _same_jobs(self, a: Entry, b: Entry) -> bool:
         return all(
-            np.array_equal(self._columns(a)[name], self._columns(b)[name]) for name in ("job_id", "submission_time")
+            np.array_equal(jobs_of(a.path)[name], jobs_of(b.path)[name]) for name in ("job_id", "submission_time")
         )
 
-    def _columns(self, entry: Entry) -> Mapping[str, NDArray[Any]]:
-        if entry.path not in self._jobs:
-            self._jobs[entry.path] = read(entry.path).jobs
-        return self._jobs[entry.path]
+
+@lru_cache(maxsize=128)
+def jobs_of(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Returns the ids and times of the jobs of a run.
+
+    Raises:
+        ConfigError: ``jobs.csv`` is missing or damaged.
+    """
+    return read_jobs(path, ("job_id", "submission_time", "waiting_time", "turnaround_time", "execution_time"))
 
 
 def _metric_names(entries: list[Entry], asked: Sequence[str]) -> tuple[str, ...]:

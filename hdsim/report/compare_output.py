@@ -1,31 +1,34 @@
-"""Writes a comparison as a text table, CSV files and figures."""
+"""Writes a comparison as a text table, CSV files and a LaTeX table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from hdsim.report.compare import JOBS, Comparison, Row, Window
-from hdsim.report.figures import write_chart
-from hdsim.report.gangs import progress
-from hdsim.report.pairing import joined
+from hdsim.report.labels import clipped
+from hdsim.report.ranking import Standing, by_metric
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
-from hdsim.results.run_directory.supersteps import read_gang
 from hdsim.util import files
-from hdsim.util.text import format_number, format_table
+from hdsim.util.text import folded, format_number
+
+#: Characters in a line of the text.
+_WIDTH = 100
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    sign: f"\\{sign}" for sign in "&%$#_{}"
+}
 
 
-def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
+def write_csv(rows: Sequence[Row] | Sequence[Window] | Sequence[Standing], path: Path) -> None:
     """Writes rows; missing values are empty.
 
     Args:
-        rows: Rows or windows of a comparison, at least one.
+        rows: Rows, windows or standings of a comparison, at least one.
         path: The file.
     """
     names = [field.name for field in fields(rows[0])]
@@ -34,163 +37,156 @@ def write_csv(rows: Sequence[Row] | Sequence[Window], path: Path) -> None:
     files.write_csv(path, names, lines)
 
 
-def table(comparison: Comparison) -> str:
-    """The comparison as text: a table of means, and for each metric intervals and differences to the baseline."""
-    parts = [_means(comparison)]
-    parts += [_details([row for row in comparison.rows if row.metric == name]) for name in comparison.metrics]
-    best = [f"  {line}" for line in _best(comparison)]
+def short_labels(comparison: Comparison) -> Mapping[str, str]:
+    """Returns labels of at most 40 characters by scenarios and configurations."""
+    return clipped(text for row in comparison.rows for text in (row.scenario, row.configuration))
+
+
+def table(comparison: Comparison, standings: Sequence[Standing] = ()) -> str:
+    """The comparison as text, at most 100 columns wide: means, and for each metric intervals and differences."""
+    short = short_labels(comparison)
+    parts = list(_means(comparison, short))
+    for name in comparison.metrics:
+        parts += _details([row for row in comparison.rows if row.metric == name], short)
+    parts += [_ranks(found, short) for found in by_metric(standings).values()]
     sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == JOBS else "")
+    best = [
+        textwrap.fill(line, _WIDTH, initial_indent="  ", subsequent_indent="    ") for line in _best(comparison, short)
+    ]
     parts.append("\n".join([f"[] {CONFIDENCE:.0%} bootstrap interval over {sample}", "best", *best]))
     return "\n\n".join(parts)
 
 
-def _means(comparison: Comparison) -> str:
-    by_metric = [[row for row in comparison.rows if row.metric == name] for name in comparison.metrics]
-    lines = [["", *comparison.metrics]]
-    for rows in zip(*by_metric, strict=True):
-        lines.append([_name(rows[0]), *(f"{format_number(row.mean)}{'*' if row.best else ' '}" for row in rows)])
-    return format_table(lines)
+def _by_scenario(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.scenario, []).append(row)
+    return found
 
 
-def _details(rows: list[Row]) -> str:
+def _means(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
+    values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
+    for scenario, rows in _by_scenario(comparison.rows).items():
+        lines = [[short[scenario], *comparison.metrics]]
+        for configuration in dict.fromkeys(row.configuration for row in rows):
+            found = [values[scenario, configuration, metric] for metric in comparison.metrics]
+            lines.append(
+                [short[configuration], *(f"{format_number(row.mean)}{'*' if row.best else ' '}" for row in found)]
+            )
+        yield folded(lines, _WIDTH)
+
+
+def _details(rows: Sequence[Row], short: Mapping[str, str]) -> Iterator[str]:
     name, *notes = filter(None, (rows[0].metric, rows[0].unit, str(direction(rows[0].metric))))
     heading = f"{name} ({', '.join(notes)})" if notes else name
-    middle = [] if all(math.isnan(row.iqm) for row in rows) else ["IQM", ""]
-    lines = [["", "runs", "mean", "", *middle, "difference", "", "pairs"]]
-    for row in rows:
-        ours = [_name(row), str(row.runs), format_number(row.mean), _bounds(row.low, row.high)]
-        if middle:
-            ours += [format_number(row.iqm), _bounds(row.iqm_low, row.iqm_high)]
-        if row.baseline:
-            lines.append([*ours, "baseline", "", ""])
-        else:
-            difference = format_number(row.difference, signed=True)
+    middle = not all(math.isnan(row.iqm) for row in rows)
+    for scenario, found in _by_scenario(rows).items():
+        lines = [["", "runs", "mean", *(["interquartile mean"] if middle else []), "difference", "pairs"]]
+        for row in found:
+            ours = [short[row.configuration], f"{row.runs:,}", _interval(row.mean, row.low, row.high)]
+            ours += [_interval(row.iqm, row.iqm_low, row.iqm_high)] if middle else []
             pairs = f"{row.pairs:,} {row.paired_by}s" if row.pairs > 1 else str(row.pairs)
-            lines.append([*ours, difference, _bounds(row.difference_low, row.difference_high), pairs])
-    return f"{heading}\n{format_table(lines)}"
+            difference = _interval(row.difference, row.difference_low, row.difference_high, signed=True)
+            lines.append([*ours, *(["baseline", ""] if row.baseline else [difference, pairs])])
+        yield f"{heading}{f' with {short[scenario]}' if scenario else ''}\n{folded(lines, _WIDTH)}"
 
 
-def _best(comparison: Comparison) -> Iterator[str]:
+def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
+    first = standings[0]
+    lines = [["", "average rank", "probability of improvement"]]
+    for one in standings:
+        better = _interval(one.improvement, one.improvement_low, one.improvement_high)
+        lines.append([short[one.configuration], f"{one.average_rank:.2f}", "baseline" if one.baseline else better])
+    return (
+        f"ranking by {first.metric} over {first.blocks} blocks: Friedman p = {first.friedman_p:.2g}, "
+        f"critical difference {first.critical_difference:.2f}\n{folded(lines, _WIDTH)}"
+    )
+
+
+def _best(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
     for name in comparison.metrics:
         winners: dict[str, list[str]] = {}
         for row in comparison.rows:
             if row.metric == name and row.best:
-                winners.setdefault(row.scenario, []).append(row.configuration)
+                winners.setdefault(row.scenario, []).append(short[row.configuration])
         for scenario, configurations in winners.items():
-            yield f"{name}{f' with {scenario}' if scenario else ''}: {' and '.join(configurations)}"
+            yield f"{name}{f' with {short[scenario]}' if scenario else ''}: {' and '.join(configurations)}"
 
 
-def _name(row: Row) -> str:
-    return joined(row.scenario, row.configuration)
+def _interval(value: float, low: float, high: float, *, signed: bool = False) -> str:
+    bounds = "" if math.isnan(low) else f" [{format_number(low)}, {format_number(high)}]"
+    return format_number(value, signed=signed) + bounds
 
 
-def _bounds(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{format_number(low)}, {format_number(high)}]"
-
-
-def write_figure(comparison: Comparison, path: Path) -> None:
-    """Draws the means with their intervals, one panel per metric.
+def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") -> None:
+    """Writes a table for papers: means with their intervals, the best in bold, by ``booktabs``.
 
     Args:
         comparison: The comparison.
-        path: The PNG file.
+        path: The file.
+        name: Label of the table, ``tab:NAME``.
+
+    Raises:
+        OSError: It cannot be written.
     """
-    names = [_name(row) for row in comparison.rows if row.metric == comparison.metrics[0]]
-    figure, panels = _panels(comparison.metrics, names, 0.28)
-    for axes, metric in zip(panels, comparison.metrics, strict=True):
-        rows = [row for row in comparison.rows if row.metric == metric]
-        for place, row in enumerate(rows):
-            color = "tab:green" if row.best else "tab:blue"
-            if not math.isnan(row.low):
-                axes.hlines(place, row.low, row.high, color=color, linewidth=2, alpha=0.5)
-            axes.plot(row.mean, place, "D" if row.baseline else "o", color=color, markersize=5)
-        better = str(direction(metric))
-        axes.set_xlabel(f"{rows[0].unit} ({better})" if rows[0].unit and better else better or rows[0].unit, fontsize=8)
-    figure.supxlabel(f"diamond: baseline   green: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
-    figure.savefig(path, dpi=150)
-
-
-def write_progress(comparison: Comparison, path: Path) -> bool:
-    """Draws the difference to the baseline after each superstep, for gangs: the mean over runs of a configuration.
-
-    Args:
-        comparison: A comparison of runs of gangs.
-        path: The PNG file.
-
-    Returns:
-        Whether a difference was drawn.
-    """
+    metrics, short = comparison.metrics, short_labels(comparison)
+    values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
+    heads = [_escaped(metric.replace("_", " ")) for metric in metrics]
+    units = [_latex_unit(values, metric) for metric in metrics]
+    lines = [" & ".join(["", *heads]) + r" \\", " & ".join(["", *units]) + r" \\", r"\midrule"]
+    for number, (scenario, rows) in enumerate(_by_scenario(comparison.rows).items()):
+        if scenario:
+            rule = [r"\addlinespace"] if number else []
+            lines += [*rule, rf"\multicolumn{{{len(metrics) + 1}}}{{l}}{{\emph{{{_escaped(short[scenario])}}}}} \\"]
+        for configuration in dict.fromkeys(row.configuration for row in rows):
+            found = [values[scenario, configuration, metric] for metric in metrics]
+            means = [f"${_latex_number(row.mean, bold=row.best)}$" for row in found]
+            lines.append(" & ".join([_escaped(short[configuration]), *means]) + r" \\")
+            if any(not math.isnan(row.low) for row in found):
+                lines.append(" & ".join(["", *map(_latex_bounds, found)]) + r" \\")
     base = next(row.configuration for row in comparison.rows if row.baseline)
-    records = {run: read_gang(run) for pairs in comparison.pairs.values() for pair in pairs for run in pair}
-    pairs = {name: [(records[run], records[other]) for run, other in both] for name, both in comparison.pairs.items()}
-    panel = progress(pairs, base or "the baseline")
-    if panel is not None:
-        write_chart(panel.title, panel.views[0].chart, path)
-    return panel is not None
-
-
-def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> tuple[Any, Any]:
-    """A figure with one panel per metric, and its axes, whose rows are configurations.
-
-    Args:
-        metrics: Titles of the panels.
-        names: Names of the configurations.
-        row_height: Inches per configuration.
-    """
-    from matplotlib.figure import Figure
-
-    size = 1.5 + 0.07 * max(map(len, names)) + 2.6 * len(metrics), 1.5 + row_height * len(names)
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    for axes, metric in zip(panels, metrics, strict=True):
-        axes.set_title(metric, fontsize=9)
-        axes.tick_params(labelsize=8)
-        axes.margins(x=0.1)
-        axes.locator_params(axis="x", nbins=4)
-        axes.grid(axis="x", alpha=0.3)
-        axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.5, -0.5)
-    return figure, panels
-
-
-def write_windows(comparison: Comparison, path: Path) -> bool:
-    """Draws each run's difference to the baseline, and their mean with its interval, one panel per metric.
-
-    Args:
-        comparison: A comparison with windows.
-        path: The PNG file.
-
-    Returns:
-        Whether a difference was drawn.
-    """
-    configurations = list(dict.fromkeys(_name(row) for row in comparison.rows if row.pairs))
-    if not configurations:
-        return False
-    figure, panels = _panels(comparison.metrics, configurations, 0.4)
-    for axes, metric in zip(panels, comparison.metrics, strict=True):
-        axes.axvline(0, color="tab:gray", linewidth=1)
-        rows = [row for row in comparison.rows if row.metric == metric and row.pairs]
-        for row in rows:
-            place = configurations.index(_name(row))
-            found = np.array(
-                [
-                    window.difference
-                    for window in comparison.windows
-                    if (window.metric, window.scenario, window.configuration)
-                    == (metric, row.scenario, row.configuration)
-                ]
-            )
-            better = found * direction(metric) > 0
-            for chosen, color in ((better, "tab:green"), (~better, "tab:red")):
-                axes.plot(found[chosen], np.full(chosen.sum(), place), "o", color=color, markersize=4, alpha=0.6)
-            if not math.isnan(row.difference_low):
-                axes.hlines(place + 0.25, row.difference_low, row.difference_high, color="black", linewidth=2)
-            axes.plot(row.difference, place + 0.25, "D", color="black", markersize=4)
-        axes.set_xlabel(rows[0].unit if rows else "", fontsize=8)
-    base = next(_name(row) for row in comparison.rows if row.baseline)
-    figure.supxlabel(
-        f"difference to {base}   dots: runs (green: better)   diamond and bar: mean, {CONFIDENCE:.0%} interval",
-        fontsize=8,
+    caption = (
+        f"Means of {len(comparison.entries)} runs with {CONFIDENCE:.0%} bootstrap intervals over {comparison.sample}; "
+        f"the best of each column in bold, baseline {short[base]}."
     )
-    figure.savefig(path, dpi=150)
-    return True
+    content = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escaped(caption)}}}",
+        rf"\label{{tab:{name}}}",
+        rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
+        r"\toprule",
+        *lines,
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    with files.replacing(path) as file:
+        file.write("\n".join(content) + "\n")
+
+
+def _latex_bounds(row: Row) -> str:
+    if math.isnan(row.low):
+        return ""
+    return rf"{{\scriptsize $[{_latex_number(row.low)},\ {_latex_number(row.high)}]$}}"
+
+
+def _latex_number(value: float, *, bold: bool = False) -> str:
+    """A number for the mathematics mode: whole from 1000 on, thin spaces between thousands, a power of ten."""
+    text = format_number(float(round(value)) if 1e3 <= abs(value) < 1e9 else value).replace(",", r"\,")
+    if text == "-":
+        return r"\mathrm{-}"
+    mantissa, exponent, power = text.partition("e")
+    number = rf"{mantissa} \cdot 10^{{{int(power)}}}" if exponent else text
+    return rf"\mathbf{{{number}}}" if bold else number
+
+
+def _latex_unit(values: Mapping[tuple[str, str, str], Row], metric: str) -> str:
+    unit = next(row.unit for (_, _, name), row in values.items() if name == metric)
+    return f"({_escaped(unit)})" if unit else ""
+
+
+def _escaped(text: str) -> str:
+    """A text with LaTeX's special characters as themselves."""
+    return re.sub(r"[\\~^&%$#_{}]", lambda found: _LATEX[found[0]], text).replace("…", r"\ldots{}")

@@ -42,7 +42,7 @@ def waiting_times(run: Run) -> Panel:
     median, high = np.percentile(waits, (50, 95))
     note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Below 1 s counts as 1 s."
     axis = Axis("Waiting time", "duration", 1.0)
-    return _distribution("waiting_time", "Waiting time", note, axis, {_AT_OR_BELOW: (waits, ORANGE)})
+    return distribution("waiting_time", "Waiting time", note, axis, {_AT_OR_BELOW: (waits, ORANGE)})
 
 
 def slowdowns(run: Run) -> Panel:
@@ -55,7 +55,7 @@ def slowdowns(run: Run) -> Panel:
     median, high = np.percentile(values, (50, 95))
     note = f"max(1, turnaround / max(execution, {TAU:g} s)): median {median:,.1f}, 95th percentile {high:,.1f}."
     axis = Axis(title, "log", 1.0)
-    return _distribution("bounded_slowdown", title, note, axis, {_AT_OR_BELOW: (values, BLUE)})
+    return distribution("bounded_slowdown", title, note, axis, {_AT_OR_BELOW: (values, BLUE)})
 
 
 def slowdown_factors(run: Run) -> Panel | None:
@@ -71,7 +71,7 @@ def slowdown_factors(run: Run) -> Panel | None:
     )
     label = "Slow-down factor"
     axis = Axis(label, "log" if values.max() > _WIDE else "number", 1.0)
-    shares = _distribution("slowdown_factor", title, note, axis, {_AT_OR_BELOW: (values, RED)}).views[0]
+    shares = distribution("slowdown_factor", title, note, axis, {_AT_OR_BELOW: (values, RED)}).views[0]
     sizes = run.jobs["requested_number_of_resources"][ended]
     by_size = View("slowdown_factor_by_size", "By size", _by_size(sizes, values, Axis(label, low=1.0)))
     return Panel(title, note, (replace(shares, label="Share of jobs"), by_size), narrow=True)
@@ -94,11 +94,13 @@ def barriers(run: Run) -> Panel | None:
         f"in the median {np.median(sending):.3g} % and {np.median(waiting):.3g} %."
     )
     curves = {"messages": (sending, GREEN), "barriers": (waiting, PURPLE)}
-    return _distribution("barriers", "Messages and barriers", note, Axis("Share of the execution time (%)"), curves)
+    return distribution("barriers", "Messages and barriers", note, Axis("Share of the execution time (%)"), curves)
 
 
-def _distribution(key: str, title: str, note: str, x: Axis, curves: Mapping[str, tuple[Floats, str]]) -> Panel:
-    """Panel with the share of jobs at or below each value; values below the axis count as its first.
+def distribution(
+    key: str, title: str, note: str, x: Axis, curves: Mapping[str, tuple[Floats, str]], points: int = POINTS
+) -> Panel:
+    """Returns a panel with the share of jobs at or below each value; values below the axis count as its first.
 
     Args:
         key: Of the view.
@@ -106,14 +108,15 @@ def _distribution(key: str, title: str, note: str, x: Axis, curves: Mapping[str,
         note: How to read it.
         x: Axis; its upper end is set beyond the largest value.
         curves: Values and colours by label.
+        points: Most steps of a curve.
     """
     largest = max(float(values.max()) for values, _ in curves.values())
     high = largest * 1.1 if x.kind == "number" else max(largest * 1.1, x.low * 10)
     lines = []
     for label, (values, color) in curves.items():
         ordered = np.sort(np.maximum(values, x.low))
-        # At most POINTS quantiles, including the extremes.
-        ranks = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS)).astype(np.int64))
+        # Quantiles, including the extremes.
+        ranks = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), points)).astype(np.int64))
         last = np.append(ordered[ranks][1:] != ordered[ranks][:-1], True)
         found, share = ordered[ranks][last], 100 * (ranks[last] + 1) / len(ordered)
         if found[0] > x.low:

@@ -62,6 +62,7 @@ _STYLE: Any = {
     "grid.color": light("var(--line)"),
     "legend.frameon": False,
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,
     # Names inside an SVG do not differ between two equal figures.
     "svg.hashsalt": "hdsim",
 }
@@ -92,7 +93,7 @@ def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> li
     """
     directory.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(_STYLE):
-        return [_save(_figure(charts), directory / f"{key}.{kind}") for key, charts in _by_key(panels).items()]
+        return [save(_figure(charts), directory / f"{key}.{kind}") for key, charts in _by_key(panels).items()]
 
 
 def draw(panels: Sequence[Panel], kind: str) -> Figure:
@@ -164,7 +165,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
             ax.set_visible(False)
         for ax, metric in zip(lower.subplots(1, len(bars), squeeze=False, sharey=True)[0], bars, strict=True):
             _draw_bars(ax, metric, {name: run.metrics.get(metric, np.nan) for name, run in runs.items()})
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def write_chart(title: str, chart: Chart, path: Path) -> None:
@@ -177,7 +178,7 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
     """
     assert not isinstance(chart, Table)
     with mpl.rc_context(_STYLE):
-        _save(_figure([(title, chart)]), path)
+        save(_figure([(title, chart)]), path)
 
 
 def _by_node(run: Run) -> Plot | None:
@@ -200,12 +201,16 @@ def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
     ax.tick_params(labelsize=9)
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    # Without a date in the file the same run gives the same bytes.
-    if path.suffix == ".svg":
-        figure.savefig(path, metadata={"Date": None})
-    else:
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure as its name ends: ``.png``, ``.svg`` or ``.pdf``. The same figure gives the same bytes.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if path.suffix == ".png":
         figure.savefig(path, dpi=140, metadata={"Software": "hdsim"}, pil_kwargs={"optimize": True})
+    else:
+        figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "CreationDate": None})
     return path
 
 

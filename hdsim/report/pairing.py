@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 from hdsim.errors import ConfigError
 from hdsim.report import labels
 from hdsim.report.labels import Key
-from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.manifest import read_manifest, told_status
+from hdsim.results.run_directory.reader import read_metrics
 
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = (
@@ -45,16 +45,55 @@ class Entry:
     replication: Key
 
 
-def without_dead(directories: Iterable[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Separates runs whose process was killed, with a description of the time, from the others."""
-    found, dead = [], {}
+@dataclass(frozen=True)
+class Finished:
+    """A finished run.
+
+    Attributes:
+        path: Its directory.
+        manifest: Its manifest.
+        metrics: Its metrics.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    metrics: Mapping[str, float]
+
+
+def finished(directories: Iterable[Path]) -> tuple[list[Finished], dict[Path, str]]:
+    """Reads finished runs; by directory, why others are left out: failed, dead, still running, or damaged."""
+    found, left_out = [], {}
     for path in directories:
-        manifest = read_manifest(path)
-        if manifest["status"] == "dead":
-            dead[path] = told_status(manifest)
-        else:
-            found.append(path)
-    return found, dead
+        try:
+            manifest = read_manifest(path)
+            if manifest["status"] != "finished":
+                left_out[path] = told_status(manifest).partition("\n")[0]
+            elif not any((path / name).is_file() for name in ("jobs.csv", "supersteps.csv")):
+                left_out[path] = "a directory without jobs.csv"
+            else:
+                found.append(Finished(path, manifest, read_metrics(path, manifest)))
+        except ConfigError as error:
+            left_out[path] = error.message
+    return found, left_out
+
+
+def other_sources(runs: Iterable[Finished]) -> list[str]:
+    """Returns a line for each difference between the software, or the contents of inputs, of runs.
+
+    Packages that only some runs have loaded are left out, since agents differ in what they need.
+    """
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    for run in runs:
+        for package, version in (run.manifest.get("versions") or {}).items():
+            values[package][str(version)] += 1
+        values["commit of hdsim"][str(run.manifest.get("git_commit"))] += 1
+        for entry in run.manifest.get("inputs") or []:
+            values[f"{entry['kind']} {entry['path']}"][f"sha256 {entry['sha256'][:12]}"] += 1
+    return [
+        f"{name}: " + ", ".join(f"{value} ({count} run{'s' * (count != 1)})" for value, count in counts.items())
+        for name, counts in values.items()
+        if len(counts) > 1
+    ]
 
 
 def run_directories(path: Path) -> list[Path]:
@@ -66,21 +105,26 @@ def run_directories(path: Path) -> list[Path]:
     found = [manifest.parent for manifest in path.rglob("manifest.json")]
     if not found:
         raise ConfigError("expected a run directory or a sweep, got a directory without any run", where=str(path))
-    return sorted(found, key=lambda run: (str(read_manifest(run).get("start")), run))
+    return sorted(found, key=lambda run: (_started(run), run))
 
 
-def evaluated_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
+def _started(run: Path) -> str:
+    try:
+        return str(read_manifest(run).get("start"))
+    except ConfigError:
+        return ""
+
+
+def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
     """Reads the replays of the test windows of trainings, and finds the baseline's configuration.
 
     Of the agents of a training only the shipped one takes part. The baseline is the best classic policy of the training
     `first`.
-
-    Raises:
-        ConfigError: A training did not finish; all such are listed.
     """
     entries = []
-    settings, _ = _load_all(directories)
-    facts = [read_manifest(path)["training"] for path in directories]
+    directories = [run.path for run in runs]
+    settings = labels.settings([run.manifest["config"] for run in runs])
+    facts = [run.manifest["training"] for run in runs]
     differing = [name for name in labels.differing(settings) if name not in REPLICATION]
     shared = [name for name in differing if name.partition(".")[0] not in ("agent", "train")]
     # Trainings of one algorithm are distinguished by their settings, those of several by its name.
@@ -115,17 +159,15 @@ def _own(settings: list[dict[str, str]]) -> list[str]:
     return [name for name in differing if name not in excluded]
 
 
-def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]:
-    """Reads the runs, and finds their differences and the baseline's configuration.
+def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
+    """Finds the differences of runs and the baseline's configuration.
 
     Args:
-        directories: The runs.
+        runs: The runs.
         first: The run with the baseline's configuration.
-
-    Raises:
-        ConfigError: Runs cannot be compared; all are listed.
     """
-    settings, metrics = _load_all(directories)
+    directories = [run.path for run in runs]
+    settings = labels.settings([run.manifest["config"] for run in runs])
     differing = labels.differing(settings)
     replication = [name for name in differing if name in REPLICATION]
     other = [name for name in differing if name not in REPLICATION]
@@ -137,8 +179,8 @@ def run_entries(directories: list[Path], first: Path) -> tuple[list[Entry], Key]
         configuration, scenario = other, []
     configuration = labels.told(settings, configuration)
     entries = [
-        Entry(path, numbers, *(labels.key(setting, names) for names in (scenario, configuration, replication)))
-        for path, setting, numbers in zip(directories, settings, metrics, strict=True)
+        Entry(run.path, run.metrics, *(labels.key(setting, names) for names in (scenario, configuration, replication)))
+        for run, setting in zip(runs, settings, strict=True)
     ]
     places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
     if places.most_common(1)[0][1] == 1:
@@ -178,37 +220,6 @@ def renamed(entries: list[Entry], given: Mapping[str, str | Path]) -> dict[Key, 
             f"expected one label for each configuration, got {', '.join(taken or given)}", where="--label"
         )
     return names
-
-
-def _load_all(directories: Iterable[Path]) -> tuple[list[dict[str, str]], list[Mapping[str, float]]]:
-    """Settings and metrics of finished runs.
-
-    Raises:
-        ConfigError: Runs cannot be read or did not finish; all are listed.
-    """
-    errors, configs, metrics = [], [], []
-    for path in directories:
-        try:
-            config, numbers = _load(path)
-        except ConfigError as error:
-            errors.append(error)
-        else:
-            configs.append(config)
-            metrics.append(numbers)
-    if errors:
-        raise ConfigError.many(errors)
-    return labels.settings(configs), metrics
-
-
-def _load(path: Path) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Configuration and metrics of a finished run."""
-    manifest = read_manifest(path)
-    status = manifest["status"]
-    if status != "finished":
-        raise ConfigError(f"expected a finished run, got one that is {status}", where=str(path))
-    if not any((path / name).is_file() for name in ("jobs.csv", "supersteps.csv")):
-        raise ConfigError("expected a finished run, got a directory without jobs.csv", where=str(path))
-    return manifest["config"], RunDirectory(path).metrics()
 
 
 def joined(*parts: str) -> str:

@@ -59,6 +59,21 @@ def format_table(rows: Iterable[Sequence[object]]) -> str:
     )
 
 
+def folded(rows: Sequence[Sequence[str]], width: int) -> str:
+    """Returns columns as by :func:`format_table` in lines of at most `width` characters.
+
+    Columns that do not fit follow in another table, behind the first column; a blank line separates the tables.
+    """
+    first, *others = zip(*rows, strict=True)
+    parts = [[first]]
+    for column in others:
+        longest = [max(map(len, found)) for found in (*parts[-1], column)]
+        if len(parts[-1]) > 1 and sum(longest) + 2 * len(parts[-1]) > width:
+            parts.append([first])
+        parts[-1].append(column)
+    return "\n\n".join(format_table([*zip(*part, strict=True)]) for part in parts)
+
+
 def unused(name: str, taken: Container[str]) -> str:
     """Returns a name that is not in use: `name`, or `name` with a numeric suffix."""
     candidate, number = name, 2

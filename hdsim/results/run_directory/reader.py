@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -109,12 +111,50 @@ class Run:
         return np.array([FinalState[name] for name in self.jobs["final_state"].tolist()], np.int8)
 
 
-def read(path: str | Path) -> Run:
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Holds the garbage collection, which would pass over every row of a file again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_collecting_later()
+def read_jobs(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Reads some columns of the jobs of a run: ids as they are, and numbers.
+
+    Args:
+        path: The run directory.
+        names: Names of the columns, ``job_id`` or such of times.
+
+    Raises:
+        ConfigError: ``jobs.csv`` is missing or damaged.
+    """
+    header, rows = read_csv(path / "jobs.csv")
+    missing = [name for name in names if name not in header]
+    if missing:
+        raise ConfigError(
+            f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path / 'jobs.csv'}:1"
+        )
+    found: dict[str, NDArray[Any]] = {}
+    for name in names:
+        texts = [row[header.index(name)] for row in rows]
+        found[name] = np.array(texts, object) if name in _TEXTS else numbers(path / "jobs.csv", name, texts)
+    return found
+
+
+@_collecting_later()
+def read(path: str | Path, *, full: bool = True) -> Run:
     """Reads a run directory.
 
     Args:
         path: A directory whose run finished, was interrupted, or was killed after it had written results; or that of a
             training, which may have been cut short at any time.
+        full: With the columns of job_details.csv, which take as long as a third of the others.
 
     Raises:
         ConfigError: It is no run directory, its run failed, is still running or died without results, or a file is
@@ -138,7 +178,7 @@ def read(path: str | Path) -> Run:
         segments = _read_allocations(path / "allocations.csv", jobs, platform, cut_short)
     else:
         segments = _attempts(path / "jobs.csv", jobs, platform, cut_short)
-    jobs |= _read_details(path / "job_details.csv", jobs)
+    jobs |= _read_details(path / "job_details.csv", jobs) if full else {}
     spans = _read_spans(path / "oversubscription.csv", platform)
     count = len(jobs["job_id"])
     jobs |= {"restarts": segments.restarts(count), "lost_core_seconds": segments.lost_by_job(count)}

@@ -1,0 +1,221 @@
+"""The page of a comparison: sortable tables, intervals, rankings, distributions, schedules side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from hdsim.report import labels, tables
+from hdsim.report.compare import JOBS, Comparison, Row
+from hdsim.report.compare_figures import ranks_svg
+from hdsim.report.compare_output import short_labels
+from hdsim.report.compare_panels import panels
+from hdsim.report.labels import text
+from hdsim.report.page import page, words
+from hdsim.report.ranking import Standing
+from hdsim.report.relative import relative
+from hdsim.report.statistics import CONFIDENCE
+from hdsim.report.tables import Cell, sortable
+from hdsim.results.metrics import direction
+from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.util import files
+from hdsim.util.text import format_number
+
+#: Links to reports in a row.
+_MOST_LINKS = 12
+
+
+def write_page(comparison: Comparison, standings: Sequence[Standing], path: Path, *, to: str = "best") -> None:
+    """Writes the page of a comparison, one file that needs no network.
+
+    Args:
+        comparison: The comparison.
+        standings: Its rankings.
+        path: The file. Reports of the runs are linked relative to it.
+        to: Reference of the heat map, ``best`` or ``baseline``.
+
+    Raises:
+        ConfigError: Results of a run are damaged.
+        OSError: The page cannot be written.
+    """
+    with files.replacing(path) as file:
+        file.write(render(comparison, standings, path.parent, to=to))
+
+
+def render(comparison: Comparison, standings: Sequence[Standing], directory: Path, *, to: str = "best") -> str:
+    """Returns the page of a comparison.
+
+    Args:
+        comparison: The comparison.
+        standings: Its rankings.
+        directory: Where the page is to be.
+        to: Reference of the heat map, ``best`` or ``baseline``.
+    """
+    short = short_labels(comparison)
+    configurations = list(dict.fromkeys(row.configuration for row in comparison.rows))
+    runs = len(comparison.runs)
+    title = f"{len(configurations)} configurations, {runs} runs"
+    parts = [_means(comparison, short, directory)]
+    parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
+    if len(configurations) > 2:
+        parts.append(_heat(comparison, short, to))
+    if standings:
+        parts.append(_ranking(standings, short))
+    manifest = read_manifest(next(iter(comparison.runs)))
+    numbers = "".join(parts) + tables.script()
+    return page(title, manifest, _heading(comparison, title, short), numbers, panels(comparison, short))
+
+
+def _heading(comparison: Comparison, title: str, short: Mapping[str, str]) -> str:
+    base = next(row for row in comparison.rows if row.baseline)
+    inputs = labels.settings([read_manifest(path)["config"] for path in comparison.runs])
+    shared = {name: {one.get(name, labels.NONE) for one in inputs} for name in ("platform", "workload")}
+    sample = f"{CONFIDENCE:.0%} bootstrap over {comparison.sample}"
+    facts = {
+        "Baseline": short[base.configuration],
+        **{name.capitalize(): ", ".join(sorted(found)) for name, found in shared.items() if found != {labels.NONE}},
+        "Intervals": sample + (" (one run of each configuration)" if comparison.sample == JOBS else ""),
+    }
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    warnings = ""
+    if comparison.left_out:
+        lines = [f"{path}: {reason}" for path, reason in comparison.left_out.items()]
+        warnings += _warning(f"{len(lines)} of {len(lines) + len(comparison.runs)} runs are left out.", lines)
+    if comparison.sources:
+        warnings += _warning("The runs differ in software or inputs.", comparison.sources)
+    return f"<h1>{escape(title)} <small>compared</small></h1>{warnings}<dl class='facts'>{items}</dl>"
+
+
+def _warning(told: str, lines: Iterable[str]) -> str:
+    listed = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<div class='warning'>{escape(told)}<ul>{listed}</ul></div>"
+
+
+def _section(title: str, note: str, content: str) -> str:
+    return f"<section class='part'><h2>{escape(title)}</h2><p>{escape(note)}</p>{content}</section>"
+
+
+def _label(name: str, short: Mapping[str, str]) -> str:
+    """A label, the whole of it under the pointer."""
+    return escape(name) if short[name] == name else f"<span title='{escape(name)}'>{escape(short[name])}</span>"
+
+
+def _names(row: Row, short: Mapping[str, str]) -> list[Cell]:
+    """Label, and the scenario if there is one."""
+    names = [Cell(_label(row.configuration, short), row.configuration)]
+    return [*names, Cell(_label(row.scenario, short), row.scenario)] if row.scenario else names
+
+
+def _heads(rows: Iterable[Row]) -> list[str]:
+    return ["configuration", "scenario"] if any(row.scenario for row in rows) else ["configuration"]
+
+
+def _means(comparison: Comparison, short: Mapping[str, str], directory: Path) -> str:
+    values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
+    reports: dict[tuple[str, str], list[str]] = {}
+    for entry in comparison.entries:
+        found = reports.setdefault((text(entry.scenario), text(entry.configuration)), [])
+        report = entry.path / "report.html"
+        if report.is_file():
+            link = quote(os.path.relpath(report, directory.resolve()))
+            found.append(f"<a href='{escape(link)}'>{escape(text(entry.replication) or 'report')}</a>")
+    links = any(reports.values())
+    rows = []
+    for row in comparison.rows:
+        if row.metric == comparison.metrics[0]:
+            means = [values[row.scenario, row.configuration, metric] for metric in comparison.metrics]
+            cells = [Cell(format_number(one.mean), one.mean, one.best) for one in means]
+            linked = list(dict.fromkeys(reports[row.scenario, row.configuration]))
+            more = f" and {len(linked) - _MOST_LINKS} more" if len(linked) > _MOST_LINKS else ""
+            reported = [Cell(", ".join(linked[:_MOST_LINKS]) + more, float(len(linked)))] if links else []
+            rows.append([*_names(row, short), *cells, *reported])
+    heads = [*_heads(comparison.rows), *(words(name) for name in comparison.metrics), *(["reports"] if links else [])]
+    note = "Means; the best of each column in bold. A click on a head sorts by it."
+    return _section("Means", note, sortable("means", heads, rows))
+
+
+def _details(rows: Sequence[Row], short: Mapping[str, str]) -> str:
+    notes = ", ".join(filter(None, (rows[0].unit, str(direction(rows[0].metric)))))
+    ends = tables.limits(value for row in rows for value in (row.mean, row.low, row.high))
+    apart = tables.limits((v for row in rows for v in (row.difference, row.difference_low, row.difference_high)), 0.0)
+    middle, paired = (any(not math.isnan(getattr(row, name)) for row in rows) for name in ("iqm", "difference"))
+    heads = [*_heads(rows), "runs", "mean", "interval", ""]
+    heads += ["interquartile mean"] * middle + ["difference", "interval", "", "pairs"] * paired
+    lines = []
+    for row in rows:
+        cells = [Cell(f"{row.runs:,}", row.runs), Cell(format_number(row.mean), row.mean, row.best)]
+        cells += [Cell(_bounds(row.low, row.high), row.low)]
+        cells += [Cell(tables.drawn(row.mean, row.low, row.high, ends), row.mean)]
+        cells += [Cell(_compact(row.iqm), row.iqm)] * middle
+        if paired:
+            told = "baseline" if row.baseline else _compact(row.difference, "+")
+            cells += [
+                Cell(told, row.difference),
+                Cell(_bounds(row.difference_low, row.difference_high), row.difference_low),
+            ]
+            cells += [
+                Cell(tables.drawn(row.difference, row.difference_low, row.difference_high, apart, 0.0), row.difference),
+                Cell(f"{row.pairs:,} {row.paired_by}s" if row.pairs else "", row.pairs),
+            ]
+        lines.append([*_names(row, short), *cells])
+    return _section(words(rows[0].metric).capitalize(), notes, sortable(rows[0].metric, heads, lines))
+
+
+def _bounds(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"[{_compact(low)}, {_compact(high)}]"
+
+
+def _compact(number: float, sign: str = "") -> str:
+    """A number of four digits."""
+    if math.isnan(number):
+        return ""
+    return f"{number:{sign},.0f}" if 1e3 <= abs(number) < 1e7 else f"{number:{sign}.4g}"
+
+
+def _heat(comparison: Comparison, short: Mapping[str, str], to: str) -> str:
+    found = relative(comparison, to)
+    lines = []
+    for row, factors, shades, told in zip(found.rows, found.factors, found.shades, found.texts, strict=True):
+        cells = [
+            Cell(str(text), float(factor), style=_shade(float(shade)))
+            for factor, shade, text in zip(factors, shades, told, strict=True)
+        ]
+        lines.append([*_names(row, short), *cells])
+    note = f"How much worse than the {to} each mean is; orange is worse, blue is better."
+    heads = [*_heads(comparison.rows), *(words(name) for name in found.metrics)]
+    return _section("Configurations by metrics", note, sortable("heat map", heads, lines))
+
+
+def _shade(shade: float) -> str:
+    """Background from -1, blue, to 1, orange."""
+    color = "orange" if shade > 0 else "blue"
+    return f"background:color-mix(in srgb,var(--{color}) {55 * abs(shade):.0f}%,var(--paper))"
+
+
+def _ranking(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
+    first = standings[0]
+    rows = [
+        [
+            Cell(_label(one.configuration, short), one.configuration),
+            Cell(words(one.metric), words(one.metric)),
+            Cell(f"{one.average_rank:.2f}", one.average_rank),
+            Cell("baseline" if one.baseline else f"{one.improvement:.2f}", one.improvement),
+            Cell(_bounds(one.improvement_low, one.improvement_high), one.improvement_low),
+            Cell(
+                tables.drawn(one.improvement, one.improvement_low, one.improvement_high, (0.0, 1.0), 0.5),
+                one.improvement,
+            ),
+            Cell(f"{one.friedman_p:.2g}", one.friedman_p),
+        ]
+        for one in standings
+    ]
+    heads = ("configuration", "metric", "average rank", "P(better than baseline)", "interval", "", "Friedman p")
+    note = (
+        f"Over {first.blocks} blocks. Configurations joined by a bar do not differ at 5 % by Nemenyi's test "
+        f"(critical difference {first.critical_difference:.2f})."
+    )
+    return _section("Ranking", note, sortable("ranking", heads, rows) + ranks_svg(standings, short))

@@ -1,0 +1,109 @@
+"""Panels of a comparison: distributions over jobs, curves over time, schedules side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hdsim.report.charts import Axis, Line, Lines, Panel, View
+from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED
+from hdsim.report.compare import Comparison, jobs_of
+from hdsim.report.distributions import distribution
+from hdsim.report.labels import text
+from hdsim.report.pairing import EVALUATION, Entry, joined
+from hdsim.report.panels import schedule
+from hdsim.results import series
+from hdsim.results.metrics import bounded_slowdown
+from hdsim.results.run_directory.reader import Run, read
+
+#: Colours of the configurations that are drawn.
+_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY, BLACK)
+#: Most steps of a curve, and curves of a plot that is half as wide as the page.
+_POINTS, _NARROW = 1_000, 4
+
+
+def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
+    """Returns the panels of replays; of trainings and gangs there are none.
+
+    Args:
+        comparison: The comparison.
+        short: Labels by scenarios and configurations.
+
+    Raises:
+        ConfigError: Results of a run are damaged.
+    """
+    paths = {entry.path for entry in comparison.entries}
+    if not all((path / "jobs.csv").is_file() and not (path / EVALUATION).is_file() for path in paths):
+        return []
+    groups: dict[str, list[Entry]] = {}
+    for entry in comparison.entries:
+        groups.setdefault(joined(short[text(entry.scenario)], short[text(entry.configuration)]), []).append(entry)
+    drawn = dict(list(groups.items())[: len(_COLORS)])
+    note = f" The first {len(drawn)} of {len(groups)} configurations are drawn." if len(drawn) < len(groups) else ""
+    runs = {name: read(entries[0].path, full=False) for name, entries in drawn.items()}
+    which = {name: text(entries[0].replication) for name, entries in drawn.items()}
+    one = f" Of each configuration one run is drawn, {next(iter(which.values()))}." if any(which.values()) else ""
+    return [*_distributions(drawn, note), *_curves(runs, one + note), *_schedules(runs, which)]
+
+
+def _distributions(drawn: Mapping[str, Sequence[Entry]], note: str) -> Iterator[Panel]:
+    columns: dict[str, list[np.ndarray]] = {}
+    for name, entries in drawn.items():
+        jobs = [jobs_of(entry.path) for entry in entries]
+        ended = [~np.isnan(one["turnaround_time"]) for one in jobs]
+        columns[name] = [
+            np.concatenate([one[column][done] for one, done in zip(jobs, ended, strict=True)])
+            for column in ("waiting_time", "turnaround_time", "execution_time")
+        ]
+    columns = {name: found for name, found in columns.items() if len(found[0])}
+    if not columns:
+        return
+    colors = dict(zip(drawn, _COLORS, strict=False))
+    waits = {name: (waiting, colors[name]) for name, (waiting, _, _) in columns.items()}
+    slowdowns = {
+        name: (bounded_slowdown(turnaround, execution), colors[name])
+        for name, (_, turnaround, execution) in columns.items()
+    }
+    told = f"Share of the jobs of all runs of a configuration.{note}"
+    for key, title, axis, curves in (
+        ("waiting_time", "Waiting time", Axis("Waiting time, below 1 s as 1 s", "duration", 1.0), waits),
+        ("bounded_slowdown", "Bounded slowdown", Axis("Bounded slowdown", "log", 1.0), slowdowns),
+    ):
+        yield replace(distribution(key, title, told, axis, curves, _POINTS), narrow=len(curves) <= _NARROW)
+
+
+def _curves(runs: Mapping[str, Run], note: str) -> Iterator[Panel]:
+    end = max(run.end_time for run in runs.values()) or 1.0
+    time = Axis("Time since first submission", "time", 0.0, end)
+    for key, title, axis, scale, curve in (
+        ("utilization", "Utilization", Axis("Busy cores (%)", high=100), 100.0, series.utilization),
+        ("queue", "Queue length", Axis("Waiting jobs", "count"), 1.0, series.queue_length),
+    ):
+        lines = tuple(
+            _line(name, curve(run), scale, end, color)
+            for (name, run), color in zip(runs.items(), _COLORS, strict=False)
+            if len(run.jobs["job_id"])
+        )
+        if lines:
+            yield Panel(title, note.strip(), (View(key, title, Lines(time, axis, lines)),))
+
+
+def _line(name: str, steps: series.StepFunction, scale: float, end: float, color: str) -> Line:
+    thin = steps.thinned(_POINTS)
+    values = scale * thin.values
+    return Line(name, np.append(thin.times, max(end, thin.times[-1])), np.append(values, values[-1]), color)
+
+
+def _schedules(runs: Mapping[str, Run], which: Mapping[str, str]) -> Iterator[Panel]:
+    """The schedules by node, two in a row, over one span of time."""
+    end = max(run.end_time for run in runs.values()) or 1.0
+    for number, (name, run) in enumerate(runs.items()):
+        panel = schedule(run)
+        views = {view.key: view for view in panel.views}
+        view = views.get("gantt_nodes", views.get("occupancy"))
+        if view is not None:
+            chart = replace(view.chart, x=replace(view.chart.x, high=end))
+            shown = View(f"schedule_{number}", view.label, chart)
+            yield Panel(f"Schedule of {name}", which[name] or view.label, (shown,), narrow=True)

@@ -1,0 +1,81 @@
+"""Factors by which configurations are worse than the best one or than the baseline, metric by metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.report.compare import Comparison, Row
+from hdsim.report.statistics import Floats
+from hdsim.results.metrics import Direction, direction
+
+#: Factor from which on cells have the full colour.
+_FULL = 4.0
+
+
+@dataclass(frozen=True)
+class Relative:
+    """Configurations by metrics.
+
+    Attributes:
+        rows: (C,) rows of the first metric, which name scenario and configuration.
+        metrics: (M,) names of the metrics that have better and worse values.
+        factors: (C, M) by how much a value is worse: its ratio to that of the reference, or the inverse where higher
+            values are better; below 1 it is better, NaN without a ratio.
+        to: ``best`` or ``baseline``, in the same scenario.
+    """
+
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...]
+    factors: Floats
+    to: str
+
+    @property
+    def shades(self) -> Floats:
+        """(C, M) from -1 for much better over 0 for equal to 1 for much worse; NaN becomes 0."""
+        with np.errstate(divide="ignore"):
+            return np.clip(np.nan_to_num(np.log(self.factors), posinf=9, neginf=-9) / np.log(_FULL), -1, 1)
+
+    @property
+    def texts(self) -> NDArray[np.str_]:
+        """(C, M) such as ``+12 %`` and ``38x``."""
+        return np.array([[_text(factor) for factor in row] for row in self.factors.tolist()])
+
+
+def relative(comparison: Comparison, to: str = "best") -> Relative:
+    """Compares the means with those of the best configuration or of the baseline of the scenario.
+
+    Args:
+        comparison: The comparison.
+        to: ``best`` or ``baseline``.
+    """
+    metrics = tuple(name for name in comparison.metrics if direction(name))
+    by_metric = {name: [row for row in comparison.rows if row.metric == name] for name in metrics}
+    columns = [_factors(rows, direction(name), to) for name, rows in by_metric.items()]
+    rows = tuple(row for row in comparison.rows if row.metric == comparison.metrics[0])
+    return Relative(rows, metrics, np.array(columns).reshape(len(metrics), len(rows)).T, to)
+
+
+def _factors(rows: Sequence[Row], better: Direction, to: str) -> Floats:
+    means = np.array([row.mean for row in rows])
+    references = np.full(len(rows), np.nan)
+    for scenario in dict.fromkeys(row.scenario for row in rows):
+        inside = np.array([row.scenario == scenario for row in rows])
+        chosen = means[inside & np.array([row.baseline for row in rows])] if to == "baseline" else means[inside]
+        chosen = chosen[~np.isnan(chosen)]
+        if len(chosen):
+            references[inside] = chosen.max() if better is Direction.HIGHER else chosen.min()
+    above, below = (references, means) if better is Direction.HIGHER else (means, references)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(means == references, 1.0, above / below)
+
+
+def _text(factor: float) -> str:
+    if np.isnan(factor):
+        return "-"
+    if not factor < 10:
+        return f"{factor:,.0f}x"
+    return "0 %" if factor == 1 else f"{100 * (factor - 1):+.3g} %"

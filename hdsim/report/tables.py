@@ -1,0 +1,91 @@
+"""Tables of a page that a click on a head sorts, and intervals drawn inside their cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+#: Width and height of a drawn interval.
+_WIDTH, _HEIGHT = 170, 18
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        html: Its content.
+        value: What it is sorted by: a number, NaN last, or a text.
+        best: It is set in bold.
+        style: Style of the cell.
+    """
+
+    html: str
+    value: float | str
+    best: bool = False
+    style: str = ""
+
+
+def sortable(caption: str, heads: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """Returns the HTML of a table whose rows are sorted by a click on a head, or by the enter key on it.
+
+    Args:
+        caption: Name of the table for readers of the screen.
+        heads: Heads of the columns; one without a name does not sort.
+        rows: Rows, the first cell of each its name.
+    """
+    buttons = (f"<button type='button'>{escape(name)}</button>" if name else "" for name in heads)
+    head = "".join(f"<th scope='col'>{button}</th>" for button in buttons)
+    body = "".join(f"<tr>{''.join(map(_cell, row, ['th', *['td'] * (len(row) - 1)]))}</tr>" for row in rows)
+    return (
+        f"<div class='scroll'><table class='sortable' aria-label='{escape(caption)}'>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def script() -> str:
+    """Returns the element that makes the tables of a page sortable; once in a page, behind them."""
+    return f"<script>{Path(__file__).with_name('tables.js').read_text(encoding='utf-8')}</script>"
+
+
+def _cell(cell: Cell, tag: str) -> str:
+    scope = " scope='row'" if tag == "th" else ""
+    number = "" if isinstance(cell.value, str) else f" data-value='{cell.value!r}'"
+    style = f" style='{cell.style}'" if cell.style else ""
+    return f"<{tag}{scope}{number}{style}>{f'<b>{cell.html}</b>' if cell.best else cell.html}</{tag}>"
+
+
+def drawn(value: float, low: float, high: float, limits: tuple[float, float], mark: float | None = None) -> str:
+    """Returns an interval with its mean as SVG.
+
+    Args:
+        value: The mean.
+        low: Lower end, NaN if there is no interval.
+        high: Upper end.
+        limits: Ends of the axis, which the drawings of a column share.
+        mark: Where a line across the axis is, such as 0 for differences.
+    """
+    if math.isnan(value):
+        return ""
+    begin, end = limits
+
+    def place(number: float) -> str:
+        return f"{5 + (_WIDTH - 10) * (number - begin) / ((end - begin) or 1.0):.1f}"
+
+    middle = _HEIGHT / 2
+    parts = [f"<path class='axis' d='M5 {middle}H{_WIDTH - 5}'/>"]
+    if mark is not None and begin <= mark <= end:
+        parts.append(f"<path class='mark' d='M{place(mark)} 1V{_HEIGHT - 1}'/>")
+    if not math.isnan(low):
+        parts.append(f"<path class='bar' d='M{place(low)} {middle}H{place(high)}'/>")
+    parts.append(f"<circle cx='{place(value)}' cy='{middle}' r='4'/>")
+    return f"<svg class='interval' width='{_WIDTH}' height='{_HEIGHT}' aria-hidden='true'>{''.join(parts)}</svg>"
+
+
+def limits(values: Iterable[float], mark: float | None = None) -> tuple[float, float]:
+    """Returns the ends of an axis for values; those that are NaN or infinite do not count."""
+    found = [value for value in (*values, *([] if mark is None else [mark])) if math.isfinite(value)]
+    return (min(found), max(found)) if found else (0.0, 1.0)
