@@ -171,18 +171,16 @@ def compare(
     directories = list(dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given))))
     chosen = None if baseline is None else run_directories(Path(baseline))[0].resolve()
     found, left_out = finished(dict.fromkeys([*directories, *([chosen] if chosen else [])]))
-    if left_out and (strict or chosen in left_out or not found):
-        raise ConfigError.many(
-            [
-                ConfigError(f"expected a finished run, got {reason}", where=str(path))
-                for path, reason in left_out.items()
-            ]
-        )
+    refused = [
+        ConfigError(f"expected a finished run, got {reason}", where=str(path)) for path, reason in left_out.items()
+    ]
+    if refused and (strict or chosen in left_out or not found):
+        raise ConfigError.many(refused)
     first = chosen or found[0].path
     trained = all((run.path / EVALUATION).is_file() for run in found)
     if len(found) < 2 and not trained:
-        beside = f"; {len(left_out)} others are left out" if left_out else ""
-        raise ConfigError(f"expected at least two runs to compare, got {found[0].path} alone{beside}")
+        alone = ConfigError(f"expected at least two runs to compare, got {found[0].path} alone")
+        raise ConfigError.many([alone, *refused])
     entries, base = evaluated_entries(found, first) if trained else run_entries(found, first)
     if labels:
         keys = renamed(entries, labels)

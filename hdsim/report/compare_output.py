@@ -85,7 +85,7 @@ def _details(rows: Sequence[Row], short: Mapping[str, str]) -> Iterator[str]:
         for row in found:
             ours = [short[row.configuration], f"{row.runs:,}", _interval(row.mean, row.low, row.high)]
             ours += [_interval(row.iqm, row.iqm_low, row.iqm_high)] if middle else []
-            pairs = f"{row.pairs:,} {row.paired_by}s" if row.pairs > 1 else str(row.pairs)
+            pairs = f"{row.pairs:,} {row.paired_by}{'s' * (row.pairs > 1)}" if row.pairs else ""
             difference = _interval(row.difference, row.difference_low, row.difference_high, signed=True)
             lines.append([*ours, *(["baseline", ""] if row.baseline else [difference, pairs])])
         yield f"{heading}{f' with {short[scenario]}' if scenario else ''}\n{folded(lines, _WIDTH)}"

@@ -52,7 +52,7 @@ def render(comparison: Comparison, standings: Sequence[Standing], directory: Pat
     Args:
         comparison: The comparison.
         standings: Its rankings.
-        directory: Where the page is to be.
+        directory: Directory of the page.
         to: Reference of the heat map, ``best`` or ``baseline``.
     """
     short = short_labels(comparison)
@@ -142,25 +142,26 @@ def _details(rows: Sequence[Row], short: Mapping[str, str]) -> str:
     notes = ", ".join(filter(None, (rows[0].unit, str(direction(rows[0].metric)))))
     ends = tables.limits(value for row in rows for value in (row.mean, row.low, row.high))
     apart = tables.limits((v for row in rows for v in (row.difference, row.difference_low, row.difference_high)), 0.0)
-    middle, paired = (any(not math.isnan(getattr(row, name)) for row in rows) for name in ("iqm", "difference"))
-    heads = [*_heads(rows), "runs", "mean", "interval", ""]
-    heads += ["interquartile mean"] * middle + ["difference", "interval", "", "pairs"] * paired
+    known = {
+        name: any(not math.isnan(getattr(row, name)) for row in rows)
+        for name in ("low", "iqm", "difference", "difference_low")
+    }
+    heads = [*_heads(rows), "runs", "mean", *["interval"] * known["low"], "", *["interquartile mean"] * known["iqm"]]
+    if known["difference"]:
+        heads += ["difference", *["interval"] * known["difference_low"], "", "pairs"]
     lines = []
     for row in rows:
         cells = [Cell(f"{row.runs:,}", row.runs), Cell(format_number(row.mean), row.mean, row.best)]
-        cells += [Cell(_bounds(row.low, row.high), row.low)]
+        cells += [Cell(_bounds(row.low, row.high), row.low)] * known["low"]
         cells += [Cell(tables.drawn(row.mean, row.low, row.high, ends), row.mean)]
-        cells += [Cell(_compact(row.iqm), row.iqm)] * middle
-        if paired:
+        cells += [Cell(_compact(row.iqm), row.iqm)] * known["iqm"]
+        if known["difference"]:
             told = "baseline" if row.baseline else _compact(row.difference, "+")
-            cells += [
-                Cell(told, row.difference),
-                Cell(_bounds(row.difference_low, row.difference_high), row.difference_low),
-            ]
-            cells += [
-                Cell(tables.drawn(row.difference, row.difference_low, row.difference_high, apart, 0.0), row.difference),
-                Cell(f"{row.pairs:,} {row.paired_by}s" if row.pairs else "", row.pairs),
-            ]
+            low, high = row.difference_low, row.difference_high
+            cells += [Cell(told, row.difference), *[Cell(_bounds(low, high), low)] * known["difference_low"]]
+            cells += [Cell(tables.drawn(row.difference, low, high, apart, 0.0), row.difference)]
+            pairs = f"{row.pairs:,} {row.paired_by}{'s' * (row.pairs > 1)}" if row.pairs else ""
+            cells += [Cell(pairs, row.pairs)]
         lines.append([*_names(row, short), *cells])
     return _section(words(rows[0].metric).capitalize(), notes, sortable(rows[0].metric, heads, lines))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hdsim.report.charts import Axis, Line, Lines, Panel, View
+from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED
 from hdsim.report.compare import Comparison, jobs_of
 from hdsim.report.distributions import distribution
@@ -20,8 +20,8 @@ from hdsim.results.run_directory.reader import Run, read
 
 #: Colours of the configurations that are drawn.
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY, BLACK)
-#: Most steps of a curve, and curves of a plot that is half as wide as the page.
-_POINTS, _NARROW = 1_000, 4
+#: Most steps of a curve, stretches of time whose means longer ones have, and curves of a plot of half the width.
+_POINTS, _STRETCHES, _NARROW = 1_000, 240, 4
 
 
 def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
@@ -81,19 +81,30 @@ def _curves(runs: Mapping[str, Run], note: str) -> Iterator[Panel]:
         ("utilization", "Utilization", Axis("Busy cores (%)", high=100), 100.0, series.utilization),
         ("queue", "Queue length", Axis("Waiting jobs", "count"), 1.0, series.queue_length),
     ):
+        steps = {name: curve(run) for name, run in runs.items() if len(run.jobs["job_id"])}
+        if not steps:
+            continue
+        many = max(len(found.times) for found in steps.values()) > _POINTS
+        told = f" Means over stretches of {duration(end / _STRETCHES)}." if many else ""
+        colors = dict(zip(runs, _COLORS, strict=False))
         lines = tuple(
-            _line(name, curve(run), scale, end, color)
-            for (name, run), color in zip(runs.items(), _COLORS, strict=False)
-            if len(run.jobs["job_id"])
+            _line(name, _means(found, end) if many else found, scale, end, colors[name])
+            for name, found in steps.items()
         )
-        if lines:
-            yield Panel(title, note.strip(), (View(key, title, Lines(time, axis, lines)),))
+        yield Panel(title, f"{note}{told}".strip(), (View(key, title, Lines(time, axis, lines)),))
+
+
+def _means(steps: series.StepFunction, end: float) -> series.StepFunction:
+    """Means over stretches of equal length."""
+    bounds = np.linspace(0.0, end, _STRETCHES + 1)
+    times = np.append(steps.times, max(steps.end, float(steps.times[-1])))
+    integral = np.append(0.0, np.cumsum(steps.values * steps.seconds))
+    return series.StepFunction(bounds[:-1], np.diff(np.interp(bounds, times, integral)) / np.diff(bounds), end)
 
 
 def _line(name: str, steps: series.StepFunction, scale: float, end: float, color: str) -> Line:
-    thin = steps.thinned(_POINTS)
-    values = scale * thin.values
-    return Line(name, np.append(thin.times, max(end, thin.times[-1])), np.append(values, values[-1]), color)
+    values = scale * steps.values
+    return Line(name, np.append(steps.times, max(end, steps.times[-1])), np.append(values, values[-1]), color)
 
 
 def _schedules(runs: Mapping[str, Run], which: Mapping[str, str]) -> Iterator[Panel]:

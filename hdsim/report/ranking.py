@@ -58,9 +58,9 @@ class Standing:
 def standings(comparison: Comparison) -> tuple[Standing, ...]:
     """Returns the rankings by every metric that has better and worse values, best configuration first.
 
-    Blocks are scenarios, whose replications are averaged, as they are not independent. Where all runs have the same
-    scenario, blocks are the replications: windows of the trace, or traces drawn from different seeds. There is no
-    ranking of fewer than 3 configurations, or over fewer than 5 blocks.
+    Blocks are scenarios, whose replications are averaged, as they are not independent. In a single scenario blocks are
+    the replications: windows of the trace, or traces drawn from different seeds. There is no ranking of fewer than 3
+    configurations, or over fewer than 5 blocks.
     """
     base = next(row.configuration for row in comparison.rows if row.baseline)
     return tuple(one for metric in comparison.metrics if direction(metric) for one in _by(comparison, metric, base))

@@ -18,7 +18,7 @@ class Cell:
 
     Attributes:
         html: Its content.
-        value: What it is sorted by: a number, NaN last, or a text.
+        value: Key of the order: a number, NaN last, or a text.
         best: It is set in bold.
         style: Style of the cell.
     """
@@ -66,7 +66,7 @@ def drawn(value: float, low: float, high: float, limits: tuple[float, float], ma
         low: Lower end, NaN if there is no interval.
         high: Upper end.
         limits: Ends of the axis, which the drawings of a column share.
-        mark: Where a line across the axis is, such as 0 for differences.
+        mark: Position of a line across the axis, such as 0 for differences.
     """
     if math.isnan(value):
         return ""
