@@ -11,9 +11,9 @@ from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED
 from hdsim.report.compare import Comparison, jobs_of
 from hdsim.report.distributions import distribution
+from hdsim.report.figures import by_node
 from hdsim.report.labels import text
 from hdsim.report.pairing import EVALUATION, Entry, joined
-from hdsim.report.panels import schedule
 from hdsim.results import series
 from hdsim.results.metrics import bounded_slowdown
 from hdsim.results.run_directory.reader import Run, read
@@ -111,10 +111,8 @@ def _schedules(runs: Mapping[str, Run], which: Mapping[str, str]) -> Iterator[Pa
     """The schedules by node, two in a row, over one span of time."""
     end = max(run.end_time for run in runs.values()) or 1.0
     for number, (name, run) in enumerate(runs.items()):
-        panel = schedule(run)
-        views = {view.key: view for view in panel.views}
-        view = views.get("gantt_nodes", views.get("occupancy"))
-        if view is not None:
-            chart = replace(view.chart, x=replace(view.chart.x, high=end))
-            shown = View(f"schedule_{number}", view.label, chart)
-            yield Panel(f"Schedule of {name}", which[name] or view.label, (shown,), narrow=True)
+        chart = by_node(run)
+        if chart is not None:
+            shown = View(f"schedule_{number}", "By node", replace(chart, x=replace(chart.x, high=end)))
+            note = which[name] or ("Jobs by node." if chart.kind == "blocks" else "Share of busy cores by node.")
+            yield Panel(f"Schedule of {name}", note, (shown,), narrow=True)

@@ -144,7 +144,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     Raises:
         OSError: It cannot be written.
     """
-    charts = {name: _by_node(run) for name, run in runs.items()}
+    charts = {name: by_node(run) for name, run in runs.items()}
     end = max(run.end_time for run in runs.values()) or 1.0
     bars = [name for name in _BARS if all(name in run.metrics for run in runs.values())]
     lines = -(-len(runs) // 2)
@@ -181,8 +181,8 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
         save(_figure([(title, chart)]), path)
 
 
-def _by_node(run: Run) -> Plot | None:
-    """The schedule by nodes, None where no job has started."""
+def by_node(run: Run) -> Plot | None:
+    """Returns the schedule by nodes, None where no job has started."""
     views = {view.key: view.chart for view in schedule(run).views}
     chart = views.get("gantt_nodes", views.get("occupancy"))
     return None if isinstance(chart, Table) else chart

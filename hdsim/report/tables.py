@@ -48,7 +48,7 @@ def sortable(caption: str, heads: Iterable[str], rows: Iterable[Sequence[Cell]])
 
 def script() -> str:
     """Returns the element that makes the tables of a page sortable; once in a page, behind them."""
-    return f"<script>{Path(__file__).with_name('tables.js').read_text(encoding='utf-8')}</script>"
+    return f"<script>{Path(__file__).with_name('sortable.js').read_text(encoding='utf-8')}</script>"
 
 
 def _cell(cell: Cell, tag: str) -> str:
