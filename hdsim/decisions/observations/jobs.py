@@ -52,9 +52,9 @@ class Jobs(Observer):
         self._submission = cluster.workload.submission_time.copy()
 
     def columns(self, jobs: Workload, platform: Platform) -> NDArray[np.float32]:
-        """(J, features) columns of the jobs that do not change with time."""
+        """(J, 8) columns of the jobs that do not change with time."""
         cores = jobs.requested_cores
-        table = np.zeros((len(jobs), len(self.features)), np.float32)
+        table = np.zeros((len(jobs), len(FEATURES)), np.float32)
         table[:, 1] = scaled_time(jobs.requested_time)
         table[:, 2] = np.minimum(cores * jobs.cpu / platform.n_cpu_cores, 1.0)
         table[:, 3] = np.minimum(cores * jobs.memory / platform.memory.sum(), 1.0)

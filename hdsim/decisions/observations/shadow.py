@@ -67,7 +67,9 @@ class JobsShadow(Jobs):
 
     def fill(self, seen: NDArray[np.float32]) -> None:
         """See :meth:`Jobs.fill`."""
-        super().fill(seen)
+        rows = np.empty((self.queue_size, len(FEATURES)), np.float32)
+        super().fill(rows)
+        seen[:, : len(FEATURES)], seen[:, len(FEATURES) :] = rows, 0.0
         cluster = self._cluster
         jobs, _ = self._wait_queue.peek(self.queue_size)
         if len(jobs):
