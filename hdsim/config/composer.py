@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from typing import Any, TypeVar, cast
 from hydra import version as hydra_version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import get_overrides_dirname
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -28,6 +30,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import run_job, setup_globals
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
@@ -85,6 +88,26 @@ class Composition:
             self.hydra.hydra.sweep.subdir = subdirectory
 
 
+class _Repository(ConfigRepository):
+    """Configuration files, each read once; Hydra changes those that it gets."""
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        super().initialize_sources(config_search_path)
+        self._read: dict[str, bytes] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        if config_path not in self._read:
+            found = super().load_config(config_path)
+            if found is None:
+                return None
+            self._read[config_path] = pickle.dumps(found)
+        result: ConfigResult = pickle.loads(self._read[config_path])
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
+        return copy.copy(self)  # Another search path replaces the list of sources rather than changing it.
+
+
 class Composer:
     """Composes configurations from ``conf/``, a user's own folder and the agents of installed packages.
 
@@ -115,8 +138,9 @@ class Composer:
             search_path.prepend("command-line", f"file://{extra}", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
+        self._hydra.config_loader.repository = _Repository(search_path)  # type: ignore[attr-defined]
         self._parser = OverridesParser.create(config_loader=self._hydra.config_loader)
-        self._bases: dict[tuple[str, ...], DictConfig] = {}
+        self._bases: dict[tuple[str, ...], bytes] = {}
 
     def overrides(self, given: Sequence[str]) -> list[str]:
         """Prepares a user's overrides for the other methods.
@@ -319,8 +343,8 @@ class Composer:
         values = [each for each in parsed if self._is_value(each)]
         chosen = tuple(each.input_line or "" for each in parsed if each not in values)
         if chosen not in self._bases:
-            self._bases[chosen] = self._by_hydra(chosen, mode)
-        composed = copy.deepcopy(self._bases[chosen])
+            self._bases[chosen] = pickle.dumps(self._by_hydra(chosen, mode))
+        composed: DictConfig = pickle.loads(self._bases[chosen])  # five times as fast as deepcopy
         loader._apply_overrides_to_config(values, composed)
         own = [each for each in parsed if not each.is_hydra_override()]
         composed.hydra.overrides.task = [each.input_line for each in own]
@@ -388,19 +412,18 @@ def plain(composed: DictConfig) -> dict[str, Any]:
         ConfigError: A value is missing, cannot be resolved, or is wrong.
     """
     try:
-        config = OmegaConf.to_container(
-            OmegaConf.masked_copy(
-                composed, [str(key) for key in composed if key not in ("hydra", "experiment", "tune")]
-            ),
-            resolve=True,
-            throw_on_missing=True,
-        )
+        values = {str(key): composed[key] for key in composed if key not in ("hydra", "experiment", "tune")}
+        config = {
+            key: OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            if OmegaConf.is_config(value)
+            else value
+            for key, value in values.items()
+        }
     except MissingMandatoryValue as error:
         raise ConfigError("expected a value, which has no default, got none", where=str(error.full_key)) from error
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error), where=str(error.full_key or "") or None) from error
-    assert isinstance(config, dict)
-    return check({str(key): value for key, value in config.items()})
+    return check(config)
 
 
 def _texts(overrides: ListConfig) -> list[str]:

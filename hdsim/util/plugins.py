@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
+@lru_cache
 def installed(group: str) -> EntryPoints:
     """Classes that installed packages register for a group of the configuration, as for ``hdsim.agents``."""
     return entry_points(group=f"hdsim.{group}s")
