@@ -74,7 +74,7 @@ class BackendError(HdsimError):
 _EXTRAS = {
     "batsim": ("zmq",),
     "bsp": ("kazoo", "sklearn", "statsforecast"),
-    "frames": ("pandas", "polars"),
+    "frames": ("pandas", "polars", "pyarrow"),
     "kwok": ("aiohttp", "kubernetes", "prometheus_client", "psutil", "rich"),
     "ray": ("ray",),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),

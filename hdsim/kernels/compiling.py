@@ -8,6 +8,8 @@ process compiles the kernels that it calls; without numba, kernels are ordinary 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -15,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +30,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 try:
     import numba
-    from numba.core import caching, event
+    from numba.core import caching, compiler_lock, event
 
     HAS_NUMBA = True
 except ImportError as error:
@@ -70,7 +72,12 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True)
     if compiled is not function:
         # A call with a constant would compile the called kernel once more.
         for_types = compiled.compile
-        compiled.compile = lambda types: for_types(tuple(numba.types.unliteral(each) for each in types))
+
+        def compile_in_turn(types: Any) -> Any:
+            with _in_turn():
+                return for_types(tuple(numba.types.unliteral(each) for each in types))
+
+        compiled.compile = compile_in_turn
         # The digest covers the kernels of hdsim only.
         if _FOLDER is not None and function.__module__.startswith(f"{__package__}."):
             compiled._cache = _Cache(function)
@@ -106,6 +113,7 @@ def _writable_folder() -> Path | None:
 
 if HAS_NUMBA:
     _FOLDER = _writable_folder()
+    _HELD: list[Any] = []  # the open file of the lock while this process compiles
 
     class _Locator(caching._CacheLocator):
         """Places the machine code of all functions in one folder, whose name changes with any of their sources."""
@@ -128,6 +136,22 @@ if HAS_NUMBA:
 
     class _Cache(caching.FunctionCache):
         _impl_class = _Implementation
+
+    @contextlib.contextmanager
+    def _in_turn() -> Iterator[None]:
+        """Lets one process at a time compile kernels; the others then find its machine code."""
+        with compiler_lock.global_compiler_lock:
+            if _FOLDER is None or _HELD:  # a kernel that another one calls
+                yield
+                return
+            with (_FOLDER / ".lock").open("w") as file:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                _HELD.append(file)
+                try:
+                    yield
+                finally:
+                    _HELD.clear()
 
     class _Notice(event.Listener):
         """Announces the first compilation of a process, on a terminal or else in the log."""

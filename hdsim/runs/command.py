@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hdsim.errors import BackendError, ConfigError, HdsimError
+from hdsim.errors import ConfigError
+from hdsim.results.run_directory.failure import Failure
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
@@ -59,41 +59,6 @@ class Command:
     write: Callable[[Path, Any], dict[str, Any]] | None = None
     metrics: Sequence[str] = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
     begun: Callable[[Any, Path], object] = _begins
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a run has no results, in words that can be sent between processes.
-
-    Attributes:
-        kind: Type of the exception, "killed" or "interrupted".
-        message: Its message.
-        where: File and line of the user's code, or the configuration key or file at fault; None if unknown.
-        simulated: Simulated time at which it happened, in seconds; None outside a replay.
-        is_mistake: A mistake in the configuration or an input, rather than a fault of a program.
-    """
-
-    kind: str
-    message: str
-    where: str | None = None
-    simulated: float | None = None
-    is_mistake: bool = False
-
-    @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        """Describes an exception."""
-        simulated = getattr(error, "simulated_time", None)
-        if isinstance(error, HdsimError):
-            mistake = not isinstance(error, BackendError) or error.is_mistake
-            return cls(type(error).__name__, error.message, error.where, simulated, mistake)
-        if isinstance(error, KeyboardInterrupt):
-            return cls("interrupted", str(error) or "interrupted", None, simulated)
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f"{shown(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else None
-        return cls(type(error).__name__, str(error), where, simulated)
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.message}" if self.where and self.is_mistake else self.message
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from hdsim.runs.command import Command, Failure, Outcome, attempt
+from hdsim.results.run_directory.failure import Failure
+from hdsim.runs.command import Command, Outcome, attempt
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -106,7 +107,12 @@ class Pool:
     ) -> None:
         if error is not None:
             self.stop()
-        self._threads.shutdown(cancel_futures=error is not None)
+        try:
+            self._threads.shutdown(cancel_futures=error is not None)
+        except KeyboardInterrupt:
+            for busy in tuple(self._busy):
+                busy.kill()
+            raise
         while not self._idle.empty():
             if (worker := self._idle.get()) is not None:
                 worker.close()
@@ -139,6 +145,10 @@ class _Worker:
         """Interrupts the run."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the process at once."""
+        self._process.kill()
 
     def ending(self) -> str:
         """Returns the end of the process in words."""

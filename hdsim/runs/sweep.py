@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 
 from hdsim.runs.command import Command, Outcome, attempt, finished
@@ -22,13 +22,23 @@ def check_all(command: Command, runs: Sequence[Run]) -> None:
         command.check(run.config)
 
 
+class Observer:
+    """Is told of the progress of a sweep; by default it does nothing."""
+
+    def found(self, finished: int, outdated: Mapping[str, Sequence[Run]]) -> None:
+        """Is called at the beginning.
+
+        Args:
+            finished: Number of runs that have finished before.
+            outdated: Runs with an earlier run in their directory that does not count, by the reason in words.
+        """
+
+    def done(self, run: Run, outcome: Outcome) -> None:
+        """Is called after each other run."""
+
+
 def run_all(
-    command: Command,
-    runs: Sequence[Run],
-    *,
-    jobs: int = 1,
-    outdated: Callable[[Run, str], object] = lambda *_: None,
-    done: Callable[[Run, Outcome], object] = lambda *_: None,
+    command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: Observer | None = None
 ) -> list[Outcome]:
     """Executes the runs that have not finished before; the failure of one does not stop the others.
 
@@ -36,8 +46,7 @@ def run_all(
         command: The command.
         runs: The runs.
         jobs: Number of processes; 1 is this one.
-        outdated: Called with each run whose directory has an earlier run that does not count, and the reason.
-        done: Called with each run that has ended and its outcome.
+        observer: Is told of the progress.
 
     Returns:
         The outcomes in the order of `runs`.
@@ -45,32 +54,40 @@ def run_all(
     Raises:
         KeyboardInterrupt: A signal arrived; the runs in work have been interrupted in order.
     """
+    observer = observer or Observer()
     outcomes: dict[int, Outcome] = {}
-
-    def end(number: int, outcome: Outcome) -> None:
-        outcomes[number] = outcome
-        done(runs[number], outcome)
-
+    outdated: dict[str, list[Run]] = {}
     for number, run in enumerate(runs):
-        if isinstance(found := finished(run.config, run.directory), Outcome):
-            end(number, found)
-        elif found:
-            outdated(run, found)
+        known = finished(run.config, run.directory)
+        if isinstance(known, Outcome):
+            outcomes[number] = known
+        elif known:
+            outdated.setdefault(known, []).append(run)
+    observer.found(len(outcomes), outdated)
     # Runs with the same platform and trace follow each other, for a worker keeps these.
     rest = sorted(set(range(len(runs))) - set(outcomes), key=lambda number: _inputs(runs[number]))
-    if jobs == 1 or len(rest) == 1:
-        for number in rest:
-            run = runs[number]
-            end(number, attempt(command, run.config, run.directory, run.composed))
-    elif rest:
-        with Pool(min(jobs, len(rest))) as pool:
-            futures = {
-                pool.submit(command, runs[number].config, runs[number].directory, composed=runs[number].composed): number
-                for number in rest
-            }
-            for future in as_completed(futures):
-                end(futures[future], future.result())
+    for number, outcome in _executed(command, runs, rest, jobs):
+        outcomes[number] = outcome
+        observer.done(runs[number], outcome)
     return [outcomes[number] for number in range(len(runs))]
+
+
+def _executed(
+    command: Command, runs: Sequence[Run], numbers: Sequence[int], jobs: int
+) -> Iterator[tuple[int, Outcome]]:
+    """Executes the runs of these numbers; yields number and outcome of each when it has ended."""
+    if min(jobs, len(numbers)) <= 1:
+        for number in numbers:
+            run = runs[number]
+            yield number, attempt(command, run.config, run.directory, run.composed)
+        return
+    with Pool(min(jobs, len(numbers))) as pool:
+        futures = {}
+        for number in numbers:
+            run = runs[number]
+            futures[pool.submit(command, run.config, run.directory, composed=run.composed)] = number
+        for future in as_completed(futures):
+            yield futures[future], future.result()
 
 
 def _inputs(run: Run) -> str:

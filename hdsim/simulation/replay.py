@@ -96,6 +96,7 @@ def carry_out(
             run(stop, bar)
         except Exception as error:
             error.add_note(f"at {cluster.now:.6f} s of simulated time")
+            error.simulated_time = cluster.now  # type: ignore[attr-defined]
             # There is no partial result if the agent has damaged the state.
             with suppress(Exception):
                 error.result = result(interrupted=True)  # type: ignore[attr-defined]

@@ -6,11 +6,13 @@ import signal as signals
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError, HdsimError
+from hdsim.results.run_directory.failure import Failure
 from hdsim.results.run_directory.formats import plain, write_json
 from hdsim.results.run_directory.inputs import changed_inputs, digest, imported_files, inputs
 from hdsim.results.run_directory.lock import Lock
@@ -135,13 +137,15 @@ class RunDirectory:
         """
         if (result := getattr(error, "result", None)) is not None:
             self._results(result)
-        if isinstance(error, HdsimError):
-            self._end("failed", error=str(error))
-        elif isinstance(error, KeyboardInterrupt):
-            self._end("interrupted", error=str(error) or "interrupted")
+        failure = Failure.of(error)
+        if isinstance(error, KeyboardInterrupt):
+            self._end("interrupted", error=failure.message)
+        elif isinstance(error, HdsimError):
+            self._end("failed", error=str(error), failure=asdict(failure))
         else:
             told = "".join(traceback.format_exception(error))
-            self._end("failed", error=f"{type(error).__name__}: {error}", traceback=told)
+            text = f"{failure.kind}: {failure.message}"
+            self._end("failed", error=text, failure=asdict(failure), traceback=told)
 
     def outdated(self, config: Mapping[str, Any]) -> str | None:
         """Returns None if the directory holds a finished run of a configuration, else the reason in words.

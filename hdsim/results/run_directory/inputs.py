@@ -66,8 +66,13 @@ def imported_files() -> Iterator[dict[str, str]]:
     """Yields the imported Python files outside of installed packages, as `inputs` does."""
     for module in tuple(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if path and path.endswith(".py") and not path.startswith(_VERSIONED):
+        if path and is_own_code(path):
             yield {"kind": "module", "path": path, "sha256": file_digest(path)}
+
+
+def is_own_code(path: str) -> bool:
+    """Whether a Python file belongs to neither hdsim nor an installed package."""
+    return path.endswith(".py") and not path.startswith(_VERSIONED)
 
 
 class Change(NamedTuple):

@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 _TYPES: dict[str, type] = {
     "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
     "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
-    "kind": str, "working_directory": str, "machine": dict,
+    "kind": str, "working_directory": str, "machine": dict, "failure": dict,
 }  # fmt: skip
 _NAMES = {str: "a text", dict: "an object", list: "a list", float: "a number"}
 
