@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.completion import Override
+from hdsim.errors import ConfigError
 from hdsim.runs.command import Command, Outcome, as_job, execute, finished
 from hdsim.util.files import shown
 from hdsim.util.resources import groups, options
@@ -119,6 +120,8 @@ def launch(
 
         with stoppable():
             run_sweep(command, composer, given, jobs, shard)
+    elif jobs > 1 or shard:
+        raise ConfigError("expected a sweep (-m)", where="--shard" if shard else "--jobs")
     else:
         _single(command, report, composer, given)
 

@@ -48,8 +48,8 @@ def run_sweep(
     sweep = plan(composer, given)
     part = sweep.shard(*shard) if shard else sweep
     check_all(command, part.runs)
-    of = f" of {len(sweep.runs)}, shard {shard[0]}/{shard[1]}," if shard else ""
-    click.echo(f"{len(part.runs)}{of} runs in {shown(sweep.directory)}")
+    shards = f" of {len(sweep.runs)} runs (shard {shard[0]}/{shard[1]})" if shard else " runs"
+    click.echo(f"{len(part.runs)}{shards} in {shown(sweep.directory)}")
     try:
         with _Progress(command, part) as progress:
             outcomes = run_all(command, part.runs, jobs=jobs, observer=progress)

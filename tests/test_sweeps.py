@@ -1,0 +1,384 @@
+"""Sweeps: composition, directories, processes, shards, kills and interruptions, tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra._internal.config_repository import ConfigRepository
+from hydra.types import RunMode
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from tiers import examples
+
+from hdsim.config.composer import Composer, plain
+from hdsim.errors import ConfigError
+from hdsim.runs.plan import Sweep, plan
+from hdsim.runs.table import read_table, write_table
+from hdsim.util.resources import folder
+
+Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
+SMALL = ("platform=teaching", "workload.jobs=20")
+# Each replay adds a line to the file "journal". Policy "boom" fails on two platforms.
+JOURNAL = """
+import os
+from pathlib import Path
+
+from hdsim.agents.classic import ClassicAgent
+
+
+class Journal(ClassicAgent):
+    def __init__(self, policy="fcfs", seed=0):
+        super().__init__(job_policy="fcfs" if policy == "boom" else policy)
+        self.line = f"{policy} {{}} {seed}\\n"
+        self.booms = policy == "boom"
+
+    def begin(self, cluster):
+        super().begin(cluster)
+        self.platform = cluster.platform.name
+        file = os.open(Path(__file__).with_name("journal"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, self.line.format(self.platform).encode())
+        os.close(file)
+
+    def decide(self, cluster):
+        if self.booms and self.platform in ("teaching", "one_node") and cluster.now > 3000.0:
+            raise RuntimeError("boom")
+        super().decide(cluster)
+"""
+# Serves the queue in order once the file "wait" is gone.
+SLOW = """
+import time
+from pathlib import Path
+
+from hdsim.agents.classic import ClassicAgent
+
+
+class Slow(ClassicAgent):
+    def decide(self, cluster):
+        if Path(__file__).with_name("wait").exists():
+            time.sleep(0.05)
+        super().decide(cluster)
+"""
+
+
+def status(run: Path) -> str:
+    path = run / "manifest.json"
+    return json.loads(path.read_text())["status"] if path.exists() else "none"
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start(tmp_path: Path, root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts ``hdsim ARGS``; at the end of the test its process is killed, and with it its workers."""
+    processes = []
+
+    def begin(*arguments: str) -> subprocess.Popen[str]:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "hdsim", *arguments], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+# Composition.
+
+SHARED = Composer()
+ORACLE = Composer()
+ORACLE._hydra.config_loader.repository = ConfigRepository(  # type: ignore[attr-defined]
+    ORACLE._hydra.config_loader.get_search_path()
+)
+GROUPS = {
+    path.name: sorted(option.stem for option in path.glob("*.yaml"))
+    for path in sorted(folder("conf").iterdir())
+    if path.is_dir() and path.name in SHARED.compose([]) | {"experiment": None}
+}
+choices = st.sampled_from(sorted(GROUPS)).flatmap(
+    lambda group: st.sampled_from(GROUPS[group]).map(lambda option: f"{group}={option}")
+)
+values = st.sampled_from(
+    [
+        "seed=7", "workload.jobs=12", "workload.jobs=null", "workload.start=3", "workload.arrival_factor=0.5",
+        "workload.bsp.supersteps=[1,5]", "workload.runtime='a b'", "platform.path=x/y.json", "agent.window=4",
+        "++agent.window=4", "+agent.extra={a: 1, b: [2, 3]}", "~agent.core_policy", "agent={job_policy: sjf}",
+        "contention.threshold=0.5", "backend.speed=2", "hydra.run.dir=runs/x", "hydra.job.chdir=true", "+new.key=1",
+        "workload.jobs=${seed}", "env.objective=makespan", "failures.mtbf=100", "hydra.verbose=true", "unknown=1",
+    ]
+)  # fmt: skip
+
+
+def composed(compose: Callable[[], Any]) -> Any:
+    """The composition with Hydra's own part, with the flags of its nodes, or the error."""
+    try:
+        config = compose()
+    except Exception as error:
+        return type(error), str(error)
+    flags = [config[key]._get_flag(flag) for key in ("hydra", "workload") for flag in ("struct", "readonly")]
+    try:
+        checked: Any = plain(config)
+    except ConfigError as error:
+        checked = str(error)
+    return OmegaConf.to_yaml(config), flags, config._get_flag("struct"), checked
+
+
+@examples(30, 1500)
+@given(st.lists(st.one_of(choices, values, values), max_size=6, unique_by=lambda text: text.partition("=")[0]))
+def test_a_composition_that_shares_parts_is_that_of_hydra(overrides: list[str]) -> None:
+    shared = composed(lambda: SHARED._composed(overrides, RunMode.RUN))
+    assert shared == composed(lambda: ORACLE._by_hydra(overrides, RunMode.RUN))
+
+
+# Directories.
+
+
+def planned(directory: Path, *overrides: str) -> list[str]:
+    composer = Composer()
+    sweep = plan(composer, composer.overrides([*SMALL, *overrides, f"hydra.sweep.dir={directory}"]))
+    return [run.directory.name for run in sweep.runs]
+
+
+def test_directories_are_named_by_what_varies(tmp_path: Path) -> None:
+    assert planned(tmp_path, "agent=easy,sjf", "seed=2,3", "contention=none") == [
+        "agent=easy,seed=2", "agent=easy,seed=3", "agent=sjf,seed=2", "agent=sjf,seed=3",
+    ]  # fmt: skip
+    assert planned(tmp_path, "agent=easy") == ["run"]
+    assert planned(tmp_path, "seed=1,1") == ["run"]
+    assert planned(tmp_path, "workload.path='a b/x.swf','c/y.swf'") == ["workload.path=x.swf", "workload.path=y.swf"]
+    assert planned(tmp_path, "hydra.sweep.subdir=n${hydra.job.num}", "seed=1,2") == ["n0", "n1"]
+    with pytest.raises(ConfigError, match=r"hydra\.sweep\.subdir.*'same' for two"):
+        planned(tmp_path, "hydra.sweep.subdir=same", "seed=1,2")
+
+
+def test_names_differ_and_keep_the_keys(tmp_path: Path) -> None:
+    long = [f"workload.path={'x' * 200}{number}.swf" for number in range(3)]
+    texts = ",".join(text.partition("=")[2] for text in long)
+    names = planned(tmp_path, f"workload.path={texts}", "seed=1,2", "workload.start=1,2")
+    assert len(set(names)) == 12
+    assert all(len(name) <= 120 for name in names)
+    assert all(f"{key}=" in name for name in names for key in ("workload.path", "seed", "workload.start"))
+    # Equal file names in two folders, and names that a file system without cases takes for equal.
+    names = planned(tmp_path, "workload.path=a/x.swf,b/x.swf,b/X.swf")
+    assert len({name.casefold() for name in names}) == 3
+
+
+def test_a_configuration_keeps_its_directory(hdsim: Hdsim, tmp_path: Path) -> None:
+    sweep = ("run", "-m", *SMALL, "hydra.sweep.dir=sweep")
+    assert hdsim(*sweep, "agent=easy,sjf").returncode == 0
+    before = {path: path.stat() for path in tmp_path.glob("sweep/*/jobs.csv")}
+    assert {path.parent.name for path in before} == {"agent=easy", "agent=sjf"}
+    # More values, a further key, another order of keys.
+    done = hdsim(*sweep, "seed=1,2", "contention=none,threshold", "agent=easy,sjf,saf")
+    assert "2 of 12 runs finished before" in done.stdout
+    assert all(path.stat() == stat for path, stat in before.items())
+    assert len(list(tmp_path.glob("sweep/*/jobs.csv"))) == 12
+    # Another constant: results of the other configuration remain.
+    done = hdsim(*sweep, "agent=easy,sjf", "workload.start=5")
+    assert done.returncode == 0 and "finished before" not in done.stdout
+    assert all(path.stat() == stat for path, stat in before.items())
+    assert "2 of 2 runs finished before" in hdsim(*sweep, "agent=easy,sjf", "workload.start=5").stdout
+    table = read_table(tmp_path / "sweep")
+    assert len(table["directory"]) == 14 and set(table["workload.start"]) == {None, 5}
+
+
+# Shards.
+
+
+@given(st.integers(0, 50), st.integers(1, 60))
+def test_shards_are_disjoint_and_complete(runs: int, count: int) -> None:
+    sweep: Any = Sweep(Path(), tuple(range(runs)))  # type: ignore[arg-type]
+    shards = [sweep.shard(number + 1, count).runs for number in range(count)]
+    assert sorted(run for shard in shards for run in shard) == list(range(runs))
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1/0", "1", "a/b", "-1/2", "1/2/3", "1.0/2", ""])
+def test_nonsense_is_no_shard(shard: str, hdsim: Hdsim) -> None:
+    done = hdsim("run", "-m", *SMALL, "seed=1,2", "--shard", shard)
+    assert done.returncode == 2 and "expected I/N" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_options_of_sweeps_need_a_sweep(hdsim: Hdsim) -> None:
+    for option in (("--jobs", "2"), ("--shard", "1/2")):
+        done = hdsim("run", *SMALL, *option)
+        assert done.returncode == 2 and f"{option[0]}: expected a sweep" in done.stderr
+
+
+def test_shards_of_one_sweep_run_at_the_same_time(start: Callable[..., Any], tmp_path: Path) -> None:
+    sweep = ("run", "-m", *SMALL, "agent=easy,sjf,saf", "seed=1,2,3", "hydra.sweep.dir=sweep")
+    shards = [start(*sweep, "--shard", f"{number}/3") for number in (1, 2, 3)]
+    told = [shard.communicate() for shard in shards]
+    assert all(shard.returncode == 0 for shard in shards), told
+    assert all("3 of 9 runs (shard " in output for output, _ in told)
+    with (tmp_path / "sweep/runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["directory"] for row in rows}) == len(list(tmp_path.glob("sweep/*/manifest.json"))) == 9
+    assert {row["status"] for row in rows} == {"finished"}
+
+
+# Processes.
+
+
+def test_a_killed_worker_costs_its_own_run(start: Callable[..., Any], hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "wait").touch()
+    arguments = ("run", "-m", "--jobs", "2", *SMALL, "agent.path=slow.py", "seed=1,2,3,4", "hydra.sweep.dir=sweep")
+    sweep = start(*arguments)
+    wait_until(lambda: status(tmp_path / "sweep/seed=1") == status(tmp_path / "sweep/seed=2") == "running", sweep)
+    os.kill(json.loads((tmp_path / "sweep/seed=1/manifest.json").read_text())["process"]["pid"], signal.SIGKILL)
+    (tmp_path / "wait").unlink()
+    _, errors = sweep.communicate()
+    assert sweep.returncode == 1
+    assert "1 of 4 runs failed" in errors and "SIGKILL" in errors and "seed=1  killed" in errors
+    assert [status(tmp_path / f"sweep/seed={seed}") for seed in (2, 3, 4)] == ["finished"] * 3
+    table = read_table(tmp_path / "sweep")
+    assert table["status"] == ["dead", "finished", "finished", "finished"]
+    again = hdsim(*arguments)
+    assert again.returncode == 0 and "3 of 4 runs finished before" in again.stdout
+    assert "dead since" in again.stdout
+    assert "run  " not in again.stderr, "no failures"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "wait").touch()
+    arguments = ("run", "-m", "--jobs", "2", *SMALL, "agent.path=slow.py", "seed=1,2,3,4", "hydra.sweep.dir=sweep")
+    sweep = start(*arguments)
+    runs = [tmp_path / f"sweep/seed={seed}" for seed in (1, 2, 3, 4)]
+    wait_until(lambda: status(runs[0]) == status(runs[1]) == "running", sweep)
+    time.sleep(0.2)  # in the replay
+    sweep.send_signal(number)
+    _, errors = sweep.communicate()
+    assert sweep.returncode == 1 and "Traceback" not in errors
+    assert "the same command with hydra.sweep.dir=sweep goes on where it stopped" in errors
+    assert [status(run) for run in runs] == ["interrupted", "interrupted", "none", "none"]
+    assert all((run / "jobs.csv").exists() for run in runs[:2])
+
+
+def test_warnings_of_workers_are_whole_lines(hdsim: Hdsim, tmp_path: Path) -> None:
+    done = hdsim("run", "-m", "--jobs", "2", *SMALL, "agent=easy,sjf", "seed=1,2", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0
+    assert all("dropped" in line for line in done.stderr.splitlines() if "lublin_4000" in line)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert sorted(line.partition("]")[0] for line in lines) == [f"[{number}/4" for number in (1, 2, 3, 4)]
+    assert all("makespan" in line and " s  ETA " in line for line in lines)
+
+
+def outputs(sweep: Path) -> dict[str, bytes]:
+    files = ("jobs.csv", "schedule.csv", "metrics.json", "platform.json")
+    return {
+        str(path.relative_to(sweep)): path.read_bytes() for name in files for path in sorted(sweep.glob(f"*/{name}"))
+    }
+
+
+@pytest.mark.parametrize(
+    ("policies", "platforms", "seeds"),
+    [
+        ("fcfs,boom,smallest", "teaching,sixteen_nodes", "1,2"),
+        pytest.param(
+            "fcfs,sjf,saf,f1,wfp3,smallest,shortest,boom", "teaching,one_node,ten_nodes,sixteen_nodes", "1,2,3",
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)  # fmt: skip
+def test_a_sweep_that_is_killed_and_restarted(
+    policies: str, platforms: str, seeds: str, start: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "journal.py").write_text(JOURNAL)
+    journal = tmp_path / "journal"
+    arguments = (
+        "run", "-m", "--jobs", "2", f"platform={platforms}", "workload.jobs=20", "agent.path=journal.py",
+        f"agent.policy={policies}", f"seed={seeds}", "agent.seed=${seed}",
+    )  # fmt: skip
+    total = len(policies.split(",")) * len(platforms.split(",")) * len(seeds.split(","))
+    failing = len({"teaching", "one_node"} & set(platforms.split(","))) * len(seeds.split(","))
+
+    def starts() -> list[str]:
+        return journal.read_text().splitlines() if journal.exists() else []
+
+    def finished() -> dict[Path, tuple[int, int]]:
+        runs = [path.parent for path in tmp_path.glob("sweep/*/manifest.json") if status(path.parent) == "finished"]
+        return {
+            run / "jobs.csv": ((run / "jobs.csv").stat().st_ino, (run / "jobs.csv").stat().st_mtime_ns) for run in runs
+        }
+
+    kept: dict[Path, tuple[int, int]] = {}
+    for _ in range(2):
+        until = len(starts()) + random.randint(1, total // 3)
+        sweep = start(*arguments, "hydra.sweep.dir=sweep")
+        wait_until(lambda until=until: len(starts()) >= until, sweep)
+        sweep.kill()
+        sweep.communicate()
+        assert finished().items() >= kept.items(), "finished runs are computed again"
+        kept = finished()
+    sweep = start(*arguments, "hydra.sweep.dir=sweep")
+    _, errors = sweep.communicate()
+    assert sweep.returncode == 1
+    assert finished().items() >= kept.items()
+    assert len(finished()) == total - failing
+    assert f"{failing} of {total} runs failed" in errors
+    assert errors.count("RuntimeError  journal.py:") == failing
+    # A start more for each run in work when the sweep was killed, that is two for each kill.
+    counts = Counter(line for line in starts() if not line.startswith("boom"))
+    assert sum(counts.values()) <= len(counts) + 4
+    whole = start(*arguments, "hydra.sweep.dir=whole")
+    whole.communicate()
+    interrupted, uninterrupted = outputs(tmp_path / "sweep"), outputs(tmp_path / "whole")
+    assert interrupted == uninterrupted and len(interrupted) >= 4 * (total - failing)
+
+
+# The table.
+
+
+@pytest.mark.requires("pandas")
+def test_the_table_of_runs_has_types(hdsim: Hdsim, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    (tmp_path / "journal.py").write_text(JOURNAL)
+    sweep = ("run", "-m", "workload.jobs=20", "platform=teaching", "agent.path=journal.py", "agent.policy=fcfs,boom")
+    done = hdsim(*sweep, "workload.arrival_factor=1,0.5", "hydra.sweep.dir=sweep")
+    assert done.returncode == 1 and "runs.parquet" in done.stdout
+    table = parquet.read_table(tmp_path / "sweep/runs.parquet")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types["makespan"] == types["workload.arrival_factor"] == types["seconds"] == "double"
+    assert types["seed"] == "int64" and types["agent.policy"] == types["jobs_sha256"] == "string"
+    rows = {(row["agent.policy"], row["workload.arrival_factor"]): row for row in table.to_pylist()}
+    good, bad = rows["fcfs", 0.5], rows["boom", 0.5]
+    metrics = json.loads((tmp_path / "sweep" / good["directory"] / "metrics.json").read_text())
+    assert {name: good[name] for name in metrics if metrics[name] is not None} == {
+        name: value for name, value in metrics.items() if value is not None
+    }
+    assert bad["status"] == "failed" and bad["makespan"] is None
+    assert bad["error_type"] == "RuntimeError" and bad["error_where"].startswith("journal.py:")
+    assert bad["simulated_time"] > 3000.0
+    with (tmp_path / "sweep/runs.csv").open() as file:
+        assert [row["directory"] for row in csv.DictReader(file)] == table["directory"].to_pylist()
+
+
+def test_the_table_of_an_empty_folder_is_empty(tmp_path: Path) -> None:
+    assert read_table(tmp_path) == {}
+    write_table(tmp_path)
+    assert (tmp_path / "runs.csv").read_text() == "\n"
