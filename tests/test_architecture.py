@@ -51,6 +51,8 @@ LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 HEAVY = {
     "kernels": {"numba"},
     "config/composer.py": {"hydra", "omegaconf", "yaml"},
+    "cli/sweep.py": {"tqdm"},
+    "runs/table.py": {"yaml"},
     "backends/batsim/zeromq.py": {"zmq"},
     "kubernetes": {"yaml"},
     "studies": {"yaml"},
