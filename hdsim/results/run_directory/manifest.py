@@ -77,7 +77,7 @@ def other_software(manifest: Mapping[str, Any]) -> str | None:
     Compared are hdsim (version and commit) and the packages of the classes that the configuration names.
     """
     used = manifest.get("versions") or {}
-    now = {"hdsim": __version__}
+    now: dict[str, str | None] = {"hdsim": __version__}
     groups = [group for group in manifest["config"].values() if isinstance(group, Mapping)]
     for module in {str(group.get("_target_") or "hdsim").partition(".")[0] for group in groups} - {"hdsim"}:
         now |= {name: _version(name) for name in _distributions().get(module, ())}
@@ -98,6 +98,7 @@ def changed_software(manifest: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {then[name]} then, {now[name] or 'none'} now" for name in then if then[name] != now[name]]
 
 
+@lru_cache
 def _version(name: str) -> str | None:
     if name in ("hdsim", "python"):
         return __version__ if name == "hdsim" else host.python_version()
@@ -112,7 +113,9 @@ def versions() -> dict[str, str]:
     owners = _distributions()
     loaded = {name.partition(".")[0] for name in tuple(sys.modules)}
     used = sorted({owner for name in loaded for owner in owners.get(name, ())} - {"hdsim"})
-    return {"hdsim": __version__, "python": host.python_version()} | {name: _version(name) for name in used}
+    return {"hdsim": __version__, "python": host.python_version()} | {
+        name: found for name in used if (found := _version(name))
+    }
 
 
 @lru_cache(maxsize=1)
@@ -125,10 +128,6 @@ def machine() -> dict[str, str | int]:
     models = [line.partition(":")[2].strip() for line in facts.splitlines() if line.startswith("model name")]
     cpu = models[0] if models else host.processor() or host.machine()
     return {"system": host.platform(), "cpu": cpu, "cores": os.cpu_count() or 1}
-
-
-# Reading the metadata of a package takes a fifth of a millisecond.
-_version = lru_cache(version)
 
 
 @lru_cache(maxsize=1)

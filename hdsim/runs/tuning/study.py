@@ -18,7 +18,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hdsim.errors import ConfigError, HdsimError
 from hdsim.results.metrics import Direction, direction
-from hdsim.runs.command import Command, Failure, Outcome, attempt
+from hdsim.results.run_directory.failure import Failure
+from hdsim.runs.command import Command, Outcome, attempt
 from hdsim.runs.plan import Run
 from hdsim.runs.pool import Pool
 from hdsim.runs.tuning.goal import Goal, Pruned
