@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 from collections.abc import Callable, Sequence
@@ -13,9 +14,11 @@ from conftest import Warm
 from test_report import Visit, visit  # noqa: F401 - a fixture
 
 from hdsim.errors import ConfigError
-from hdsim.report import gangs
+from hdsim.report import gang_jobs, gangs
 from hdsim.report.charts import Blocks, Heat, Lines
 from hdsim.report.gang_page import render, render_sweep, text
+from hdsim.report.html import render as render_replay
+from hdsim.results.run_directory.reader import read
 from hdsim.results.run_directory.supersteps import GangRecord, read_gang
 
 COLUMNS = (
@@ -247,3 +250,31 @@ def test_reports_and_figures_of_a_sweep(warm: Warm, tmp_path: Path) -> None:
     (tmp_path / "sweep" / "3" / "supersteps.csv").unlink()
     report = hdsim(warm, tmp_path, "report", "sweep")
     assert report.returncode == 0 and "left out: sweep/3: no supersteps of a gang" in report.stderr
+
+
+def test_gangs_of_a_replay(tmp_path: Path, hdsim: Warm, visit: Callable[..., Visit]) -> None:  # noqa: F811
+    keys = ["gangs=3", "interarrival=50", "supersteps=6", "controller=static_window", "hydra.run.dir=run"]
+    assert hdsim("bsp", "share", *keys).returncode == 0
+    run = read(tmp_path / "run")
+    panel = gang_jobs.gangs(run)
+    assert panel is not None and panel.note.startswith("3 gangs, ") and "18 supersteps" in panel.note
+    bars, lines = (view.chart for view in panel.views)
+    assert isinstance(bars, Blocks) and isinstance(lines, Lines)
+    with (tmp_path / "run/gangs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    legend = {color: task for task, color in bars.legend}
+    for place, row in enumerate(rows):
+        assert bars.y.names[bars.low[place]] == row["job_id"]
+        assert bars.start[place] == float(row["begin"])
+        assert bars.finish[place] - bars.start[place] == pytest.approx(float(row["duration"]))
+        assert legend[bars.colors[bars.color[place]]] == row["slowest_task"]
+        (line,) = (line for line in lines.lines if line.label == row["job_id"])
+        held = sum(float(value) for name, value in row.items() if name.startswith("shares_") and value)
+        assert line.y[line.x.tolist().index(float(row["begin"]))] == held / 1000
+    mean = float(json.loads((tmp_path / "run/metrics.json").read_text())["checkpoints"])
+    assert f" {round(3 * mean)} checkpoints, " in panel.note
+    page = visit(render_replay(run))
+    assert page.complaints == [] and "gangs" in page.pictures()
+    (tmp_path / "run/gangs.csv").write_text("job_id,superstep\n")
+    with pytest.raises(ConfigError, match="expected supersteps with begin"):
+        gang_jobs.gangs(run)

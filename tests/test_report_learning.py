@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +92,17 @@ def test_other_runs_have_no_such_panels(tmp_path: Path) -> None:
     made(tmp_path / "run", "fcfs")
     run = read(tmp_path / "run")
     assert not any(make(run) for make in (learning.rewards, learning.scores, learning.losses, learning.preferences))
+
+
+def test_the_heading_tells_the_window_from_the_trace(tmp_path: Path, run: Run) -> None:
+    manifest = run.manifest | {"workload": {"name": "w0", "jobs": 3000}}
+    manifest["config"] = manifest["config"] | {"train": {"steps": 5000}}
+    page = render(dataclasses.replace(run, manifest=manifest))
+    facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page.partition("<details>")[0]))
+    shown = len(run.jobs["job_id"])
+    assert facts["Workload"].endswith("3,000 jobs") and facts["Training"] == "5,000 steps"
+    assert facts["Metrics and schedule"] == f"of the first test window, {shown} jobs"
+    page = render(dataclasses.replace(run, manifest=manifest | {"status": "interrupted"}))
+    assert "The training was interrupted. The page shows its records until then." in page
+    (tmp_path / "run/progress.csv").unlink()
+    assert "Training" not in render(dataclasses.replace(run, manifest=manifest)).partition("<details>")[0]

@@ -238,7 +238,7 @@ def _figure(parts: Sequence[tuple[str, Plot]]) -> Figure:
 def _above(chart: Plot) -> int:
     """Points between a chart and its title: room for the legend."""
     labels, bar = _labels(chart), isinstance(chart, Heat)
-    return 9 + 15 * ((-(-len(labels) // _columns(labels)) if labels else 0) + bar)
+    return 9 + 15 * max(-(-len(labels) // _columns(chart)) if labels else 0, bar)
 
 
 def _labels(chart: Plot) -> list[str]:
@@ -258,16 +258,17 @@ def _marks(chart: Plot) -> list[tuple[str, str]]:
     return own + [(name, strip.colors[kind % len(strip.colors)]) for kind, name in enumerate(strip.names)]
 
 
-def _columns(labels: Sequence[str]) -> int:
-    """Columns of a legend."""
-    return max(1, min(_COLUMNS, _WIDTH // (max(map(len, labels)) + 6)))
+def _columns(chart: Plot) -> int:
+    """Columns of a legend; beside the scale of a heat map there is room for fewer."""
+    width = 0.6 * _WIDTH if isinstance(chart, Heat) else _WIDTH
+    return max(1, min(_COLUMNS, int(width // (max(map(len, _labels(chart))) + 6))))
 
 
 def _legend(ax: Any, chart: Plot, handles: Sequence[Any] | None = None) -> None:
     options = {
         "loc": "lower left",
         "bbox_to_anchor": (0, 1.0),
-        "ncols": _columns(_labels(chart)),
+        "ncols": _columns(chart),
         "borderaxespad": 0.1,
         "handlelength": 1.4,
     }
@@ -306,7 +307,7 @@ def _draw_lines(ax: Any, chart: Lines) -> None:
     for line in chart.lines:
         color = light(line.color)
         if line.low is not None and line.high is not None:
-            ax.fill_between(line.x, line.low, line.high, step="post", color=color, alpha=0.25, linewidth=0)
+            ax.fill_between(line.x, line.low, line.high, step="post", color=color, alpha=0.35, linewidth=0)
         if line.filled:
             ax.fill_between(line.x, line.y, step="post", color=color, alpha=0.2, linewidth=0)
         ax.step(line.x, line.y, where="post", color=color, linewidth=1.1, label=line.label)

@@ -59,6 +59,21 @@ def _backend(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {"Backend": named} if named else {}
 
 
+def _training(run: Run) -> dict[str, str]:
+    """Length of a training, and the test window that metrics and curves over time are of."""
+    settings = run.config.get("train")
+    if not isinstance(settings, Mapping) or not _is_training(run):
+        return {}
+    shown = len(run.jobs["job_id"])
+    return {"Training": f"{settings.get('steps', 0):,} steps"} | (
+        {"Metrics and schedule": f"of the first test window, {shown:,} jobs"} if shown else {}
+    )
+
+
+def _is_training(run: Run) -> bool:
+    return (run.path / "progress.csv").is_file()
+
+
 def _header(run: Run) -> str:
     manifest, config, platform = run.manifest, run.config, run.platform
     workload = manifest.get("workload") or {}
@@ -83,6 +98,7 @@ def _header(run: Run) -> str:
             )
         ),
         "Workload": source if about.get("cluster") else f"{source}: {jobs:,} jobs" + _slice(about),
+        **_training(run),
         **_backend(manifest),
         "Contention": component(config.get("contention")),
         "Network": component(config.get("network")),
@@ -101,6 +117,8 @@ def _warning(run: Run, jobs: int) -> str:
         return ""
     signal = run.manifest.get("signal")
     ended = f"is {run.dead}" if run.dead else f"was interrupted{f' by {signal}' if signal else ''}"
+    if _is_training(run):
+        return f"The training {ended}. The page shows its records until then."
     return (
         f"The run {ended} after {duration(run.end_time)} of simulated time. "
         f"The curves show the {len(run.jobs['job_id']):,} of {jobs:,} jobs that were done by then."

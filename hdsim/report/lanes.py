@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.report.charts import Groups, Strip
-from hdsim.report.colors import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, ROSE
+from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, JOB_COLORS, ORANGE, PURPLE, ROSE
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 #: Stretches of nodes of one type beyond which marks would be thinner than a pixel.
 MOST_STRETCHES = 400
-_COLORS = (BLUE, ORANGE, GREEN, PURPLE, BROWN, ROSE, GREY)
+_COLORS = (BLUE, ORANGE, GREEN, PURPLE, BROWN, ROSE, GREY, JOB_COLORS[5], BLACK)
 
 
 def nodes_of(platform: Platform, first: NDArray[Any]) -> Groups:

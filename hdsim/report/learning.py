@@ -44,7 +44,8 @@ def scores(run: Run) -> Panel | None:
         return None
     found = [(metric, GREEN), *([(_CLASSIC, ORANGE)] if _CLASSIC in columns else [])]
     what = metric.removeprefix("validation_")
-    quantity = f"{what} ({unit(what)})" if unit(what) else what
+    words = what.replace("_", " ")
+    quantity = f"{words} ({unit(what)})" if unit(what) else words
     note = f"Mean {quantity} of the validation windows, and that of the best classic policy on them."
     return _panel("Validation", note, columns, {metric: found}, {metric: quantity})
 

@@ -108,7 +108,7 @@ class LivePage(AbstractContextManager["LivePage"]):
         """Ends a replay.
 
         Args:
-            status: How it ended.
+            status: Word for its end, such as ``finished``.
             report: HTML of its report, if it has one.
         """
         with self._lock:

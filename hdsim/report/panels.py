@@ -26,6 +26,7 @@ from hdsim.report.charts import (
     duration,
 )
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, JOB_COLORS, ORANGE, PURPLE, RED, ROSE
+from hdsim.report.gang_jobs import gangs
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
 
@@ -368,6 +369,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     learning.preferences,
     pods,
     schedule,
+    gangs,
     utilization,
     queue,
     running,

@@ -20,7 +20,7 @@
     probe.style.color = name;
     return getComputedStyle(probe).color;
   };
-  const translucent = (name) => color(name).replace("rgb(", "rgba(").replace(")", ", 0.2)");
+  const translucent = (name, opacity) => color(name).replace("rgb(", "rgba(").replace(")", `, ${opacity})`);
 
   // ---- numbers and times -------------------------------------------------------------------------------------------
   const UNITS = [["days", 86400, 4 * 86400], ["hours", 3600, 3 * 3600], ["min", 60, 300], ["s", 1, 0]];
@@ -113,7 +113,7 @@
       traces: (chart) => chart.lines.flatMap((line) => {
         const curve = (y, fill, width) => ({
           type: "scatter", mode: "lines", name: line.label, x: line.x, y, hoverinfo: "skip", showlegend: width > 0,
-          line: { color: color(line.color), width, shape: "hv" }, fill, fillcolor: translucent(line.color),
+          line: { color: color(line.color), width, shape: "hv" }, fill, fillcolor: translucent(line.color, line.low ? 0.35 : 0.2),
         });
         const band = line.low ? [curve(line.low, "none", 0), curve(line.high, "tonexty", 0)] : [];
         return [...band, curve(line.y, line.filled ? "tozeroy" : "none", 1.6)];
