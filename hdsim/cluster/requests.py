@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, DecisionError
+from hdsim.kernels import profiles as kernels
+from hdsim.kernels.profiles import Chunk
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import own, with_own_containers
 from hdsim.util.units import in_bytes
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.platform.taints import Taint
     from hdsim.workload.model import Workload
-
-#: More cores than a node has.
-_UNLIMITED = 1 << 31
 
 
 class Amounts(NamedTuple):
@@ -160,18 +159,6 @@ class Requests(NamedTuple):
             )
 
 
-class Chunk(NamedTuple):
-    """The equal parts of a job, each of which must be on one node; without GPUs each core is a chunk."""
-
-    number: int
-    cores: int
-    gpus: int
-    memory: float  # byte per core
-    cpu: float | None = None  # cores of a node that each of `cores` takes, None where cores have ids
-    storage: float = 0.0  # byte of ephemeral storage per core
-    place: int = 0  # index in `AllowedNodes.masks`
-
-
 class AllowedNodes:
     """The nodes that the constraints of jobs allow.
 
@@ -228,103 +215,80 @@ class FreeNodes:
     Amounts may be negative where a node is overcommitted by pods of others; nothing fits there.
 
     Attributes:
-        idle: (N,) idle cores; where cores have no ids, a multiple of 1/1000.
-        memory: (N,) free bytes.
-        gpus: (N,) idle GPUs, None if no job requests any.
-        pods: (N,) further pods, None without limits.
-        storage: (N,) free bytes of ephemeral storage, None if it is not tracked.
         masks: See :class:`AllowedNodes`.
         up: (N,) nodes in service, None for all of them.
     """
-
-    __slots__ = ("gpus", "idle", "masks", "memory", "pods", "storage", "up")
 
     def __init__(
         self,
         idle: Ints | Floats,
         memory: Floats,
-        gpus: Ints | None = None,
+        gpus: Ints | Floats | None = None,
         pods: Floats | None = None,
         storage: Floats | None = None,
         masks: Sequence[NDArray[np.bool_] | None] = (),
         up: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.idle = idle
-        self.memory = memory
-        self.gpus = gpus
-        self.pods = pods
-        self.storage = storage
+        more = (gpus, pods, storage) if gpus is not None or masks else ()
+        self._tracked = [each is not None for each in more]
+        blank = np.zeros(len(idle)), np.full(len(idle), math.inf), np.zeros(len(idle))
+        rows = [default if each is None else each for each, default in zip(more, blank, strict=False)]
+        self._amounts = np.array([idle, memory, *rows], np.float64)
         self.masks = masks
         self.up = up
 
+    @property
+    def idle(self) -> Floats:
+        """(N,) idle cores; where cores have no ids, a multiple of 1/1000."""
+        return self._amounts[0]
+
+    @property
+    def memory(self) -> Floats:
+        """(N,) free bytes."""
+        return self._amounts[1]
+
+    @property
+    def gpus(self) -> Floats | None:
+        """(N,) idle GPUs, None if no job requests any."""
+        return self._row(0)
+
+    @property
+    def pods(self) -> Floats | None:
+        """(N,) further pods, None without limits."""
+        return self._row(1)
+
+    @property
+    def storage(self) -> Floats | None:
+        """(N,) free bytes of ephemeral storage, None if it is not tracked."""
+        return self._row(2)
+
+    def _row(self, row: int) -> Floats | None:
+        return self._amounts[2 + row] if self._tracked and self._tracked[row] else None
+
     def copy(self) -> FreeNodes:
-        """Returns a copy with its own arrays."""
-        gpus, pods, storage = self.gpus, self.pods, self.storage
-        return FreeNodes(
-            self.idle.copy(),
-            self.memory.copy(),
-            None if gpus is None else gpus.copy(),
-            None if pods is None else pods.copy(),
-            None if storage is None else storage.copy(),
-            self.masks,
-            self.up,
-        )
+        """Returns a copy with its own amounts."""
+        return FreeNodes(self.idle, self.memory, self.gpus, self.pods, self.storage, self.masks, self.up)
 
     def arrays(self) -> tuple[Floats, NDArray[np.bool_]]:
         """Returns the (R, N) amounts and the (M, N) allowed nodes of :mod:`hdsim.kernels.profiles`."""
-        rows, n, up = [self.idle, self.memory], len(self.idle), np.True_ if self.up is None else self.up
-        if self.gpus is not None or self.masks:
-            more = ((self.gpus, 0.0), (self.pods, math.inf), (self.storage, 0.0))
-            rows += [np.full(n, default) if amounts is None else amounts for amounts, default in more]
-        allowed = [np.full(n, up) if mask is None else mask & up for mask in self.masks or [None]]
-        return np.array(rows, np.float64), np.array(allowed)
+        return self._amounts.copy(), np.array([self._allowed(mask) for mask in self.masks or [None]])
 
-    def capacity(self, chunk: Chunk, nodes: Ints | None = None) -> Ints | Floats:
-        """Returns the number of chunks of a job that fit on each node, by default on all nodes."""
-        at = slice(None) if nodes is None else nodes
-        cores = self.idle[at]
-        if chunk.cpu is not None:
-            # Both are thousandths: a quotient this close to an integer is one.
-            cores = np.floor(cores / chunk.cpu + 1e-9) if chunk.cpu else np.full(len(cores), _UNLIMITED)
-        cores = cores_by_memory(cores, self.memory[at], chunk.memory)
-        if chunk.storage:
-            assert self.storage is not None
-            cores = cores_by_memory(cores, self.storage[at], chunk.storage)
-        number = cores // chunk.cores if chunk.gpus else cores
-        if chunk.gpus:
-            assert self.gpus is not None
-            number = np.minimum(number, self.gpus[at] // chunk.gpus)
-        if chunk.cpu is None:
-            return number
-        if self.pods is not None:
-            number = np.minimum(number, self.pods[at])
-        number = np.maximum(number, 0)
-        allowed = self.masks[chunk.place]
-        for mask in (allowed, self.up):
-            if mask is not None:
-                number *= mask[at]
-        return number
+    def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        up = np.True_ if self.up is None else self.up
+        return np.full(len(self.idle), up) if mask is None else mask & up
+
+    def capacity(self, chunk: Chunk) -> Ints:
+        """Returns the number of chunks of a job that fit on each node."""
+        room, mask = np.empty(len(self.idle)), self.masks[chunk.place] if self.masks else None
+        kernels.capacity(self._amounts, self._allowed(mask)[None], chunk._replace(place=0), 0, len(room), room)
+        return room.astype(np.int64)
 
     def add(self, nodes: Ints, cores: Ints, chunk: Chunk) -> None:
         """Releases the resources of a job on nodes; a negative number of `cores` allocates them."""
-        if chunk.cpu is None:
-            self.idle[nodes] += cores
-        else:
-            # Thousandths stay thousandths, so that sums do not depend on their order.
-            self.idle[nodes] = np.round(self.idle[nodes] + cores * chunk.cpu, 3)
-        self.memory[nodes] += cores * chunk.memory
-        if chunk.gpus:
-            assert self.gpus is not None
-            self.gpus[nodes] += cores // chunk.cores * chunk.gpus
-        if self.pods is not None:
-            self.pods[nodes] += cores // chunk.cores
-        if chunk.storage:
-            assert self.storage is not None
-            self.storage[nodes] += cores * chunk.storage
+        kernels.add_on_nodes(self._amounts, chunk, nodes, cores)
 
-    def resources(self, chunk: Chunk) -> dict[str, tuple[float, Ints | Floats | None]]:
+    def resources(self, chunk: Chunk) -> dict[str, tuple[float, Floats | None]]:
         """Returns, for stores without core ids, what a chunk takes of each resource and what is free of it (N,)."""
-        assert chunk.cpu is not None
         return {
             "cpu": (chunk.cores * chunk.cpu, self.idle),
             "memory": (chunk.cores * chunk.memory, self.memory),
@@ -343,7 +307,7 @@ class FreeNodes:
         self.idle[node] = round(float(self.idle[node]) + sign * amounts.cpu, 3)
         self.memory[node] += sign * amounts.memory
         if self.gpus is not None:
-            self.gpus[node] += int(sign * amounts.gpus)
+            self.gpus[node] += sign * amounts.gpus
         if self.pods is not None:
             self.pods[node] += sign * amounts.pods
         if self.storage is not None:
@@ -353,16 +317,3 @@ class FreeNodes:
 def millicores(jobs: Workload) -> Floats:
     """(J,) thousandths of a core that each requested core of a job takes, rounded up as Kubernetes does."""
     return np.ceil(np.round(jobs.cpu * 1000, 6))
-
-
-def cores_by_memory(idle: Ints | Floats, free_memory: Floats, memory: float) -> Ints | Floats:
-    """Returns the cores of nodes that a job of `memory` bytes per core can use.
-
-    Args:
-        idle: (N,) idle cores.
-        free_memory: (N,) free bytes.
-        memory: Bytes per core of the job.
-    """
-    if not memory:
-        return idle
-    return np.minimum(idle, np.floor(free_memory / memory))

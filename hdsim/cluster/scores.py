@@ -17,7 +17,7 @@ from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
-    from hdsim.cluster.requests import Chunk
+    from hdsim.kernels.profiles import Chunk
 
 #: CPU in cores and memory in bytes that kube-scheduler assumes for a pod without requests: 100m and 200 MiB.
 _ASSUMED = np.array([0.1, 200 * 2.0**20])
@@ -42,20 +42,20 @@ class NodeScores:
         self._capacity = np.where(np.isfinite(capacity), capacity, 0.0)
         self.without: Ints | Floats = np.zeros(self._capacity.shape)
 
-    def count(self, nodes: Ints | int, number: Ints | float, cpu: float | None, memory: float) -> None:
+    def count(self, nodes: Ints | int, number: Ints | float, cpu: float, memory: float) -> None:
         """Updates `without`.
 
         Args:
             nodes: One node, or (k,) nodes.
             number: Requested cores or pods that a node has more, of each node.
-            cpu: CPU that each of them requests; None where cores have ids.
+            cpu: CPU that each of them requests in cores.
             memory: Memory that each of them requests.
         """
         for resource, request in enumerate((cpu, memory)):
             if request == 0:
                 self.without[resource, nodes] += number
 
-    def choose(self, policy: str, chunk: Chunk, capacity: Ints | Floats, free: tuple[Ints | Floats, Floats]) -> Ints:
+    def choose(self, policy: str, chunk: Chunk, capacity: Ints, free: tuple[Ints | Floats, Floats]) -> Ints:
         """Places the chunks of a job one by one, each on the first node of the highest score.
 
         Args:
@@ -67,11 +67,11 @@ class NodeScores:
         Returns:
             (N,) chunks on each node.
         """
-        wanted = np.array([1.0 if chunk.cpu is None else chunk.cpu, chunk.memory])
+        wanted = np.array([chunk.cpu, chunk.memory])
         used = self._capacity - np.stack(free)
         if policy != "balanced_allocation":
             wanted = np.where(wanted > 0, wanted, _ASSUMED)
             used += self.without * _ASSUMED[:, None]
-        chosen, room = np.empty(len(capacity), np.int64), capacity.astype(np.int64)
-        place(SCORES.index(policy), chunk.number, room, self._capacity, used, wanted * chunk.cores, chosen)
+        chosen = np.empty(len(capacity), np.int64)
+        place(SCORES.index(policy), chunk.number, capacity, self._capacity, used, wanted * chunk.cores, chosen)
         return chosen

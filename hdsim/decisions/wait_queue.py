@@ -104,7 +104,7 @@ class PartialPlacement:
 
     Attributes:
         job: The job.
-        chunks: Chunks without a node yet (see :class:`hdsim.cluster.requests.Chunk`).
+        chunks: Chunks without a node yet (see :class:`hdsim.kernels.profiles.Chunk`).
         total: Chunks of the job.
         cpu_per_chunk: CPU of a chunk in cores.
         capacity: (N,) chunks that fit on each node now.
@@ -119,8 +119,8 @@ class PartialPlacement:
         chunk = cluster.requests.chunk(job)
         self.job = job
         self.total = self.chunks = chunk.number
-        self.cpu_per_chunk = chunk.cores * (1 if chunk.cpu is None else chunk.cpu)
-        self.capacity: Ints = cluster.cores.free_nodes().capacity(chunk).astype(np.int64)
+        self.cpu_per_chunk = chunk.cores * chunk.cpu
+        self.capacity: Ints = cluster.cores.free_nodes().capacity(chunk)
         self.chosen: Ints = np.zeros(len(self.capacity), np.int64)
 
     @property

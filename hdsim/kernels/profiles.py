@@ -319,7 +319,7 @@ def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, 
 def add_amounts(free: Floats, chunk: Chunk, node: int, cores: int) -> None:
     """Releases what a job holds on a node with some of its cores; a negative number of `cores` allocates it."""
     free[0, node] += cores * chunk.cpu
-    if chunk.cpu != 1:
+    if chunk.cpu != 1 or len(free) > 2:
         # Thousandths stay thousandths, so that sums do not depend on their order.
         free[0, node] = np.rint(free[0, node] * 1000) / 1000
     free[1, node] += cores * chunk.memory
@@ -328,6 +328,13 @@ def add_amounts(free: Floats, chunk: Chunk, node: int, cores: int) -> None:
         free[2, node] += chunks * chunk.gpus
         free[3, node] += chunks
         free[4, node] += cores * chunk.storage
+
+
+@lean_kernel
+def add_on_nodes(free: Floats, chunk: Chunk, nodes: Ints, cores: Ints) -> None:
+    """Releases what a job holds on (k,) nodes with (k,) cores; see `add_amounts`."""
+    for i in range(len(nodes)):
+        add_amounts(free, chunk, nodes[i], cores[i])
 
 
 @kernel
@@ -398,8 +405,7 @@ def admit(
     chunk = chunk_of(jobs, job)
     left = margin + _exchange(free, allowed, chunk_of(jobs, head), chunk, nodes, cores, -1)
     if left < 0:
-        for i in range(len(nodes)):
-            add_amounts(free, chunk, nodes[i], cores[i])
+        add_on_nodes(free, chunk, nodes, cores)
     return left
 
 

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.placement import Placement
 from hdsim.cluster.policies import SCORES
-from hdsim.cluster.requests import Chunk, FreeNodes
+from hdsim.cluster.requests import FreeNodes
 from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.kernels import nodes as kernels
 from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, pick_listed, total_room
 from hdsim.kernels.placements import lowest
+from hdsim.kernels.profiles import Chunk
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.units import in_bytes
@@ -150,7 +151,7 @@ class NodeCores:
         """Returns the (N,) chunks on each node under a policy of `SCORES`, None if they do not fit."""
         capacity = self.free_nodes().capacity(chunk)
         if limit is not None:
-            capacity = np.minimum(capacity, limit)
+            capacity = np.minimum(capacity, limit).astype(np.int64)
         if capacity.sum() < chunk.number:
             return None
         self._scores.without[1] = self.nodes.without_memory
@@ -169,7 +170,7 @@ class NodeCores:
         return self._processor_usable - self.nodes.processor_idle
 
     def free_nodes(self) -> FreeNodes:
-        """Returns the present free resources of all nodes, in the arrays of the store."""
+        """Returns a copy of the free resources of all nodes."""
         return FreeNodes(self.node_idle, self.node_memory, self.node_gpus)
 
     def placement_of(self, cores: Sequence[int] | Ints) -> Placement:

@@ -19,7 +19,8 @@ from hdsim.util.units import in_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hdsim.cluster.requests import Chunk, Requests
+    from hdsim.cluster.requests import Requests
+    from hdsim.kernels.profiles import Chunk
     from hdsim.platform.model import Platform
     from hdsim.platform.taints import Taint
 
@@ -65,7 +66,6 @@ class NodeQuantities:
         node_speed: (N,) speed of the slowest processor of each node relative to the reference speed, without GPUs.
         total: Amounts of the nodes; free amounts are what jobs and pods of others leave of them.
         free_bandwidth: (P,) memory bandwidth of each processor in GB/s.
-        node_gpus: (N,) free GPUs of each node, None if no job requests any.
 
     Args:
         platform: The platform.
@@ -80,11 +80,11 @@ class NodeQuantities:
         self._requests, self.policy, self._rng = requests, policy, rng
         assert requests.places is not None
         self.total = FreeNodes(
-            platform.node_cpu.copy(),
+            platform.node_cpu,
             in_bytes(platform.memory),
-            None if requests.gpus is None else platform.node_gpus.copy(),
-            platform.node_pods.copy() if np.isfinite(platform.node_pods).any() else None,
-            None if requests.storage is None else platform.node_storage.copy(),
+            None if requests.gpus is None else platform.node_gpus,
+            platform.node_pods if np.isfinite(platform.node_pods).any() else None,
+            None if requests.storage is None else platform.node_storage,
             requests.places.masks,
         )
         self._free = self.total.copy()
@@ -94,7 +94,6 @@ class NodeQuantities:
         self._held: dict[int, NodeAmounts] = {}
         self._feasible: dict[int, bool] = {}  # by kind of job
         self.free_bandwidth = platform.mem_bw
-        self.node_gpus = self._free.gpus
         first, cpu = platform.node_first_processor[:-1], ~platform.is_gpu
         speed = platform.gflops / platform.reference_gflops
         self.node_speed = np.minimum.reduceat(np.where(cpu, speed, np.inf), first)
@@ -125,6 +124,11 @@ class NodeQuantities:
         return None if self._free.pods is None else self._usable(self._free.pods)
 
     @property
+    def node_gpus(self) -> Floats | None:
+        """(N,) free GPUs of each node, None if no job requests any."""
+        return self._free.gpus
+
+    @property
     def n_idle(self) -> float:
         """Free CPU in cores."""
         return round(float(self.node_idle.sum()), 3)
@@ -138,7 +142,7 @@ class NodeQuantities:
             limit: (N,) maximum number of chunks on each node.
         """
         chunk = self._requests.chunk(job)
-        capacity = np.minimum(self._free.capacity(chunk), chunk.number).astype(np.int64)
+        capacity = np.minimum(self._free.capacity(chunk), chunk.number)
         if limit is not None:
             capacity = np.minimum(capacity, limit).astype(np.int64)
         if capacity.sum() < chunk.number:
@@ -274,7 +278,7 @@ class NodeQuantities:
         try:
             self.allocate(job, resized)
         except DecisionError:
-            requested[job] = before.cpu or 0.0
+            requested[job] = before.cpu
             self.allocate(job, placement)
             raise
         return resized
@@ -363,6 +367,5 @@ def _amounts(chunk: Chunk, nodes: Ints, chosen: Ints) -> NodeAmounts:
 
 def _thousandths(counts: Ints, chunk: Chunk) -> Floats:
     """Returns the CPU in cores of requested cores of a job."""
-    assert chunk.cpu is not None
     cpu: Floats = np.round(counts * chunk.cpu, 3)
     return cpu
