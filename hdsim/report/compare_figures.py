@@ -245,7 +245,7 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        figure.supxlabel(f"worse than the {relative.to} by (orange), better (blue)", fontsize=8)
+        figure.supxlabel(relative.note, fontsize=8)
         save(figure, path)
 
 

@@ -186,8 +186,8 @@ def _heat(comparison: Comparison, short: Mapping[str, str], to: str) -> str:
             for factor, shade, text in zip(factors, shades, told, strict=True)
         ]
         lines.append([*_names(row, short), *cells])
-    note = f"How much worse than the {to} each mean is; orange is worse, blue is better."
     heads = [*_heads(comparison.rows), *(words(name) for name in found.metrics)]
+    note = f"{found.note[0].upper()}{found.note[1:]}."
     return _section("Configurations by metrics", note, sortable("heat map", heads, lines))
 
 

@@ -13,7 +13,7 @@ from hdsim.report.compare import Comparison, jobs_of
 from hdsim.report.distributions import distribution
 from hdsim.report.figures import by_node
 from hdsim.report.labels import text
-from hdsim.report.pairing import EVALUATION, Entry, joined
+from hdsim.report.pairing import EVALUATION, Entry
 from hdsim.results import series
 from hdsim.results.metrics import bounded_slowdown
 from hdsim.results.run_directory.reader import Run, read
@@ -37,11 +37,14 @@ def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     paths = {entry.path for entry in comparison.entries}
     if not all((path / "jobs.csv").is_file() and not (path / EVALUATION).is_file() for path in paths):
         return []
+    scenario = comparison.entries[0].scenario
     groups: dict[str, list[Entry]] = {}
     for entry in comparison.entries:
-        groups.setdefault(joined(short[text(entry.scenario)], short[text(entry.configuration)]), []).append(entry)
+        if entry.scenario == scenario:
+            groups.setdefault(short[text(entry.configuration)], []).append(entry)
     drawn = dict(list(groups.items())[: len(_COLORS)])
-    note = f" The first {len(drawn)} of {len(groups)} configurations are drawn." if len(drawn) < len(groups) else ""
+    note = f" Scenario {short[text(scenario)]}." if scenario else ""
+    note += f" The first {len(drawn)} of {len(groups)} configurations are drawn." if len(drawn) < len(groups) else ""
     runs = {name: read(entries[0].path, full=False) for name, entries in drawn.items()}
     which = {name: text(entries[0].replication) for name, entries in drawn.items()}
     one = f" Of each configuration one run is drawn, {next(iter(which.values()))}." if any(which.values()) else ""

@@ -34,6 +34,12 @@ class Relative:
     to: str
 
     @property
+    def note(self) -> str:
+        """Meaning of the cells."""
+        told = f"by how much each mean is worse than the {self.to} (orange)"
+        return told if self.to == "best" else f"{told} or better (blue)"
+
+    @property
     def shades(self) -> Floats:
         """(C, M) from -1 for much better over 0 for equal to 1 for much worse; NaN becomes 0."""
         with np.errstate(divide="ignore"):
