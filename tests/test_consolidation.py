@@ -89,14 +89,14 @@ def test_compare_names_the_best_policy_of_each_workload(
     done = hdsim("compare", "runs", "--metric", "mean_execution_time", "--schedules", "-o", "out")
     assert done.returncode == 0, done.stderr
     best = done.stdout[done.stdout.index("\nbest\n") :].splitlines()
-    assert "  mean_execution_time with path=memory_bound: core_policy=spread" in best
-    assert "  mean_execution_time with path=communication_bound: core_policy=pack" in best
+    assert "  mean_execution_time with workload=memory_bound: first-spread" in best
+    assert "  mean_execution_time with workload=communication_bound: first-pack" in best
     assert "figure  out/schedules.png" in done.stdout
     with (tmp_path / "out/compare.csv").open(newline="") as file:
         means = {(row["scenario"], row["configuration"]): float(row["mean"]) for row in csv.DictReader(file)}
-    assert means["path=memory_bound", "core_policy=pack"] >= 2 * means["path=memory_bound", "core_policy=spread"]
-    scattered = means["path=communication_bound", "core_policy=spread"]
-    assert scattered >= 1.5 * means["path=communication_bound", "core_policy=pack"]
+    assert means["workload=memory_bound", "first-pack"] >= 2 * means["workload=memory_bound", "first-spread"]
+    scattered = means["workload=communication_bound", "first-spread"]
+    assert scattered >= 1.5 * means["workload=communication_bound", "first-pack"]
     assert len(np.unique(matplotlib.image.imread(tmp_path / "out/schedules.png").reshape(-1, 4), axis=0)) > 50
 
 
