@@ -223,7 +223,7 @@ def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProce
         return subprocess.run(
             [*command, *map(str, args)],
             cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, **options,
+            **{"stdin": subprocess.DEVNULL, **options},
         )  # fmt: skip
 
     return run

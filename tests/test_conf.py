@@ -227,7 +227,7 @@ def test_a_sweep_expands_every_list(composer: Composer) -> None:
         ("workload.path=a.swf,my log.swf", "workload.path=a.swf,'my log.swf'"),
         ("workload.path=it's.swf", "workload.path='it\\'s.swf'"),
         ("workload.path=ends in \\", "workload.path='ends in \\\\'"),
-        ("hydra.run.dir=~/büro", "hydra.run.dir='~/büro'"),
+        ("workload.path=a=b.swf", "workload.path='a=b.swf'"),
         ("workload.path='my log.swf'", "workload.path='my log.swf'"),
         ('workload.path="my log.swf"', 'workload.path="my log.swf"'),
         ("workload.path=a.swf,b.swf", "workload.path=a.swf,b.swf"),
@@ -242,6 +242,13 @@ def test_paths_need_no_quotes(composer: Composer, given: str, prepared: str) -> 
     if value[0] not in "'\"[" and not value.startswith(("a.swf", "choice", "runs")):
         parsed = OverridesParser.create().parse_override(prepared).value()
         assert str(getattr(parsed, "text", parsed)) == value, key
+
+
+def test_a_path_may_begin_at_home(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/jürg")
+    given = ["agent.path=~/a b.py,~/c.py", "hydra.run.dir=~/runs"]
+    prepared = ["++agent.path='/home/jürg/a b.py','/home/jürg/c.py'", "hydra.run.dir='/home/jürg/runs'"]
+    assert composer.overrides(given) == ["agent=custom", *prepared]
 
 
 def test_a_file_named_with_a_comma_is_one_value(composer: Composer, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
+from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.resources import resolve
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def read_platform(config: Mapping[str, Any], backend: Backend | None = None) -> 
         if backend is None:
             raise ConfigError("expected a platform, got null; `hdsim run` can read a cluster", where="platform.path")
         return backend.read_platform()
+    if settings["path"] == STANDARD_INPUT == config["workload"]["path"]:
+        message = "expected - (standard input) for the platform or for the workload, got both"
+        raise ConfigError(message, where="workload.path")
     from hdsim.platform.schema import QUANTITIES
 
     kind = settings["kind"] or (None if backend is None or backend.capabilities.core_ids else QUANTITIES)
@@ -69,11 +73,14 @@ def read_workload(
 
 
 def find_inputs(config: Mapping[str, Any]) -> None:
-    """Finds platform and workload of a configuration, without reading them.
+    """Finds platform and workload of a configuration of a sweep, without reading them.
 
     Raises:
-        ConfigError: A file is missing.
+        ConfigError: A file is missing, or is standard input, which only one run can read.
     """
+    for group in ("platform", "workload"):
+        if config[group]["path"] == STANDARD_INPUT:
+            raise ConfigError("expected a file, which all runs of a sweep can read, got -", where=f"{group}.path")
     if config["platform"]["path"] is not None:
         resolve("platforms", config["platform"]["path"], where="platform.path")
     _source(config)

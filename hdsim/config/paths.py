@@ -14,7 +14,7 @@ _KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executabl
 #: Keys that take a path and are in no group.
 _TOP_KEYS = ("profile", "actual", "forecasts", "series")
 #: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, sweeps over functions, references.
-_PARSED = re.compile(r"[\w./\\:@%+*?|$=-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
+_PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
 
 
 def takes_path(key: str) -> bool:
@@ -25,12 +25,13 @@ def takes_path(key: str) -> bool:
 def quoted_path(override: str) -> str:
     """Returns an override of a path with quotes around each value that Hydra's parser needs them for.
 
-    A comma separates the values of a sweep unless a file is named so.
+    A comma separates the values of a sweep unless a file is named so. ``~/`` at its begin is the home directory.
     """
     key, equals, value = override.partition("=")
     if not (equals and takes_path(key)) or _PARSED.fullmatch(value):
         return override
     values = [value] if is_input(Path(value)) else value.split(",")
+    values = [str(Path(text).expanduser()) if text.startswith("~/") else text for text in values]
     return f"{key}={','.join(text if _PARSED.fullmatch(text) else _quoted(text) for text in values)}"
 
 

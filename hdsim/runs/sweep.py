@@ -17,9 +17,10 @@ def check_all(command: Command, runs: Sequence[Run]) -> None:
     Raises:
         HdsimError: A file is missing, an agent or a controller cannot be made, or anything is wrong with the first run.
     """
-    command.build(runs[0].config)
+    # Before a file is read: standard input, which a sweep cannot read, may be a terminal.
     for run in runs[1:]:
         command.check(run.config)
+    command.build(runs[0].config)
 
 
 class Observer:

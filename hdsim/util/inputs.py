@@ -8,13 +8,17 @@ import hashlib
 import io
 import json
 import re
+import sys
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hdsim.errors import HdsimError
 
+#: Stands for standard input in place of a file.
+STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 #: Unpacked size that every gzip file may have, in bytes; parsed it may take ten times as much memory.
 _ANY_RATIO = 32 * 10**6
@@ -28,7 +32,8 @@ def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[by
     """Reads a file, unpacked if it is gzip.
 
     Args:
-        path: The file. Gzip is recognised by its first bytes and required of a name that ends in ``.gz``.
+        path: The file, ``-`` for standard input. Gzip is recognised by its first bytes and required of a name that
+            ends in ``.gz``.
         error: Class of the error.
         what: Description of the file for the error, such as ``"workload file"``.
 
@@ -40,7 +45,7 @@ def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[by
     """
     where = str(path)
     try:
-        data = Path(path).read_bytes()
+        data = _standard_input() if where == STANDARD_INPUT else Path(path).read_bytes()
     except (OSError, ValueError) as fault:
         raise error(f"expected a readable {what}: {getattr(fault, 'strerror', None) or fault}", where=where) from None
     digest = hashlib.sha256(data).hexdigest()
@@ -61,6 +66,12 @@ def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[by
             where=where,
         )
     return content, digest
+
+
+@cache
+def _standard_input() -> bytes:
+    """Reads standard input, once in a process."""
+    return sys.stdin.buffer.read()
 
 
 def read_text(path: str | Path, error: type[HdsimError], what: str) -> str:

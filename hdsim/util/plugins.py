@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError, install_hint, nearest
+from hdsim.util.resources import near_file
 
 
 def short_name(spec: Mapping[str, Any]) -> str:
@@ -138,7 +139,9 @@ class PluginType:
         where, base = f"{self.group}.path", self.base.__name__
         if not path.is_file():
             raise ConfigError(
-                f"expected a Python file with one subclass of {base}, found no file '{path}'", where=where
+                f"expected a Python file with one subclass of {base}, found no file '{path}'"
+                f"{near_file(path, ('.py',))}",
+                where=where,
             )
         module_spec = importlib.util.spec_from_file_location(f"hdsim_{self.group}_{path.stem}", path)
         if module_spec is None or module_spec.loader is None:

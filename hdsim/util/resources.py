@@ -66,8 +66,8 @@ def resolve(
 
     Args:
         kind: Type of the file.
-        name_or_path: Path of an existing file, or the name of a bundled one with or without extension or folder
-            (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file in any working directory).
+        name_or_path: Path of an existing file, ``-`` for standard input, or the name of a bundled file with or without
+            extension or folder (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file everywhere).
         where: Configuration key or argument of the name, for the error message.
 
     Returns:
@@ -77,7 +77,7 @@ def resolve(
         ConfigError: Neither a file nor a bundled file has that name.
     """
     path = Path(name_or_path).expanduser()
-    if path.is_file():
+    if path.is_file() or str(path) == "-":
         return path
     files = bundled(kind)
     if path.parent in (Path(), Path(kind)):

@@ -14,6 +14,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.platform.schema import QUANTITIES
+from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.resources import name_of, resolve
 from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, SEED, Rule, integers_from, require
 from hdsim.workload.batsim_json import read_batsim
@@ -208,7 +209,9 @@ def validate_workload(path: str | Path, platform: Platform | None = None) -> lis
 
 
 def is_json(path: str | Path) -> bool:
-    """Returns whether a file name is that of a Batsim JSON workload, possibly gzip."""
+    """Returns whether a file name is that of a Batsim JSON workload, possibly gzip; of standard input, the content."""
+    if str(path) == STANDARD_INPUT:
+        return read_bytes(path, WorkloadError, "workload file")[0].lstrip()[:1] == b"{"
     return ".json" in Path(path).suffixes[-2:]
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.resources import folder
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Change(NamedTuple):
     now: str
 
     def __str__(self) -> str:
-        return f"{self.kind} '{self.path}'"
+        gone = " (standard input, which cannot be read again)" if self.path == STANDARD_INPUT else ""
+        return f"{self.kind} '{self.path}'{gone}"
 
 
 def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[Change]:
