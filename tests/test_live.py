@@ -147,6 +147,7 @@ def test_command(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     assert seen[-1]["status"] == "finished" and seen[-1]["title"] == "slow on teaching"
     counts = [len(state["charts"]["progress"]["lines"][0]["x"]) for state in seen]
     assert counts == sorted(counts) and len(set(counts)) > 2
+    assert [seen[-1]["charts"][key]["lines"][0]["y"][-1] for key in ("progress", "queue", "running")] == [300, 0, 0]
     assert report == (tmp_path / "watched/report.html").read_text()
     assert hdsim("run", *settings, "hydra.run.dir=alone").returncode == 0
     assert (tmp_path / "watched/jobs.csv").read_bytes() == (tmp_path / "alone/jobs.csv").read_bytes()

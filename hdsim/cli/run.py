@@ -42,8 +42,12 @@ def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, *
 
 def _watched(port: int, overrides: Sequence[str], **options: Any) -> None:
     """Runs with a live page, and writes the report, which the page shows at the end."""
+    import numpy as np
+
+    from hdsim.cluster.state import FinalState
     from hdsim.report.html import agent_name, render
     from hdsim.report.live import LivePage
+    from hdsim.results.moment import Moment
     from hdsim.results.run_directory.reader import read
     from hdsim.util.files import replacing
 
@@ -55,7 +59,10 @@ def _watched(port: int, overrides: Sequence[str], **options: Any) -> None:
         def watched(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> Any:
             title = f"{agent_name(config)} on {inputs.platform.name}"
             page.begin(title, len(inputs.workload), inputs.platform.n_cpu_cores)
-            return replay(config, inputs, directory, page.watch)
+            result, facts = replay(config, inputs, directory, page.watch)
+            waiting, ended = (result.state == FinalState.QUEUED).sum(), np.isfinite(result.finish_time).sum()
+            page.watch(Moment(result.end_time, int(ended), int(waiting), 0, 0.0))
+            return result, facts
 
         def report(inputs: Inputs, outcome: Outcome) -> None:
             report_replay(inputs, outcome)

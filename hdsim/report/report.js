@@ -45,7 +45,7 @@
     return (days ? `${days} d ` : "") +
       `${two(Math.floor(whole / 3600) % 24)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}${fraction}`;
   };
-  const shown = { time: clock, duration, number: (value) => number(value), text: String };
+  const shown = { time: clock, duration, number: (value, digits) => number(value, digits), text: String };
 
   /** Index of the last entry that is at most `value`, -1 before the first. */
   const lastAtMost = (sorted, value) => {

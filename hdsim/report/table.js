@@ -14,7 +14,7 @@ const makeTable = (table, make, shown, choose) => {
   let [found, page, sorted, descending, chosen] = [rows, 0, -1, false, -1];
 
   const cell = ({ values, kind }, row) =>
-    kind === "text" ? values[row] : Number.isFinite(values[row]) ? shown[kind](values[row], 5) : "–";
+    kind === "text" ? values[row] : Number.isFinite(values[row]) ? shown[kind](values[row], 4) : "–";
   const compare = ({ values, kind }) => kind === "text"
     ? (a, b) => collator.compare(values[a], values[b])
     // Missing numbers come first.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Instants between two updates of the progress bar.
-_INSTANTS_PER_UPDATE = 32
+_INSTANTS_PER_UPDATE = 128
 
 
 class Backend(Protocol):
