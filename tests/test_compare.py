@@ -22,7 +22,7 @@ from hdsim.errors import ConfigError
 from hdsim.report.compare import Comparison, Row, compare
 from hdsim.report.compare_figures import write_figure, write_windows
 from hdsim.report.compare_output import table, write_csv, write_latex
-from hdsim.report.pairing import finished, other_sources
+from hdsim.report.pairing import finished, other_sources, run_directories
 from hdsim.report.statistics import bootstrap, interquartile_mean
 from hdsim.results.run_directory.directory import RunDirectory
 
@@ -516,3 +516,16 @@ def test_trainings_with_other_settings_are_other_configurations(tmp_path: Path) 
     found = {row.configuration: row.runs for row in compare([tmp_path], ["makespan"]).rows}
     assert set(found.values()) == {2}
     assert set(found) == {"ppo(best) gamma=0.9", "ppo(best) gamma=0.99", "fcfs", "sjf"}
+
+
+def test_runs_of_a_sweep_are_in_the_order_of_its_plan(tmp_path: Path) -> None:
+    """Processes of a sweep may start its second run before its first one, which is the baseline all the same."""
+    for number, start in enumerate(("2026-01-01T00:00:02", "2026-01-01T00:00:01", "2026-01-01T00:00:03")):
+        run = tmp_path / f"{'bca'[number]}"
+        (run / ".hydra").mkdir(parents=True)
+        (run / ".hydra/hydra.yaml").write_text(f"hydra:\n  job:\n    id: '3'\n    num: {number}\n")
+        (run / "manifest.json").write_text(json.dumps({"status": "finished", "config": {}, "start": start}))
+    assert [path.name for path in run_directories(tmp_path)] == ["b", "c", "a"]
+    for path in tmp_path.glob("*/.hydra/hydra.yaml"):
+        path.unlink()
+    assert [path.name for path in run_directories(tmp_path)] == ["c", "b", "a"]

@@ -157,6 +157,9 @@ def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
 
     again = hdsim("study", "orders.yaml", "-o", "out")
     assert again.returncode == 0 and again.stdout.count("finished before") == 2
+    (tmp_path / "orders.yaml").write_text(OWN.replace("agent=fcfs,sjf\ntables", "agent=fcfs,ljf\ntables"))
+    other = hdsim("study", "orders.yaml", "-o", "out")
+    assert other.returncode == 2 and "expected the runs of the same commands, got others for orders" in other.stderr
 
 
 def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
@@ -233,3 +236,22 @@ def _marks(study: Study) -> list[pytest.MarkDecorator]:
 def test_the_numbers_of_a_study(hdsim: Hdsim, study: Study) -> None:
     done = hdsim("study", study.name, "--check", "--data", DATA)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_runs_of_studies_are_repeated_byte_by_byte(hdsim: Hdsim, tmp_path: Path) -> None:
+    for name in ("consolidation", "backfilling", "gaia"):
+        assert hdsim("study", name, "--check", "-o", name).returncode == 0
+    runs = sorted(manifest.parent for manifest in tmp_path.rglob("manifest.json"))
+    assert len(runs) == 10
+    for number, run in enumerate(runs):
+        done = hdsim("rerun", run, "-o", f"again{number}")
+        assert done.returncode == 0 and "files are identical" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_first_comparison_takes_at_most_six_commands() -> None:
+    """`tests/test_docs.py` executes them; the trace and the platform are the user's own."""
+    page = (ROOT / "docs/first_comparison.md").read_text().replace("\\\n", "")
+    commands = re.findall(r"^(?:\$ )?((?:pip|hdsim) .*)$", page, re.MULTILINE)
+    own = [command for command in commands if "workload generate" not in command]
+    assert len(own) <= 6 and own[0] == "pip install hdsim" and any("--latex" in command for command in own)

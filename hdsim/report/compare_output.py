@@ -131,17 +131,17 @@ def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") ->
     """
     metrics, short = comparison.metrics, short_labels(comparison)
     values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
-    heads = [_escaped(metric.replace("_", " ")) for metric in metrics]
+    heads = [latex_text(metric.replace("_", " ")) for metric in metrics]
     units = [_latex_unit(values, metric) for metric in metrics]
     lines = [" & ".join(["", *heads]) + r" \\", " & ".join(["", *units]) + r" \\", r"\midrule"]
     for number, (scenario, rows) in enumerate(_by_scenario(comparison.rows).items()):
         if scenario:
             rule = [r"\addlinespace"] if number else []
-            lines += [*rule, rf"\multicolumn{{{len(metrics) + 1}}}{{l}}{{\emph{{{_escaped(short[scenario])}}}}} \\"]
+            lines += [*rule, rf"\multicolumn{{{len(metrics) + 1}}}{{l}}{{\emph{{{latex_text(short[scenario])}}}}} \\"]
         for configuration in dict.fromkeys(row.configuration for row in rows):
             found = [values[scenario, configuration, metric] for metric in metrics]
             means = [f"${_latex_number(row.mean, bold=row.best)}$" for row in found]
-            lines.append(" & ".join([_escaped(short[configuration]), *means]) + r" \\")
+            lines.append(" & ".join([latex_text(short[configuration]), *means]) + r" \\")
             if any(not math.isnan(row.low) for row in found):
                 lines.append(" & ".join(["", *map(_latex_bounds, found)]) + r" \\")
     base = next(row.configuration for row in comparison.rows if row.baseline)
@@ -153,7 +153,7 @@ def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") ->
         r"% \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escaped(caption)}}}",
+        rf"\caption{{{latex_text(caption)}}}",
         rf"\label{{tab:{name}}}",
         rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
         r"\toprule",
@@ -184,9 +184,9 @@ def _latex_number(value: float, *, bold: bool = False) -> str:
 
 def _latex_unit(values: Mapping[tuple[str, str, str], Row], metric: str) -> str:
     unit = next(row.unit for (_, _, name), row in values.items() if name == metric)
-    return f"({_escaped(unit)})" if unit else ""
+    return f"({latex_text(unit)})" if unit else ""
 
 
-def _escaped(text: str) -> str:
+def latex_text(text: str) -> str:
     """A text with LaTeX's special characters as themselves."""
     return re.sub(r"[\\~^&%$#_{}]", lambda found: _LATEX[found[0]], text).replace("…", r"\ldots{}")

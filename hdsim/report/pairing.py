@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +98,7 @@ def other_sources(runs: Iterable[Finished]) -> list[str]:
 
 
 def run_directories(path: Path) -> list[Path]:
-    """The run directory itself, or those inside a sweep in order of their starts."""
+    """The run directory itself, or those inside a sweep in the order of its plan."""
     if (path / "manifest.json").is_file():
         return [path]
     if not path.is_dir():
@@ -105,7 +106,16 @@ def run_directories(path: Path) -> list[Path]:
     found = [manifest.parent for manifest in path.rglob("manifest.json")]
     if not found:
         raise ConfigError("expected a run directory or a sweep, got a directory without any run", where=str(path))
-    return sorted(found, key=lambda run: (_started(run), run))
+    return sorted(found, key=lambda run: (_number(run), _started(run), run))
+
+
+def _number(run: Path) -> int:
+    """Number of a run in its sweep, whose processes may start runs in another order; 0 outside of sweeps."""
+    try:
+        found = re.search(r"^    num: (\d+)$", (run / ".hydra/hydra.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        return 0
+    return int(found[1]) if found else 0
 
 
 def _started(run: Path) -> str:

@@ -49,9 +49,10 @@ def _paragraphs(text: str) -> str:
 def _figure(title: str, file: Path, directory: Path) -> str:
     source = f"data:{_TYPES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
     where = quote(str(file.parent.relative_to(directory)))
+    pages = "".join(f"<a href='{where}/{quote(found.name)}'>page</a>, " for found in sorted(file.parent.glob("*.html")))
     return (
         f"<figure><img src='{source}' alt='{escape(title)}'>"
-        f"<figcaption>{escape(title)} (<a href='{where}/'>all files</a>)</figcaption></figure>"
+        f"<figcaption>{escape(title)} ({pages}<a href='{where}/'>all files</a>)</figcaption></figure>"
     )
 
 

@@ -15,7 +15,7 @@ from hdsim.report.compare import compare
 from hdsim.report.labels import labels
 from hdsim.report.pairing import run_directories
 from hdsim.results.run_directory.directory import RunDirectory
-from hdsim.results.run_directory.formats import write_json
+from hdsim.results.run_directory.formats import read_json, write_json
 from hdsim.results.run_directory.manifest import git_commit, machine, read_manifest, versions
 from hdsim.studies.expected import Finding, findings
 from hdsim.studies.study import FigureSpec, Study, TableSpec, filled
@@ -68,6 +68,7 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
                 where=f"--data {data}",
             )
     begin = datetime.now(UTC)
+    _check_directory(study, directory)
     places = {"data": data.resolve(), "runs": (directory / "runs").resolve()}
     for name, line in study.commands.items():
         run = places["runs"] / name
@@ -96,6 +97,21 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
     }
     write_json(directory / "study.json", facts)
     return Outcome(study, directory, tables, drawn, found, runs, facts)
+
+
+def _check_directory(study: Study, directory: Path) -> None:
+    """Checks that runs in the directory are of the same commands, and keeps these for the next time.
+
+    Raises:
+        ConfigError: They are of others.
+    """
+    path, commands = directory / "commands.json", dict(study.commands)
+    if path.exists() and (before := read_json(path)) != commands:
+        changed = [name for name in {**before, **commands} if before.get(name) != commands.get(name)]
+        raise ConfigError(
+            f"expected the runs of the same commands, got others for {', '.join(changed)}", where=f"-o {directory}"
+        )
+    write_json(path, commands)
 
 
 def _seeds(path: Path) -> Iterator[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hdsim.report.compare import Comparison
+from hdsim.report.compare_output import latex_text
 from hdsim.report.page import words
 from hdsim.report.pairing import joined
 from hdsim.report.statistics import Interval
@@ -106,5 +107,4 @@ def _markdown(cells: Sequence[str]) -> str:
 
 
 def _latex(cells: Sequence[str]) -> str:
-    special = str.maketrans({character: rf"\{character}" for character in "&%$#_{}"})
-    return rf"{' & '.join(cell.translate(special) for cell in cells)} \\"
+    return rf"{' & '.join(map(latex_text, cells))} \\"
