@@ -19,7 +19,7 @@ from hdsim.kernels.speeds import sort
 agents = st.fixed_dictionaries(
     {
         "job_policy": st.sampled_from(STATIC),
-        "backfill": st.sampled_from(["none", "easy"]),
+        "backfill": st.sampled_from(["none", "easy", "greedy"]),
         "backfill_order": st.sampled_from([None, *STATIC]),
         "commit_head": st.booleans(),
         "core_policy": st.sampled_from(
@@ -131,7 +131,7 @@ class Ticks:
     def __init__(self, stop, n):
         self.stop, self.left = stop, n
 
-    def update(self, done, now):
+    def update(self, done, now, moment):
         self.left -= 1
         if self.left == 0:
             self.stop.append(15)

@@ -40,7 +40,7 @@ Random = tuple[Words, Ints, Bools]
 #: Core policy `random`; the others are those of :func:`hdsim.kernels.nodes.pick`.
 RANDOM = -6
 #: Backfilling algorithms.
-NONE, EASY = range(2)
+NONE, EASY, GREEDY = range(3)
 #: Entries of `NodeReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
 #: instant, core policy, contention model, whether only the number of idle cores decides if a job fits.
 _BACKFILL, _COMMIT, _BATCH, _POLICY, _MODEL, _COUNTS = range(6)
@@ -185,6 +185,9 @@ def replay(state: NodeReplay, instants: int) -> int:
         numbers[ARRIVED] = arrived
 
         head, place, anew, shadow, longest, extra = -1, 0, True, 0.0, 0.0, 0.0
+        if backfill == GREEDY:
+            # There is no head: while no job ends, blocked jobs stay blocked, and nothing is reserved.
+            head, anew, shadow, longest, extra = floats.shape[1], ended, math.inf, math.inf, math.inf
         while numbers[QUEUED] and (numbers[IDLE] or (commit and head < 0)):
             if head < 0:
                 job = numbers[HEAD]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
 
-_BACKFILLS = {"none": node_replay.NONE, "easy": node_replay.EASY}
+_BACKFILLS = {"none": node_replay.NONE, "easy": node_replay.EASY, "greedy": node_replay.GREEDY}
 
 
 def compiled_nodes(
