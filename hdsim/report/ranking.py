@@ -19,7 +19,7 @@ from hdsim.report.statistics import CONFIDENCE, Floats, Interval
 from hdsim.results.metrics import direction
 
 #: Fewest configurations and blocks of a ranking.
-FEWEST_CONFIGURATIONS, FEWEST_BLOCKS = 3, 5
+FEWEST_CONFIGURATIONS, FEWEST_BLOCKS = 3, 4
 _RESAMPLES = 2000
 _SEED = 0
 
@@ -60,7 +60,7 @@ def standings(comparison: Comparison) -> tuple[Standing, ...]:
 
     Blocks are scenarios, whose replications are averaged, as they are not independent. In a single scenario blocks are
     the replications: windows of the trace, or traces drawn from different seeds. There is no ranking of fewer than 3
-    configurations, or over fewer than 5 blocks.
+    configurations, or over fewer than 4 blocks.
     """
     base = next(row.configuration for row in comparison.rows if row.baseline)
     return tuple(one for metric in comparison.metrics if direction(metric) for one in _by(comparison, metric, base))
