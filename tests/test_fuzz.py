@@ -215,7 +215,8 @@ def test_an_agent_that_crashes_shows_its_traceback_and_keeps_what_was_done(hdsim
     )
     done = hdsim("run", "platform=teaching", "workload.path=w.swf", "agent.path=own.py", "hydra.run.dir=r")
     assert done.returncode == 1
-    assert 'own.py", line 9, in decide' in done.stderr and "s of simulated time" in done.stderr
+    assert 'own.py", line 9, in decide' in done.stderr and "s of simulated time, job " in done.stderr
+    assert "site-packages" not in done.stderr
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["status"] == "failed" and "own.py" in manifest["traceback"]
     assert (tmp_path / "r" / "jobs.csv").is_file()

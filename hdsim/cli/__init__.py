@@ -9,6 +9,7 @@ import errno
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -128,9 +129,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        # One with a note is from a user's own agent, whose traceback is wanted.
         if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
-            raise
+            _end_with_traceback(error)
         try:
             sys.stdout.flush()
         except OSError:
@@ -140,10 +140,26 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2 if error.errno in _MISTAKES else 1)
     except MemoryError as error:
         if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
-            raise
+            _end_with_traceback(error)
         click.echo(f"hdsim: error: expected inputs that fit into the memory: {error or 'nothing is left'}", err=True)
         sys.exit(1)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)
         sys.exit(1)
+    except Exception as error:
+        _end_with_traceback(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end_with_traceback(error: Exception) -> NoReturn:
+    """Ends after an exception; of one with a note, from a user's own agent, the traceback begins in the agent."""
+    if os.environ.get("HDSIM_DEBUG") or not hasattr(error, "__notes__"):
+        raise error
+    from hdsim.results.run_directory.inputs import is_own_code
+
+    told = traceback.TracebackException.from_exception(error)
+    begin = next((place for place, frame in enumerate(told.stack) if frame.filename == __file__), 0)
+    own = (place for place, frame in enumerate(told.stack) if place > begin and is_own_code(frame.filename))
+    del told.stack[: next(own, 0)]
+    click.echo("".join(told.format()) + "HDSIM_DEBUG=1 shows the calls before", err=True)
+    sys.exit(1)

@@ -7,7 +7,10 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
@@ -95,7 +98,7 @@ def carry_out(
         try:
             run(stop, bar)
         except Exception as error:
-            error.add_note(f"at {cluster.now:.6f} s of simulated time")
+            error.add_note(f"at {cluster.now:.6f} s of simulated time{_job(error, cluster)}")
             error.simulated_time = cluster.now  # type: ignore[attr-defined]
             # There is no partial result if the agent has damaged the state.
             with suppress(Exception):
@@ -109,6 +112,13 @@ def carry_out(
     if cluster.starting or cluster.held:
         log.warning("%d jobs were still starting and %d held at the end", len(cluster.starting), len(cluster.held))
     return done
+
+
+def _job(error: BaseException, cluster: Cluster) -> str:
+    """The job that the innermost function with a variable `job` was about, for a note."""
+    values = [frame.f_locals["job"] for frame, _ in walk_tb(error.__traceback__) if "job" in frame.f_locals]
+    known = bool(values) and isinstance(values[-1], int | np.integer) and 0 <= values[-1] < len(cluster.workload)
+    return f", job {cluster.workload.job_id[values[-1]]}" if known else ""
 
 
 def replay(
