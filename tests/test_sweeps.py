@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import json
 import os
 import random
@@ -25,6 +26,7 @@ from tiers import examples
 
 from hdsim.config.composer import Composer, plain
 from hdsim.errors import ConfigError
+from hdsim.results.run_directory.manifest import versions
 from hdsim.runs.plan import Sweep, plan
 from hdsim.runs.table import read_table, write_table
 from hdsim.util.resources import folder
@@ -382,3 +384,15 @@ def test_the_table_of_an_empty_folder_is_empty(tmp_path: Path) -> None:
     assert read_table(tmp_path) == {}
     write_table(tmp_path)
     assert (tmp_path / "runs.csv").read_text() == "\n"
+
+
+# Start-up.
+
+
+def test_packages_of_modules_are_those_of_importlib() -> None:
+    owners = importlib.metadata.packages_distributions()
+    found = versions()
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    names = {owner for module in loaded for owner in owners.get(module, ())} - {"hdsim"}
+    assert {name: found[name] for name in names} == {name: importlib.metadata.version(name) for name in names}
+    assert found.keys() == names | {"hdsim", "python"}

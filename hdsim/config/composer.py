@@ -187,7 +187,8 @@ class Composer:
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration requests a sweep (``hydra.mode``), as an experiment may."""
         # Without composing, which takes a tenth of a second: the bundled files beside experiments request none.
-        if self._bundled and not any(text.lstrip("+~").startswith(("experiment", "hydra")) for text in overrides):
+        requesting = ("experiment", "hydra.mode", "hydra.searchpath", "hydra/", "hydra=")
+        if self._bundled and not any(text.lstrip("+~").startswith(requesting) for text in overrides):
             return False
         composed = self._compose(overrides, RunMode.MULTIRUN)
         with _explained("hydra"):
