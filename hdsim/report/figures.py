@@ -32,6 +32,8 @@ OVERVIEW = ("occupancy", "utilization", "queue", "running", "power")
 _MAX_SHAPES, _PIXELS = 3_000, (2_700, 1_200)
 #: Most columns of a legend, and letters in its width.
 _COLUMNS, _WIDTH = 4, 110
+#: Most types of nodes in a legend.
+_MOST_TYPES = 16
 #: Letters of the names of clusters that fit beside a chart.
 _LETTERS = 40
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
@@ -253,7 +255,7 @@ def _marks(chart: Plot) -> list[tuple[str, str]]:
     if isinstance(chart, Lines):
         return []
     own, strip = list(chart.legend) if isinstance(chart, Blocks) else [], chart.strip
-    if strip is None or len(strip.names) < 2:
+    if strip is None or not 2 <= len(strip.names) <= _MOST_TYPES:
         return own
     return own + [(name, strip.colors[kind % len(strip.colors)]) for kind, name in enumerate(strip.names)]
 

@@ -225,9 +225,10 @@
       if (finish < left || start > right || high < bottom || low > top) continue;
       // Whole pixels leave no seams between neighbours, and nothing is too small to be seen.
       const x = Math.round((Math.max(start, left) - left) * across), y = Math.round((top - Math.min(high, top)) * up);
-      const wide = Math.max(Math.round((Math.min(finish, right) - left) * across) - x, 1);
-      const tall = Math.max(Math.round((top - Math.max(low, bottom)) * up) - y, 1);
-      pen.globalAlpha = others < 1 && chart.facts[0].values[item] === chosen.value ? 1 : others;
+      const marked = others < 1 && chart.facts[0].values[item] === chosen.value, least = marked ? 4 : 1;
+      const wide = Math.max(Math.round((Math.min(finish, right) - left) * across) - x, least);
+      const tall = Math.max(Math.round((top - Math.max(low, bottom)) * up) - y, least);
+      pen.globalAlpha = marked ? 1 : others;
       pen.fillStyle = colors[chart.color[item]];
       pen.fillRect(x, y, wide > 4 * gap ? wide - gap : wide, tall > 4 * gap ? tall - gap : tall);
     }
