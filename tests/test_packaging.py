@@ -108,7 +108,7 @@ def test_the_first_comparison_from_an_installation(beside: Path, tmp_path: Path)
     for block in re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         succeed("env", f"PATH={path}", "bash", "-euo", "pipefail", "-c", block, cwd=tmp_path)
     assert (tmp_path / "paper/compare.pdf").read_bytes().startswith(b"%PDF")
-    assert (tmp_path / "paper/policies.tex").read_text().count("scriptsize") == 5
+    assert (tmp_path / "paper/policies.tex").read_text().count("scriptsize") == 10  # two metrics of five policies
     checked = succeed(beside.parent / "hdsim", "study", "gaia", "--check", cwd=tmp_path)
     assert "6 of 6 numbers as expected" in checked
 
