@@ -123,14 +123,14 @@ def test_interval_of_the_probability_of_improvement_is_that_of_resampled_runs() 
             np.mean(rng.choice(ours, 8)[:, None] > rng.choice(base, 6)[None])
             for ours, base in blocks
         ])
-        for _ in range(4000)
+        for _ in range(1500)
     ]  # fmt: skip
     found = probability_of_improvement(blocks)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, (0.025, 0.975))), abs=0.03)
 
 
 def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
-    loads, agents, seeds = (0.5, 0.6, 0.7, 0.8, 0.9), ("fcfs", "sjf", "ljf"), (1, 2)
+    loads, agents, seeds = (0.5, 0.6, 0.7, 0.8), ("fcfs", "sjf", "ljf"), (1, 2)
     metrics = {
         (load, agent, seed): made(
             tmp_path / f"{load}-{agent}-{seed}", agent, seed + int(100 * load), workload={"arrival_factor": load}
@@ -139,7 +139,7 @@ def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
     }  # fmt: skip
     comparison = compare([tmp_path], ["mean_waiting_time", "utilization"], labels={"mine": tmp_path / "0.5-sjf-1"})
     found = {(one.metric, one.configuration): one for one in standings(comparison)}
-    assert len(found) == 6 and {one.blocks for one in found.values()} == {5}
+    assert len(found) == 6 and {one.blocks for one in found.values()} == {4}
     for metric, sign in (("mean_waiting_time", 1), ("utilization", -1)):
         values = np.array(
             [[np.mean([metrics[load, agent, seed][metric] for seed in seeds]) for agent in agents] for load in loads]
