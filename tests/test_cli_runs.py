@@ -96,7 +96,7 @@ def test_a_killed_run_is_told_and_run_again(slow_run: subprocess.Popen, hdsim: H
     assert "got one that is dead since 20" in report.stderr and f"(process {slow_run.pid} on host" in report.stderr
     compare = hdsim("compare", "a", "b", "run1")
     assert compare.returncode == 0
-    assert "left out: " in compare.stderr and "dead since 20" in compare.stderr
+    assert "1 of 3 runs are left out:" in compare.stderr and "run1: dead since 20" in compare.stderr
     again = hdsim("run", *SMALL, "agent.path=slow.py", "hydra.run.dir=run1")
     assert again.returncode == 0
     assert "run1: dead since 20" in again.stderr and "runs again" in again.stderr
