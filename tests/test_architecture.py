@@ -58,7 +58,7 @@ HEAVY = {
     "studies": {"yaml"},
     "platform/simgrid.py": {"lxml"},
     "report": {"matplotlib", "plotly"},
-    "runs/tuning": {"hydra", "omegaconf", "optuna"},
+    "runs/tuning": {"hydra", "omegaconf", "optuna", "sqlalchemy"},
     "workload/generators/lublin.py": {"scipy"},
     "workload/generators/tsafrir.py": {"scipy"},
     "workload/generators/bsp.py": {"scipy"},

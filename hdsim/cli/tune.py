@@ -39,13 +39,14 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     from hdsim.results.run_directory.lock import Lock
     from hdsim.runs.tuning import results
     from hdsim.runs.tuning.setup import Search
-    from hdsim.runs.tuning.study import Study
+    from hdsim.runs.tuning.study import Study, storage_errors
 
     search = Search.of(overrides, config_dir)
     directory = search.directory
     directory.mkdir(parents=True, exist_ok=True)
     lock = Lock(directory)
-    study = Study(directory, search.space, search.goal, search.settings, search.plan, search.identity)
+    with storage_errors(directory):
+        study = Study(directory, search.space, search.goal, search.settings, search.plan, search.identity)
     total = search.settings.trials
     click.echo(f"{total} trials of {', '.join(search.space.distributions)} in {shown(directory)}")
     if study.trials:
@@ -55,7 +56,8 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
         results.write_trials(study)
         click.echo(_line(study, trial, total))
 
-    with stoppable(f"; the same command with hydra.run.dir={shown(directory)} goes on where it stopped"):
+    again = f"; the same command with hydra.run.dir={shown(directory)} goes on where it stopped"
+    with storage_errors(directory), stoppable(again):
         study.search(jobs, ended)
     if study.best is None:
         raise ConfigError(

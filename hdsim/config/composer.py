@@ -28,7 +28,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.utils import run_job, setup_globals
+from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.plugins.config_source import ConfigResult
 from hydra.types import HydraContext, RunMode
@@ -382,7 +382,7 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
 
     Args:
         composed: The composition of the run.
-        function: Has no exceptions but those that end the process.
+        function: The function; its exceptions are raised here.
     """
     swept = composed.hydra.mode is RunMode.MULTIRUN
     setup_globals()
@@ -394,8 +394,11 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
         "hydra.sweep.subdir" if swept else None,
         context,
     )
-    result: _Result = job.return_value
-    return result
+    # The property of the job prints a line of its own before it raises.
+    result = job._return_value
+    if job.status is JobStatus.FAILED:
+        raise result
+    return cast(_Result, result)
 
 
 @contextlib.contextmanager

@@ -189,7 +189,7 @@ def _serve(channel: Connection) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, ConnectionError):  # The pool's process may have been killed.
         while True:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             channel.send(_interruptible(*channel.recv()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import io
 import json
@@ -27,6 +28,7 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     Raises:
         OSError: The file cannot be written; it is named in the error.
     """
+    _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") if binary else temporary.open("w", encoding="utf-8", newline="") as file:
@@ -39,6 +41,17 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Removes temporary files of a file that killed processes have left."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        try:
+            os.kill(int(left.suffix[1:]), 0)
+        except ProcessLookupError:
+            left.unlink(missing_ok=True)
+        except (ValueError, OverflowError, OSError):
+            continue  # No temporary file, or one of a process of another user.
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
@@ -35,10 +33,9 @@ def groups() -> list[str]:
     return sorted(path.name for path in folder("conf").iterdir() if path.is_dir())
 
 
-@cache
-def options(group: str) -> Mapping[str, Path]:
+def options(group: str) -> dict[str, Path]:
     """Returns the files of the options of a group by name."""
-    return MappingProxyType({path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))})
+    return {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
 
 
 def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
@@ -54,10 +51,9 @@ def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "wo
     return found
 
 
-@cache
-def name_of(kind: Literal["platforms", "workloads"], path: str) -> str:
-    """Returns the name of a bundled file, and any other path as it is."""
-    return next((name for name, file in bundled(kind).items() if str(file) == path), path)
+def name_of(kind: Literal["platforms", "workloads"], path: str | Path) -> str:
+    """Returns the name of a bundled file, and any other path as text."""
+    return next((name for name, file in bundled(kind).items() if str(file) == str(path)), str(path))
 
 
 def resolve(

@@ -15,6 +15,7 @@ import numpy as np
 import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from hdsim.errors import ConfigError, HdsimError
 from hdsim.results.metrics import Direction, direction
@@ -192,6 +193,9 @@ class Study:
             outcome = yield self.goal.command_for(run, judge), run
             if outcome.failure and "pruned" in self.study.get_trials(deepcopy=False)[trial.number].user_attrs:
                 return None
+            if outcome.failure and outcome.failure.kind == "OSError":
+                # A full disk is no property of the settings: the trial stays in work, for the next process.
+                raise OSError(outcome.failure.message)
             values.append(self.goal.value(outcome))
             if len(runs) > 1 and report(trial, self.study, fmean(values), number) and number < len(runs):
                 return None
@@ -223,6 +227,16 @@ class Judge:
         if report(trial, study, score, step):
             trial.set_user_attr("pruned", step)
             raise Pruned(f"pruned by hdsim tune after step {step}")
+
+
+@contextlib.contextmanager
+def storage_errors(directory: Path) -> Iterator[None]:
+    """Turns errors of the database of a search, such as a full disk, into an OSError of one line."""
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, SQLAlchemyError) as error:
+        cause = error.__cause__ or error
+        raise OSError(f"{directory / DATABASE}: cannot be used: {getattr(cause, 'orig', cause)}") from error
 
 
 def database(directory: Path) -> str:
