@@ -17,7 +17,7 @@ import tempfile
 import time
 
 TINY = ("platform=teaching", "workload.jobs=10")
-SECOND = ("platform=gaia", "contention=smoothstep", "agent=easy", "workload.jobs=1500")
+SECOND = ("platform=gaia", "contention=fair_share", "agent=easy", "workload.jobs=2000")
 
 
 def seconds(*arguments: str, repeat: int) -> float:

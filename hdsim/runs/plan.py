@@ -102,7 +102,9 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
 
 def _varied(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     """Values of the overrides that differ between runs; the overrides of each run have the same keys."""
+    # In alphabetical order: the order of the overrides does not matter.
     columns = [column for column in zip(*overrides, strict=True) if len(set(column)) > 1]
+    columns.sort(key=lambda column: column[0].lstrip("+~"))
     pairs = [[text.partition("=") for text in column] for column in columns]
     return [{column[run][0].lstrip("+~"): column[run][2] for column in pairs} for run in range(len(overrides))]
 
