@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -98,6 +99,18 @@ def test_the_wheel_runs_in_an_empty_directory(beside: Path, tmp_path: Path) -> N
 def test_the_dependencies_suffice(alone: Path, tmp_path: Path) -> None:
     runs_in_an_empty_directory(alone, tmp_path)
     assert "torch" not in succeed(alone, "-m", "pip", "list", "--format=freeze", cwd=tmp_path)
+
+
+@pytest.mark.nightly
+def test_the_first_comparison_from_an_installation(beside: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/first_comparison.md").read_text()
+    path = f"{beside.parent}{os.pathsep}{os.environ['PATH']}"
+    for block in re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        succeed("env", f"PATH={path}", "bash", "-euo", "pipefail", "-c", block, cwd=tmp_path)
+    assert (tmp_path / "paper/compare.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "paper/policies.tex").read_text().count("scriptsize") == 10  # two metrics of five policies
+    checked = succeed(beside.parent / "hdsim", "study", "gaia", "--check", cwd=tmp_path)
+    assert "6 of 6 numbers as expected" in checked
 
 
 def test_bundled_modules_have_the_same_names_as_in_a_checkout(beside: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, *
     hdsim run -m agent=fcfs,sjf,easy-saf seed=1,2,3 hydra.sweep.dir=runs/orders
 
     An agent goes by a short name (fcfs, sjf, saf, f1, wfp3, easy, conservative, easy-sjf, shortest-high_gflops, ...),
-    by agent.path=FILE.py or by agent._target_=package.Class. All keys are in docs/configuration.md.
+    by agent.path=FILE.py or by agent._target_=package.Class. hdsim show agents and hdsim show keys list them all.
     """  # noqa: D301 - click reads the backspace character
     options["config_name"] = config_name or "config"
     if live is None:

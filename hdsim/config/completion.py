@@ -56,7 +56,7 @@ def _keys(given: Mapping[str, str]) -> Iterator[str]:
         if group == "agent":
             option = option if group in given and option in files else "classic"
         if group != "experiment" and option in files:
-            yield from (f"{group}.{key}" for key in settings(files[option]))
+            yield from (f"{group}.{key}" for key in settings(files[str(option)]))
     yield from ("agent.path", "agent._target_", "hydra.run.dir", "hydra.sweep.dir")
 
 

@@ -25,7 +25,7 @@ from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.simulation.gang_jobs import GangJobs
 from hdsim.util.plugins import PluginType, snake_case
-from hdsim.util.resources import folder
+from hdsim.util.resources import options
 from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
     """
     if not isinstance(spec, str):
         return spec
-    files = {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
+    files = options(group)
     if spec not in files:
         raise ConfigError(f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=group)
     return _content(files[spec])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
@@ -33,9 +35,10 @@ def groups() -> list[str]:
     return sorted(path.name for path in folder("conf").iterdir() if path.is_dir())
 
 
-def options(group: str) -> dict[str, Path]:
+@cache
+def options(group: str) -> Mapping[str, Path]:
     """Returns the files of the options of a group by name."""
-    return {path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))}
+    return MappingProxyType({path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))})
 
 
 def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
@@ -51,9 +54,10 @@ def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "wo
     return found
 
 
-def name_of(kind: Literal["platforms", "workloads"], path: str | Path) -> str:
-    """Returns the name of a bundled file, and any other path as text."""
-    return next((name for name, file in bundled(kind).items() if str(file) == str(path)), str(path))
+@cache
+def name_of(kind: Literal["platforms", "workloads"], path: str) -> str:
+    """Returns the name of a bundled file, and any other path as it is."""
+    return next((name for name, file in bundled(kind).items() if str(file) == path), path)
 
 
 def resolve(
