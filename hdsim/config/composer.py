@@ -49,6 +49,12 @@ _FAULTS = (
     AssertionError, RecursionError, OverflowError,
 )  # fmt: skip
 
+#: Settings of `hydra/launcher=ray` (hdsim/runs/launchers.py): the cluster as in `train.ray_address`, processors of a
+#: run, and how often a run is repeated whose process or node is lost.
+_RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
+#: Extras of hdsim that launchers of Hydra come with.
+_LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+
 hydra_version.setbase("1.3")
 
 _Result = TypeVar("_Result")
@@ -139,6 +145,8 @@ class Composer:
         GlobalHydra.instance().clear()
         self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
         self._hydra.config_loader.repository = _Repository(search_path)  # type: ignore[attr-defined]
+        # In place of the settings of Hydra's own plugin, if that is installed.
+        self._add_option("hydra/launcher", "ray", _RAY)
         self._parser = OverridesParser.create(config_loader=self._hydra.config_loader)
         self._bases: dict[tuple[str, ...], bytes] = {}
 
@@ -307,6 +315,8 @@ class Composer:
                 group, option = "", missing
             options = self._options(group)
             known = f"expected one of {', '.join(options)}, got '{option}'{nearest(option, options)}"
+            if group == "hydra/launcher" and option in _LAUNCHERS:
+                known = f"expected its plugin: pip install 'hdsim[{_LAUNCHERS[option]}]'"
             if group in GROUPS_WITH_FILES and re.search(r"[/.]", option):
                 known += f"; a file is given as {group}.path=FILE"
             return ConfigError(known, where=group or "--config-name")

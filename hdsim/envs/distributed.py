@@ -19,7 +19,7 @@ from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import LocalShare, Share, Views
 from hdsim.envs.vector import SAME_STEP, ShareVectorEnv, layout_of
 from hdsim.errors import BackendError, ConfigError
-from hdsim.util.ray_cluster import connect
+from hdsim.util.ray_cluster import connect, nodes_alive
 from hdsim.util.version import __version__
 
 #: Actors that a worker may lose in one command.
@@ -93,12 +93,7 @@ class _Nodes:
         Raises:
             BackendError: There is no node with processors.
         """
-        import ray
-
-        alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        if not alive:
-            raise BackendError("expected a node with processors in the Ray cluster, none is left")
-        load = {node["NodeID"]: (self._actors[node["NodeID"]] + 1) / node["Resources"]["CPU"] for node in alive}
+        load = {node: (self._actors[node] + 1) / cpus for node, cpus in nodes_alive().items()}
         # A lost node counts as alive for some seconds.
         chosen = min(load, key=lambda node: (node in self._lost, load[node]))
         self._actors[chosen] += 1

@@ -197,13 +197,19 @@ def _serve(channel: Connection) -> None:
 
 def _interruptible(command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> Outcome:
     """Executes a run that SIGTERM interrupts; afterwards the signal is ignored."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return attempt_quietly(command, config, directory, composed)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def attempt_quietly(command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> Outcome:
+    """Builds and executes a run in a process of several; the outcome has the text that it writes."""
     written = io.StringIO()
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
             outcome = attempt(command, config, directory, composed)
         except KeyboardInterrupt as error:
             outcome = Outcome(directory, {}, Failure.of(error))
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return replace(outcome, error=None, notes=written.getvalue())

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 
+from hdsim.errors import ConfigError
 from hdsim.runs.command import Command, Outcome, attempt, finished
+from hdsim.runs.launchers import launched
 from hdsim.runs.plan import Run
 from hdsim.runs.pool import Pool
 
@@ -46,15 +48,19 @@ def run_all(
     Args:
         command: The command.
         runs: The runs.
-        jobs: Number of processes; 1 is this one.
+        jobs: Number of processes; 1 is this one. With a launcher of Hydra other than the basic one it is 1.
         observer: Is told of the progress.
 
     Returns:
         The outcomes in the order of `runs`.
 
     Raises:
+        ConfigError: The launcher cannot be used.
+        BackendError: The cluster of the launcher cannot be reached.
         KeyboardInterrupt: A signal arrived; the runs in work have been interrupted in order.
     """
+    if jobs > 1 and not _is_basic(runs[0]):
+        raise ConfigError("expected basic with --jobs above 1", where="hydra/launcher")
     observer = observer or Observer()
     outcomes: dict[int, Outcome] = {}
     outdated: dict[str, list[Run]] = {}
@@ -77,6 +83,10 @@ def _executed(
     command: Command, runs: Sequence[Run], numbers: Sequence[int], jobs: int
 ) -> Iterator[tuple[int, Outcome]]:
     """Executes the runs of these numbers; yields number and outcome of each when it has ended."""
+    if numbers and not _is_basic(runs[0]):
+        places = launched(runs[0].composed.hydra.launcher, command, [runs[number] for number in numbers])
+        yield from ((numbers[place], outcome) for place, outcome in places)
+        return
     if min(jobs, len(numbers)) <= 1:
         for number in numbers:
             run = runs[number]
@@ -89,6 +99,11 @@ def _executed(
             futures[pool.submit(command, run.config, run.directory, composed=run.composed)] = number
         for future in as_completed(futures):
             yield futures[future], future.result()
+
+
+def _is_basic(run: Run) -> bool:
+    """Whether the launcher is that of Hydra itself, instead of which hdsim executes the runs."""
+    return str(run.composed.hydra.launcher["_target_"]).endswith(".BasicLauncher")
 
 
 def _inputs(run: Run) -> str:

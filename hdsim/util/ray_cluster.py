@@ -61,6 +61,20 @@ def connect(address: str | None, cpus: int, where: str) -> bool:
     return True
 
 
+def nodes_alive() -> dict[str, float]:
+    """Processors of each node of the cluster by its name, of those that have any.
+
+    Raises:
+        BackendError: There is none.
+    """
+    import ray
+
+    nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+    if not any(nodes.values()):
+        raise BackendError("expected a node with processors in the Ray cluster, none is left")
+    return {name: cpus for name, cpus in nodes.items() if cpus}
+
+
 def _check_reachable(address: str, where: str) -> None:
     """Checks that a port is open; Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
