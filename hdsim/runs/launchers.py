@@ -12,9 +12,11 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import BackendError, ConfigError
+from hdsim.results.run_directory.lock import owner
 from hdsim.runs.command import Command, Failure, Outcome, finished
 from hdsim.runs.pool import attempt_quietly
 
@@ -29,6 +31,8 @@ _Task = tuple[Any, ...]
 _Ended = Iterator[tuple[int, Outcome | str]]
 #: Seconds between two looks at the jobs of submitit, and at the nodes of Ray.
 _LOOK, _ALIVE_INTERVAL = 0.2, 5.0
+#: Seconds until a process is taken for another one's that still uses a directory.
+_ENDS = 10.0
 #: Settings of submitit that are not named after the kind of cluster.
 _SHARED = (
     "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name", "stderr_to_stdout",
@@ -86,12 +90,20 @@ def _joblib(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
             if alone:
                 ((number, _),) = batch
                 del left[number]
-                yield number, _first_line(error)
+                yield number, _reason(error)
             alone = not alone and len(left) == len(batch)
+            _wait_for_ends([directory for _, _, directory, _ in left.values()])
 
 
 def _numbered(number: int, *task: Any) -> tuple[int, Outcome]:
     return number, attempt_quietly(*task)
+
+
+def _wait_for_ends(directories: Sequence[Path]) -> None:
+    """Waits until no process uses the directories: those that joblib ends beside a killed one live a little longer."""
+    deadline = time.monotonic() + _ENDS
+    while any(map(owner, directories)) and time.monotonic() < deadline:
+        time.sleep(_LOOK)
 
 
 def _submitit(kind: str) -> Callable[[dict[str, Any], Sequence[_Task]], _Ended]:
@@ -122,7 +134,7 @@ def _submitit(kind: str) -> Callable[[dict[str, Any], Sequence[_Task]], _Ended]:
                     try:
                         yield number, job.result()
                     except (FailedJobError, UncompletedJobError) as error:
-                        yield number, f"{_first_line(error)} ({job.paths.stderr})"
+                        yield number, f"{_reason(error)} ({job.paths.stderr})"
                 time.sleep(_LOOK)
         finally:
             # After an interruption no job is left behind.
@@ -156,14 +168,14 @@ def _ray(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
                 except RayTaskError as error:
                     raise error.cause from None
                 except RayError as error:
-                    yield number, _first_line(error)
+                    yield number, _reason(error)
     finally:
         if connected:
             ray.shutdown()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
 
 
 _LAUNCHERS: dict[str, Callable[[dict[str, Any], Sequence[_Task]], _Ended]] = {
