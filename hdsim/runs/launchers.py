@@ -1,8 +1,8 @@
 """Launchers of Hydra: joblib, submitit and Ray execute the planned runs of a sweep.
 
-The settings are those of Hydra's launcher plugins. The libraries are called directly: a worker gets a run that is composed
-already, and every run is told as soon as it has ended. For Ray hdsim has settings of its own, since Hydra's plugin starts
-a process for each run and installs the clients of a cloud.
+The settings are those of Hydra's launcher plugins. The libraries are called directly, so that workers get composed
+configurations and each outcome is available when its run ends. The settings for Ray are hdsim's own: Hydra's plugin for
+Ray starts a process for each run and installs the clients of a cloud.
 """
 
 from __future__ import annotations
@@ -172,6 +172,20 @@ def _ray(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
     finally:
         if connected:
             ray.shutdown()
+
+
+def _attempt_there(directory: Path, *task: Any) -> Outcome:
+    """Executes a run in the directory of the command, to which paths of the configuration are relative.
+
+    Raises:
+        BackendError: The node has no such directory.
+    """
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        message = f"expected {directory} on every node of the Ray cluster, {platform.node()} has none: {error.strerror}"
+        raise BackendError(message) from None
+    return attempt_quietly(*task)
 
 
 def _reason(error: Exception) -> str:
