@@ -57,7 +57,8 @@ def run_sweep(
         again = f"the same command with hydra.sweep.dir={shown(sweep.directory)} goes on where it stopped"
         raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; {again}") from None
     finally:
-        table = write_table(sweep.directory)
+        if sweep.directory.is_dir():  # An error before the first run leaves none.
+            table = write_table(sweep.directory)
     _report(command, part, outcomes, table)
 
 
