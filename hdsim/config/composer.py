@@ -49,8 +49,7 @@ _FAULTS = (
     AssertionError, RecursionError, OverflowError,
 )  # fmt: skip
 
-#: Settings of `hydra/launcher=ray` (hdsim/runs/launchers.py): the cluster as in `train.ray_address`, processors of a
-#: run, and how often a run is repeated whose process or node is lost.
+#: Settings of `hydra/launcher=ray`, see docs/launchers.md.
 _RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
 #: Extras of hdsim that launchers of Hydra come with.
 _LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
