@@ -162,7 +162,7 @@ class Result(Schedule):
         return optional("polars").DataFrame(self.jobs)
 
     def save(self, directory: str | Path) -> Path:
-        """Writes a run directory, which `hdsim report`, `compare` and `rerun` take like one of `hdsim run`, and returns it.
+        """Writes a run directory, which `hdsim report`, `compare` and `rerun` take, and returns it.
 
         Args:
             directory: The directory, made if need be; results in it are replaced.
