@@ -1,7 +1,7 @@
 """Seconds of a single run, overhead of a run in a sweep, and speed-up by two processes.
 
-python benchmarks/sweeps.py                       # half a minute on an idle machine
-python benchmarks/sweeps.py --runs 24 --jobs 4
+python benchmarks/sweeps.py                       # a minute on an idle machine
+python benchmarks/sweeps.py --runs 48 --jobs 4
 
 The overhead is that of runs of 10 jobs, from the difference between sweeps of many runs and of one; it includes the
 replay and the files. The speed-up is that of runs of about a second, start of the command included. Each number is the
@@ -17,7 +17,7 @@ import tempfile
 import time
 
 TINY = ("platform=teaching", "workload.jobs=10")
-SECOND = ("platform=gaia", "contention=fair_share", "agent=easy", "workload.jobs=2000")
+SECOND = ("platform=gaia", "workload=lublin", "workload.generate.jobs=25000", "agent=easy", "contention=fair_share")
 
 
 def seconds(*arguments: str, repeat: int) -> float:
@@ -39,7 +39,7 @@ def sweep(runs: int) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=12, help="runs of a second")
+    parser.add_argument("--runs", type=int, default=24, help="runs of a second")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
