@@ -70,6 +70,8 @@ CASES = {
 #: Files that depend on wall time, or of which only the content counts.
 TIMED = {
     "manifest.json",
+    "runs.csv",
+    "runs.parquet",
     "progress.csv",
     "state.safetensors",
     "study.db",
