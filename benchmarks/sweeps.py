@@ -2,6 +2,7 @@
 
 python benchmarks/sweeps.py                       # a minute on an idle machine
 python benchmarks/sweeps.py --runs 48 --jobs 4
+python benchmarks/sweeps.py --launchers joblib ray
 
 The overhead is that of runs of 10 jobs, from the difference between sweeps of many runs and of one; it includes the
 replay and the files. The speed-up is that of runs of about a second, start of the command included. Each number is the
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=24, help="runs of a second")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--launchers", nargs="*", default=(), choices=("joblib", "submitit_local", "ray"))
     options = parser.parse_args()
     seconds(*TINY, repeat=1)  # compiles the kernels
     print(f"single run of 10 jobs     {seconds(*TINY, repeat=max(3, options.repeat)):6.2f} s")
@@ -54,6 +56,9 @@ def main() -> None:
     print(
         f"{options.runs} runs, {options.jobs} processes      {parallel:6.2f} s, {serial / parallel:.2f} times as fast"
     )
+    for launcher in options.launchers:
+        taken = seconds(*SECOND, *sweep(options.runs), f"hydra/launcher={launcher}", repeat=options.repeat)
+        print(f"{options.runs} runs, {launcher:16s} {taken:6.2f} s, {serial / taken:.2f} times as fast")
 
 
 if __name__ == "__main__":
