@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from hdsim.runs.command import Command, Outcome
 from hdsim.runs.plan import Run, Sweep, plan
+from hdsim.runs.pool import start_server
 from hdsim.runs.sweep import Observer, check_all, run_all
 from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
@@ -45,6 +46,8 @@ def run_sweep(
     """
     from hdsim.runs.table import write_table
 
+    if jobs > 1:
+        start_server(jobs)
     sweep = plan(composer, given)
     part = sweep.shard(*shard) if shard else sweep
     check_all(command, part.runs)

@@ -45,10 +45,8 @@ class Pool:
     """
 
     def __init__(self, jobs: int) -> None:
+        start_server(jobs)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(_PRELOADED))
-        with _limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
-            forkserver.ensure_running()
         self._idle: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         for _ in range(jobs):
             self._idle.put(None)
@@ -116,6 +114,17 @@ class Pool:
         while not self._idle.empty():
             if (worker := self._idle.get()) is not None:
                 worker.close()
+
+
+def start_server(jobs: int) -> None:
+    """Starts the process that workers are forks of; it imports their modules while the caller goes on.
+
+    Args:
+        jobs: Number of workers, which share the cores.
+    """
+    forkserver.set_forkserver_preload(list(_PRELOADED))
+    with _limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
+        forkserver.ensure_running()
 
 
 class _Worker:
