@@ -53,6 +53,7 @@ def run_sweep(
     check_all(command, part.runs)
     shards = f" of {len(sweep.runs)} runs (shard {shard[0]}/{shard[1]})" if shard else " runs"
     click.echo(f"{len(part.runs)}{shards} in {shown(sweep.directory)}")
+    sweep.directory.mkdir(parents=True, exist_ok=True)
     try:
         with _Progress(command, part) as progress:
             outcomes = run_all(command, part.runs, jobs=jobs, observer=progress)
@@ -60,8 +61,7 @@ def run_sweep(
         again = f"the same command with hydra.sweep.dir={shown(sweep.directory)} goes on where it stopped"
         raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; {again}") from None
     finally:
-        if sweep.directory.is_dir():  # An error before the first run leaves none.
-            table = write_table(sweep.directory)
+        table = write_table(sweep.directory)
     _report(command, part, outcomes, table)
 
 
