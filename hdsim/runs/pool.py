@@ -117,7 +117,7 @@ class Pool:
 
 
 def start_server(jobs: int) -> None:
-    """Starts the process that workers are forks of; it imports their modules while the caller goes on.
+    """Starts the server that makes workers by fork; it imports their modules while the caller goes on.
 
     Args:
         jobs: Number of workers, which share the cores.
