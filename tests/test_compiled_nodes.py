@@ -56,13 +56,18 @@ def test_equal_to_the_engine(nodes, rows, agent, options, data):
     assert_equal(*both(platform_of(nodes), workload, agent, options))
 
 
-def test_the_cluster_has_the_generator_as_after_the_engine():
+@pytest.mark.parametrize("draws", [0, 3])
+def test_random_cores_go_on_with_the_generator_of_the_cluster(draws):
     rng = np.random.default_rng(3)
     columns = {"submission_time": np.arange(60), "runtime": rng.integers(1, 40, 60)}
     workload = hdsim.Workload.from_columns(requested_cores=rng.integers(1, 9, 60), **columns)
     platform = hdsim.Platform.homogeneous(nodes=5, cores_per_node=2)
     ends = [hdsim.Simulation(platform, workload, "easy-first-random", seed=4, check=check) for check in (False, True)]
-    assert [end.run().engine["mode"] for end in ends] == ["compiled", "events"]
+    for end in ends if draws else ():
+        end.cluster.rng.integers(9, size=draws, dtype=np.int32)
+    results = [end.run() for end in ends]
+    assert [result.engine["mode"] for result in results] == ["compiled", "events"]
+    assert np.array_equal(*(result.jobs["allocated_resources"] for result in results))
     compiled, engine = (end.cluster.rng.bit_generator.state for end in ends)
     assert compiled == engine
 

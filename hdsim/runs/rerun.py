@@ -180,16 +180,18 @@ def _difference(old: Path, new: Path) -> str | None:
     if old.suffix == ".safetensors":
         number = next((place for place, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
         return f"differs from byte {number:,} on"
-    lines, others = (content.decode(errors="replace").splitlines() for content in (before, after))
+    lines, others = (content.decode(errors="backslashreplace").splitlines(keepends=True) for content in (before, after))
     pairs = zip_longest(lines, others, fillvalue="")
     number, was, now = next((number, a, b) for number, (a, b) in enumerate(pairs, 1) if a != b)
-    if old.suffix != ".csv" or number == 1 or not (was and now):
-        return f"line {number:,}: {_shown(was)} then, {_shown(now)} now"
-    header, row, other = csv.reader([lines[0], was, now])
-    cells = [f"{name} {a} then, {b} now" for name, a, b in zip(header, row, other, strict=False) if a != b]
-    return f"line {number:,} ({header[0]} {row[0]}): {'; '.join(cells)}"
+    if old.suffix == ".csv" and number > 1:
+        header, row, other = (next(csv.reader([line]), []) for line in (lines[0], was, now))
+        cells = [f"{name} {a} then, {b} now" for name, a, b in zip(header, row, other, strict=False) if a != b]
+        if cells:
+            return f"line {number:,} ({header[0]} {row[0]}): {'; '.join(cells)}"
+    if was.strip() != now.strip():
+        was, now = was.strip(), now.strip()
+    return f"line {number:,}: {_shown(was)} then, {_shown(now)} now"
 
 
 def _shown(line: str) -> str:
-    line = line.strip()
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}...") if line else "nothing"

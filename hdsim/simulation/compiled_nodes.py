@@ -51,7 +51,7 @@ def compiled_nodes(
         return None
     options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     policy, refused = setup.agent.core_policy, setup.infeasible
-    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.seed, **options)
+    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.rng, **options)
     return CompiledNodes(platform, workload, model, refused, make_state)
 
 
@@ -62,7 +62,7 @@ def make_node_replay(
     core_policy: str,
     contention: Contention | None,
     infeasible: Ints,
-    seed: int,
+    rng: np.random.Generator,
     *,
     kill_at_walltime: bool,
     batch_events: bool,
@@ -76,12 +76,11 @@ def make_node_replay(
         core_policy: Core policy with a kernel.
         contention: Contention model with a kernel, None if no job can be slowed down.
         infeasible: Jobs that are rejected.
-        seed: Seed of the draws of the core policy ``random``.
+        rng: Source of the draws of the core policy ``random``, in its state when the replay begins.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
     requests, n, cores = Requests.of(workload, platform), len(workload), platform.n_cores
-    rng = np.random.default_rng(seed)
     store = NodeCores(platform, requests, core_policy, rng)
     backfill, homogeneous = _BACKFILLS[rules.backfill], platform.homogeneous_speed
     fixed = workload.fixed_duration | homogeneous

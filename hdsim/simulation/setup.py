@@ -53,6 +53,7 @@ class Setup:
         failures: Failure model, None without failures.
         infeasible: Jobs that do not fit on the empty platform.
         seed: Seed of the replay.
+        rng: Source of the draws of the scheduler, also ``cluster.rng``.
     """
 
     agent: Agent
@@ -62,6 +63,7 @@ class Setup:
     failures: Failures | None
     infeasible: NDArray[np.int64]
     seed: int
+    rng: np.random.Generator
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -128,6 +130,7 @@ def set_up(
     faults = quantities_faults(platform, workload, model) + gang_faults(platform, workload, breakdowns)
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
+    rng = np.random.default_rng(seed)
     make_cluster: Callable[[], Cluster] = partial(
         Cluster,
         platform,
@@ -140,7 +143,7 @@ def set_up(
         confirms_starts=confirms_starts,
         open_ended=open_ended,
         has_core_ids=has_core_ids,
-        rng=np.random.default_rng(seed),
+        rng=rng,
     )
     cluster = None if has_core_ids and platform.kind == CORES else make_cluster()
     if cluster is None:
@@ -152,7 +155,7 @@ def set_up(
         if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    return Setup(agent, make_cluster, model, links, breakdowns, infeasible, seed)
+    return Setup(agent, make_cluster, model, links, breakdowns, infeasible, seed, rng)
 
 
 def quantities_faults(platform: Platform, workload: Workload, contention: Contention | None) -> list[str]:
