@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
@@ -153,9 +154,12 @@ def _best(outcomes: Sequence[Outcome], directory: Path, metrics: Sequence[str]) 
     """The best runs by the first metric, with all main metrics."""
     from hdsim.results.metrics import unit
 
-    known = sorted((each for each in outcomes if metrics[0] in each.metrics), key=lambda each: each.metrics[metrics[0]])
+    first = metrics[0]
+    known = [each for each in outcomes if first in each.metrics]
+    # A run whose jobs were all rejected has no value of it.
+    known.sort(key=lambda each: math.inf if math.isnan(each.metrics[first]) else each.metrics[first])
     headings = [f"{name} [{unit(name)}]" if unit(name) else name for name in metrics]
-    title = "run" if len(known) <= _BEST else f"the best {_BEST} of {len(known)} runs by {metrics[0]}"
+    title = "run" if len(known) <= _BEST else f"the best {_BEST} of {len(known)} runs by {first}"
     rows = [[title, *headings]]
     for outcome in known[:_BEST]:
         numbers = [format_number(outcome.metrics.get(name, float("nan"))) for name in metrics]

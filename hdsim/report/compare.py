@@ -168,6 +168,7 @@ def compare(
     Raises:
         ConfigError: A directory has no finished run, fewer than two runs are left, or a metric is unknown.
     """
+    jobs_of.cache_clear()  # Runs may have been repeated in their directories since another comparison.
     directories = list(dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given))))
     chosen = None if baseline is None else run_directories(Path(baseline))[0].resolve()
     found, left_out = finished(dict.fromkeys([*directories, *([chosen] if chosen else [])]))
