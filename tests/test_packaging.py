@@ -68,7 +68,7 @@ def test_the_wheel_claims_one_import_name(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"hdsim", f"{wheel.name.split('-py3')[0]}.dist-info"}
 
 
-@pytest.mark.parametrize("folder", ["agents", "conf", "platforms", "studies", "workloads"])
+@pytest.mark.parametrize("folder", ["agents", "conf", "platforms", "workloads"])
 def test_the_wheel_has_every_bundled_file(wheel: Path, folder: str) -> None:
     tracked = succeed("git", "ls-files", folder, cwd=ROOT).split()
     assert tracked

@@ -177,6 +177,8 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ("    compare: orders", "    compare: order", r"tables\.orders: expected the name of a command, got 'order'"),
         ("    compare: orders\n", "", r"tables\.orders: expected one of compare, runs and measure"),
         ("runs: orders", "measure: none.py", r"none\.py: expected a Python file beside the study"),
+        ("runs: orders", "measure: hdsim.none", "cannot import 'hdsim.none'"),
+        ("runs: orders", "measure: json.tool", r"expected a function measure\(runs, data, \*\*settings\)"),
         ("  whole:\n    orders fcfs", "  hole:\n    orders fcfs", r"expected the name of a table, got 'hole'"),
         (
             "title: Two orders",
@@ -211,7 +213,7 @@ def test_the_list_names_every_study(hdsim: Hdsim) -> None:
     done = hdsim("study")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == sorted(
-        path.stem for path in (ROOT / "studies").glob("*.yaml")
+        path.stem for path in (ROOT / "conf/study").glob("*.yaml")
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +20,7 @@ from hdsim.results.run_directory.manifest import git_commit, machine, read_manif
 from hdsim.studies.expected import Finding, findings
 from hdsim.studies.study import FigureSpec, Study, TableSpec, filled
 from hdsim.studies.tables import Cell, Table, of_comparison, write
+from hdsim.util.plugins import loaded, optional
 
 #: Executes a command line of ``hdsim``; it raises an exception where the command fails.
 Launch = Callable[[Sequence[str]], None]
@@ -122,7 +123,7 @@ def _seeds(path: Path) -> Iterator[int]:
 
 def _table(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Table:
     if spec.measure:
-        return Table(spec.title, _measured(study.path.parent / spec.measure, spec.settings, places), spec.note)
+        return Table(spec.title, _measured(study, spec, places), spec.note)
     folders = [places["runs"] / name for name in (*spec.compare, *spec.runs)]
     if spec.compare:
         return of_comparison(spec.title, compare(folders, spec.metrics), spec.differences, spec.note)
@@ -141,13 +142,20 @@ def _table(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Table:
     return Table(spec.title, rows, spec.note)
 
 
-def _measured(path: Path, settings: Mapping[str, str], places: Mapping[str, Path]) -> Mapping[str, Mapping[str, Cell]]:
-    spec = importlib.util.spec_from_file_location(f"hdsim_study_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigError("expected a Python file beside the study, got nothing", where=str(path))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    rows: Mapping[str, Mapping[str, Cell]] = module.measure(**places, **settings)
+def _measured(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Mapping[str, Mapping[str, Cell]]:
+    where, file = f"{study.path}: measure", study.path.parent / spec.measure
+    if file.suffix != ".py":
+        module = optional(spec.measure)
+    elif file.is_file():
+        module = loaded(file, f"hdsim_study_{file.stem}", where=where)
+    else:
+        raise ConfigError("expected a Python file beside the study, got nothing", where=str(file))
+    arguments = {**places, **spec.settings}
+    try:
+        inspect.signature(module.measure).bind(**arguments)
+    except (AttributeError, TypeError) as error:
+        raise ConfigError(f"expected a function measure(runs, data, **settings): {error}", where=where) from None
+    rows: Mapping[str, Mapping[str, Cell]] = module.measure(**arguments)
     return rows
 
 

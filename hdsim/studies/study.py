@@ -23,8 +23,8 @@ class TableSpec:
         title: Heading.
         compare: Names of commands whose runs are compared; the first run is the baseline.
         runs: Names of commands, each of whose runs is a row.
-        measure: Python file beside the study with a function ``measure(runs, data, **settings)`` that returns a mapping
-            from rows to mappings from columns to numbers.
+        measure: Python file beside the study, or dotted name of a module, with a function ``measure(runs, data,
+            **settings)`` that returns a mapping from rows to mappings from columns to numbers.
         metrics: Columns of `compare` and `runs`.
         differences: Metrics of `compare` with a column of paired differences to the baseline.
         settings: Texts for `measure`.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hdsim.errors import ConfigError, install_hint, nearest
@@ -45,6 +46,23 @@ def optional(package: str) -> Any:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise ConfigError(f"cannot import '{package}': {error}{install_hint(error.name)}") from None
+
+
+def loaded(path: Path, name: str, *, where: str) -> ModuleType:
+    """Loads a Python file as a module of a name.
+
+    Raises:
+        ConfigError: It cannot be loaded.
+    """
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise ConfigError(f"expected a Python file (.py), got '{path}'", where=where)
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where=where) from error
+    return module
 
 
 @dataclass(frozen=True)
@@ -143,14 +161,7 @@ class PluginType:
                 f"{near_file(path, ('.py',))}",
                 where=where,
             )
-        module_spec = importlib.util.spec_from_file_location(f"hdsim_{self.group}_{path.stem}", path)
-        if module_spec is None or module_spec.loader is None:
-            raise ConfigError(f"expected a Python file (.py), got '{path}'", where=where)
-        module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where=where) from error
+        module = loaded(path, f"hdsim_{self.group}_{path.stem}", where=where)
         found = [
             value
             for value in vars(module).values()

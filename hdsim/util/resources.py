@@ -16,6 +16,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 # `hdsim/conf` exists in a wheel only.
 _ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
 
+#: Folders of kinds that are not named like these.
+_FOLDERS = {"checkpoints": "agents/checkpoints", "profiles": "workloads/profiles", "studies": "conf/study"}
 _EXTENSIONS = {
     "checkpoints": (".safetensors",),
     "platforms": (".json", ".json.gz"),
@@ -27,12 +29,12 @@ _EXTENSIONS = {
 
 def folder(kind: ResourceDir) -> Path:
     """Returns the folder of bundled files of a kind."""
-    return _ROOT / {"checkpoints": "agents", "profiles": "workloads"}.get(kind, "") / kind
+    return _ROOT / _FOLDERS.get(kind, kind)
 
 
 def groups() -> list[str]:
-    """Returns the names of all groups of the configuration."""
-    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir())
+    """Returns the names of all groups of the configuration, which studies are not."""
+    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir() and path != folder("studies"))
 
 
 @cache
@@ -84,7 +86,7 @@ def resolve(
     if path.is_file() or str(path) == "-":
         return path
     files = bundled(kind)
-    if path.parent in (Path(), Path(kind)):
+    if path.parent in (Path(), Path(_FOLDERS.get(kind, kind))):
         for name, file in files.items():
             if path.name in (name, file.name):
                 return file

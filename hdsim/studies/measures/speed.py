@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import hdsim
 from hdsim.studies.bare_loops import bare_easy, bare_fcfs, columns
@@ -40,7 +43,7 @@ def measure(runs: Path, data: Path, jobs: str, copies: str, rounds: str) -> Mapp
     rows = {}
     for agent in _AGENTS:
         hdsim.simulate(platform, trace[:100], agent)  # compiles kernels
-        rate = _rate(lambda agent=agent: hdsim.simulate(platform, longer, agent).metrics, len(longer), int(rounds))
+        rate = _rate(partial(_metrics, platform, longer, agent), len(longer), int(rounds))
         other = bare["fcfs" if agent in ("fcfs", "sjf") else "easy"]
         rows[agent] = {
             "jobs": len(longer),
@@ -50,6 +53,10 @@ def measure(runs: Path, data: Path, jobs: str, copies: str, rounds: str) -> Mapp
             "ratio": rate / other,
         }
     return rows
+
+
+def _metrics(platform: hdsim.Platform, workload: hdsim.Workload, agent: str) -> Any:
+    return hdsim.simulate(platform, workload, agent).metrics
 
 
 def _strict(workload: hdsim.Workload) -> Any:
@@ -67,11 +74,8 @@ def _rate(work: Callable[[], Any], jobs: int, rounds: int) -> float:
 
 
 def _repeated(workload: hdsim.Workload, copies: int) -> hdsim.Workload:
-    import numpy as np
-
     shift = np.repeat(np.arange(copies) * (workload.submission_time[-1] + 1), len(workload))
     names = ("runtime", "requested_time", "requested_cores")
-    return hdsim.Workload.from_columns(
-        submission_time=np.tile(workload.submission_time, copies) + shift,
-        **{name: np.tile(getattr(workload, name), copies) for name in names},
-    )
+    repeated: dict[str, Any] = {name: np.tile(getattr(workload, name), copies) for name in names}
+    repeated["submission_time"] = np.tile(workload.submission_time, copies) + shift
+    return hdsim.Workload.from_columns(**repeated)

@@ -1,0 +1,1 @@
+"""Tables of bundled studies that no command of hdsim makes."""
