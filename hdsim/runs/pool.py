@@ -117,7 +117,7 @@ class Pool:
 
 
 def start_server(jobs: int) -> None:
-    """Starts the server that makes workers by fork; it imports their modules while the caller goes on.
+    """Starts the server of the workers, which forks itself for each; it imports their modules in the meantime.
 
     Args:
         jobs: Number of workers, which share the cores.
