@@ -21,8 +21,8 @@ def measure(runs: Path, data: Path, names: str) -> Mapping[str, Mapping[str, flo
         names: Names of recorded runs, separated by blanks.
 
     Returns:
-        By run: its jobs, those on the same cores, the largest differences of starts and finishes in s, which Batsim
-        writes with six decimals, and the relative difference of the energy of all jobs.
+        By run: its jobs, those on the same cores, the largest differences of starts and finishes in seconds, of which
+        Batsim writes six decimals, and the relative difference of the energy of all jobs.
     """
     return {name: _compared(data, name) for name in names.split()}
 

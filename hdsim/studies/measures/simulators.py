@@ -50,7 +50,7 @@ def measure(runs: Path, data: Path, policy: str) -> Mapping[str, Mapping[str, fl
 
 
 def _batsim(path: Path, jobs: hdsim.Workload) -> Floats:
-    """(J,) starts in s after the first submission."""
+    """(J,) starts in seconds after the first submission."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         starts = {int(line["job_id"]): float(line["starting_time"]) for line in csv.DictReader(file)}
     found = np.array([starts[job] for job in jobs.job_id.tolist()])
