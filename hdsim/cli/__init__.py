@@ -117,7 +117,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx:
             hint = f" (see '{error.ctx.command_path} --help')"
-        click.echo(f"hdsim: error: {error.format_message()}{hint}", err=True)
+        click.echo(f"hdsim: error: {' '.join(error.format_message().split())}{hint}", err=True)
         sys.exit(2)
     except HdsimError as error:
         if os.environ.get("HDSIM_DEBUG"):

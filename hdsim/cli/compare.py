@@ -144,7 +144,8 @@ def compare(
         compare_page.write_page(comparison, ranks, page, to="baseline" if baseline else "best")
         written[page] = "page"
     except OSError as error:
-        raise ConfigError(f"expected a directory that can be written to: {error}", where="--output") from None
+        where = str(error.filename or output)
+        raise ConfigError(f"expected a directory that can be written to, got: {error.strerror}", where=where) from None
     click.echo(table)
     warning = seed_warning(comparison.runs)
     if warning:

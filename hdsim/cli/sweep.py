@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 from tqdm import tqdm
 
+from hdsim.errors import install_hint
 from hdsim.runs.command import Command, Outcome
 from hdsim.runs.plan import Run, Sweep, plan
 from hdsim.runs.pool import start_server
@@ -130,7 +131,7 @@ def _report(command: Command, sweep: Sweep, outcomes: Sequence[Outcome], table: 
     click.echo(f"\n{_best(finished, sweep.directory, command.metrics)}\n")
     click.echo(f"runs           {shown(table)}")
     if table.suffix == ".csv":
-        click.echo("               runs.parquet needs pyarrow: pip install 'hdsim[frames]'")
+        click.echo(f"               runs.parquet needs pyarrow{install_hint('pyarrow')}")
     click.echo(f"compare        hdsim compare {shown(sweep.directory)}")
     warning = seed_warning(outcome.directory for outcome in finished)
     if warning:

@@ -13,7 +13,7 @@ import click
 
 from hdsim.cli.launch import configured, launch
 from hdsim.cli.resume import resumed, split_flag
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, install_hint
 from hdsim.runs.command import Command, Outcome
 from hdsim.runs.trainings import COMMAND
 from hdsim.util.files import shown
@@ -62,9 +62,7 @@ def launch_training(
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(
-            f"expected the packages of the extra rl, {', '.join(missing)} missing: pip install 'hdsim[rl]'"
-        )
+        raise ConfigError(f"expected the packages of the extra rl, {', '.join(missing)} missing{install_hint('torch')}")
     given, resume = split_flag(overrides)
     if resume:
         run: Callable[..., Any] = command.run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hdsim.cli.launch import stoppable
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, install_hint
 from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
 
@@ -35,7 +35,7 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     command with the same hydra.run.dir continues the search. All keys are in docs/tune.md.
     """  # noqa: D301 - click reads the backspace character
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("expected the package optuna, which is missing: pip install 'hdsim[tune]'")
+        raise ConfigError(f"expected the package optuna{install_hint('optuna')}")
     from hdsim.results.run_directory.lock import Lock
     from hdsim.runs.tuning import results
     from hdsim.runs.tuning.setup import Search

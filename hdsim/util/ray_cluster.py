@@ -8,7 +8,7 @@ import os
 import socket
 from typing import Any
 
-from hdsim.errors import BackendError, ConfigError
+from hdsim.errors import BackendError, ConfigError, install_hint
 
 #: Bytes of shared memory of a node that `connect` starts; larger objects lie in files.
 _OBJECT_STORE = 100_000_000
@@ -35,7 +35,7 @@ def connect(address: str | None, cpus: int, where: str) -> bool:
         BackendError: No cluster answers.
     """
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("expected the package of the extra ray: pip install 'hdsim[ray]'", where=where)
+        raise ConfigError(f"expected the package ray{install_hint('ray')}", where=where)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Announced behaviour of versions to come, without which Ray prints a warning.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from hdsim.errors import BackendError, ConfigError
+from hdsim.errors import BackendError, ConfigError, install_hint
 
 try:
     import zmq
     from zmq.utils.monitor import parse_monitor_message
 except ImportError:
-    raise ConfigError("expected pyzmq, which is not installed: pip install 'hdsim[batsim]'") from None
+    raise ConfigError(f"expected pyzmq, which is not installed{install_hint('zmq')}") from None
 
 if TYPE_CHECKING:
     from hdsim.util.process import Process

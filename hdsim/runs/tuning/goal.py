@@ -14,8 +14,6 @@ from hdsim.results.run_directory.manifest import other_software, read_manifest
 from hdsim.runs.command import Command, Outcome
 from hdsim.runs.plan import Run
 
-STATE = "checkpoints/state.safetensors"
-
 
 class Pruned(KeyboardInterrupt):
     """A training was ended because its trial is worse than others."""
