@@ -187,6 +187,11 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ),
         ("agent=fcfs,sjf", "agent=fcfs,sfj", "sfj"),
         ("check:", "check: [", "expected YAML"),
+        ("check:", "check: all\nx:", r"check: expected a mapping"),
+        ("runs: orders", "runs: [[orders]]", r"runs: expected a text or a list of texts"),
+        ("runs: orders", "runs: orders\n    settings: {a: b}", r"expected settings of a table with measure"),
+        ("title: Two orders", "title: [a]", r"title: expected a text"),
+        ("orders: run", "orders: run '", "No closing quotation"),
     ],
 )
 def test_a_mistake_in_a_study_is_one_message(

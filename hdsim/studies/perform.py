@@ -126,7 +126,14 @@ def _table(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Table:
         return Table(spec.title, _measured(study, spec, places), spec.note)
     folders = [places["runs"] / name for name in (*spec.compare, *spec.runs)]
     if spec.compare:
-        return of_comparison(spec.title, compare(folders, spec.metrics), spec.differences, spec.note)
+        comparison = compare(folders, spec.metrics)
+        for metric in spec.differences:
+            if metric not in comparison.metrics:
+                raise ConfigError(
+                    f"expected a metric of the table, got '{metric}'{nearest(metric, comparison.metrics)}",
+                    where=f"{study.path}: differences",
+                )
+        return of_comparison(spec.title, comparison, spec.differences, spec.note)
     rows: dict[str, dict[str, Cell]] = {}
     for folder in folders:
         paths = run_directories(folder)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,9 @@ class Study:
         Raises:
             ConfigError: It has none.
         """
-        if "expected" not in self.check:
+        if not self.check.get("expected"):
             raise ConfigError("expected check.expected, the numbers of a small version, got none", where=str(self.path))
+        _checked(Study, self.check, f"{self.path}: check")
         return replace(_made(self.path, _merged(_parsed(self.path), self.check)), check={})
 
 
@@ -150,9 +152,6 @@ def _merged(document: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, 
 
 def _made(path: Path, document: Mapping[str, Any]) -> Study:
     values = dict(_checked(Study, document, str(path)), path=path, check={})
-    for key in ("commands", "tables", "figures", "expected"):
-        if not isinstance(values.get(key, {}), dict):
-            raise ConfigError("expected a mapping", where=f"{path}: {key}")
     for key, kind in (("tables", TableSpec), ("figures", FigureSpec)):
         values[key] = {
             name: kind(**_checked(kind, entry, f"{path}: {key}.{name}")) for name, entry in values.get(key, {}).items()
@@ -165,11 +164,22 @@ def _made(path: Path, document: Mapping[str, Any]) -> Study:
         where = f"{path}: tables.{name}"
         if sum(map(bool, (table.compare, table.runs, table.measure))) != 1:
             raise ConfigError("expected one of compare, runs and measure", where=where)
+        for key, source in (("settings", "measure"), ("differences", "compare")):
+            if getattr(table, key) and not getattr(table, source):
+                raise ConfigError(f"expected {key} of a table with {source}", where=where)
         for command in (*table.compare, *table.runs):
             if command not in study.commands:
                 raise ConfigError(
                     f"expected the name of a command, got '{command}'{nearest(command, study.commands)}", where=where
                 )
+    for name, figure in study.figures.items():
+        if not (figure.draw and figure.file):
+            raise ConfigError("expected draw and file", where=f"{path}: figures.{name}")
+    for line in (*study.commands.values(), *(figure.draw for figure in study.figures.values())):
+        try:
+            shlex.split(line)
+        except ValueError as error:
+            raise ConfigError(f"expected a command line, got '{line}': {error}", where=str(path)) from None
     for name in study.expected:
         if name not in study.tables:
             raise ConfigError(
@@ -186,10 +196,26 @@ def _checked(kind: type, document: Any, where: str) -> dict[str, Any]:
     for key in document:
         if key not in known:
             raise ConfigError(f"unknown key '{key}'{nearest(key, known)}; allowed: {', '.join(known)}", where=where)
+        told, fits = _KINDS.get(str(known[key]), _MAPPING)
+        if not fits(document[key]):
+            raise ConfigError(f"expected {told}", where=f"{where}: {key}")
     return {
         key: ((value,) if isinstance(value, str) else tuple(value)) if known[key] == "tuple[str, ...]" else value
         for key, value in document.items()
     }
+
+
+def _texts(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+#: Values of fields by their annotations: in words, and a test.
+_MAPPING = ("a mapping", lambda value: isinstance(value, dict))
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "tuple[str, ...]": ("a text or a list of texts", lambda value: isinstance(value, str | list) and _texts(value)),
+    "Mapping[str, str]": ("a mapping of texts", lambda value: isinstance(value, dict) and _texts(value.values())),
+}
 
 
 def filled(line: str, **places: Path | str) -> str:
