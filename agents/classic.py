@@ -99,7 +99,7 @@ class ClassicAgent(Agent):
         """Starts jobs in order until one does not fit; returns that job."""
         queue, backfill = self._queue, self._backfill
         while True:
-            job = queue.head() if self._head is None else self._head
+            job = self._next(cluster) if self._head is None else self._head
             if job is None:
                 return None
             placement = cluster.pick(job)
@@ -116,3 +116,7 @@ class ClassicAgent(Agent):
                 backfill.started(cluster, job, placement)
             if rules.order.after_start:
                 queue.refresh(cluster)
+
+    def _next(self, cluster: Cluster) -> int | None:
+        """Returns the next head, None if the queue is empty."""
+        return self._queue.head()

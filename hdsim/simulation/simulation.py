@@ -20,7 +20,7 @@ from hdsim.results.moment import Shown
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.arguments import inputs, settings
-from hdsim.simulation.compiled import CompiledReplay, compiled_cores
+from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchangeable_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
@@ -116,6 +116,21 @@ class Simulation:
     def _is_final(self) -> bool:
         """Whether compiled code has simulated to the end, after which there is no engine."""
         return self._over and "env" not in vars(self)
+
+    @property
+    def batch_events(self) -> bool:
+        """Whether there is one scheduling pass per instant."""
+        return bool(self._events["batch_events"])
+
+    @property
+    def counts_cores(self) -> bool:
+        """Whether dates depend on numbers of cores alone, by :func:`hdsim.simulation.compiled.interchangeable_cores`.
+
+        Nothing slows, interrupts or kills a job then.
+        """
+        models, policy = (self._setup.contention, self._setup.failures), self.agent.core_policy
+        plain = all(model is None for model in models) and not self._events["kill_at_walltime"]
+        return plain and interchangeable_cores(self.platform, self.workload, policy) is not None
 
     def __repr__(self) -> str:
         made = vars(self).get("cluster")

@@ -1,0 +1,254 @@
+"""Play-outs of a decision: the rest of a replay on interchangeable cores for each candidate in each scenario.
+
+The schedule is that of :mod:`hdsim.kernels.counted_replay` with a committed head. Only dates are kept, no core ids, and
+queues are short sorted arrays, so that a play-out of a hundred jobs takes tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.kernels.compiling import kernel
+from hdsim.kernels.counted_replay import EASY, NONE, RLSCHEDULER
+from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Costs of a job of which the mean is taken.
+BOUNDED_SLOWDOWN, WAITING_TIME, TURNAROUND_TIME = range(3)
+#: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
+_TAU = 10.0
+
+
+class Scenarios(NamedTuple):
+    """Jobs of a play-out in S scenarios: R running ones, then Q queued ones, then arrivals; N in all.
+
+    Attributes:
+        running: Number of running jobs.
+        queued: Number of queued jobs, in order of submission.
+        started: (R,) starts of the running jobs in seconds.
+        submission: (S, N) seconds, ascending for arrivals, which are later than now.
+        runtime: (S, N) seconds, above 0; of a running job the whole run time, so that its end is later than now.
+        requested: (S, N) seconds.
+        size: (S, N) cores.
+        key: (S, N) score in the order of the queue, ties in order of the jobs.
+    """
+
+    running: int
+    queued: int
+    started: Floats
+    submission: Floats
+    runtime: Floats
+    requested: Floats
+    size: Ints
+    key: Floats
+
+
+@kernel
+def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats) -> float:
+    """Returns the mean cost of the jobs that have ended; see the constants above. All arrays are (N,) in seconds."""
+    total, count = 0.0, 0
+    for job in range(len(start)):
+        if math.isnan(finish[job]):
+            continue
+        count += 1
+        if objective == WAITING_TIME:
+            total += start[job] - submission[job]
+        elif objective == TURNAROUND_TIME:
+            total += finish[job] - submission[job]
+        else:
+            total += max(1.0, (finish[job] - submission[job]) / max(finish[job] - start[job], _TAU))
+    return total / count
+
+
+@kernel
+def play_outs(
+    objective: int,
+    backfill: int,
+    batch: bool,
+    now: float,
+    idle: int,
+    heads: Ints,
+    jobs: Scenarios,
+    ends: Heap,
+    releases: Releases,
+) -> Floats:
+    """Returns the (C, S) mean costs of candidates in scenarios.
+
+    Args:
+        objective: See :func:`mean_cost`.
+        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
+        now: Present time in seconds.
+        idle: Idle cores.
+        heads: (C,) candidates, places among the queued jobs.
+        jobs: The jobs.
+        ends: Space for N entries.
+        releases: Space for N entries.
+    """
+    scenarios, n = jobs.size.shape
+    cost, start, finish = np.empty((len(heads), scenarios)), np.empty(n), np.empty(n)
+    order, line, early = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    order[: jobs.queued] = jobs.running + np.argsort(
+        jobs.key[0, jobs.running : jobs.running + jobs.queued], kind="mergesort"
+    )
+    for s in range(scenarios):
+        for c in range(len(heads)):
+            line[: jobs.queued] = order[: jobs.queued]
+            _play_out(
+                backfill, batch, now, idle, jobs.running + heads[c], jobs, s, ends, releases, line, early, start, finish
+            )
+            cost[c, s] = mean_cost(objective, jobs.submission[s], start, finish)
+    return cost
+
+
+@kernel
+def _play_out(
+    backfill: int,
+    batch: bool,
+    now: float,
+    idle: int,
+    head: int,
+    jobs: Scenarios,
+    scenario: int,
+    ends: Heap,
+    releases: Releases,
+    line: Ints,
+    early: Ints,
+    start: Floats,
+    finish: Floats,
+) -> None:
+    """Fills (N,) starts and finishes in seconds.
+
+    Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of submission; the latter
+    are those that RLScheduler's backfilling tries.
+    """
+    submission, runtime, requested = jobs.submission[scenario], jobs.runtime[scenario], jobs.requested[scenario]
+    size, key = jobs.size[scenario], jobs.key[scenario]
+    n, coming, strict = len(size), jobs.running + jobs.queued, backfill == RLSCHEDULER
+    ends.length[0] = releases.length[0] = 0
+    for job in range(jobs.running):
+        start[job] = jobs.started[job]
+        finish[job] = start[job] + runtime[job]
+        push(ends, finish[job], job)
+        if backfill != NONE:
+            add_release(releases, start[job] + requested[job], job, float(size[job]))
+    for place in range(jobs.queued):
+        early[place] = jobs.running + place
+    first, last, waiting, reserved, shadow, extra, starts = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, jobs.running
+    # Ends at one date are in order of starts.
+    item = np.empty(n, np.int64)
+    for job in range(jobs.running):
+        item[job] = job
+    while True:
+        # A pass: heads start until one does not fit, then backfilling starts others.
+        place = -1
+        while first < last:
+            serving, job = place < 0, -1
+            if serving:
+                if head < 0:
+                    head = line[first]
+                if size[head] <= idle:
+                    job, head = head, -1
+                    if backfill == EASY:
+                        reserved = -1
+                    place_in_line = first
+                    while line[place_in_line] != job:
+                        place_in_line += 1
+                else:
+                    if backfill == NONE:
+                        break
+                    overdue = releases.length[0] > 0 and releases.end[0] <= now
+                    if reserved != head or (backfill == EASY and overdue):
+                        shadow, extra = head_reservation(releases, now, float(idle), float(size[head]))
+                        reserved = head
+                    longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
+                    place = 0 if strict else first
+                    continue
+            else:
+                if idle == 0:
+                    break
+                if strict:
+                    while place < waiting:
+                        job = early[place]
+                        if size[job] <= idle and now + requested[job] < shadow:
+                            break
+                        place += 1
+                    if place == waiting:
+                        break
+                    place_in_line = first
+                    while line[place_in_line] != job:
+                        place_in_line += 1
+                else:
+                    while place < last:
+                        job = line[place]
+                        if size[job] <= idle and (
+                            size[job] <= extra or (now + requested[job] <= shadow and requested[job] <= longest)
+                        ):
+                            break
+                        place += 1
+                    if place == last:
+                        break
+                    place_in_line = place
+                    if now + requested[job] > shadow:
+                        extra -= size[job]
+            # A start.
+            if place_in_line == first:
+                first += 1
+                if not serving and not strict:
+                    place += 1
+            else:
+                last -= 1
+                for i in range(place_in_line, last):
+                    line[i] = line[i + 1]
+            if strict:
+                at = 0
+                while early[at] != job:
+                    at += 1
+                waiting -= 1
+                for i in range(at, waiting):
+                    early[i] = early[i + 1]
+            idle -= size[job]
+            start[job], finish[job] = now, now + runtime[job]
+            push(ends, finish[job], starts)
+            item[starts] = job
+            starts += 1
+            if backfill != NONE:
+                add_release(releases, now + requested[job], job, float(size[job]))
+        if starts == n:
+            return
+        arrival = submission[coming] if coming < n else math.inf
+        now = min(arrival, ends.key[0]) if ends.length[0] else arrival
+        while ends.length[0] and ends.key[0] == now:
+            job = item[pop(ends)]
+            idle += size[job]
+            if backfill != NONE:
+                remove_release(releases, start[job] + requested[job], job)
+                if backfill == EASY:
+                    reserved = -1
+            if not batch:
+                # Arrivals at this instant have a pass of their own.
+                arrival = math.inf
+                break
+        while arrival == now:
+            low, high = first, last
+            while low < high:
+                middle = (low + high) // 2
+                if key[line[middle]] <= key[coming]:
+                    low = middle + 1
+                else:
+                    high = middle
+            for i in range(last, low, -1):
+                line[i] = line[i - 1]
+            line[low] = coming
+            last += 1
+            early[waiting] = coming
+            waiting += 1
+            coming += 1
+            arrival = submission[coming] if batch and coming < n else math.inf

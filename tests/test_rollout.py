@@ -1,0 +1,194 @@
+"""Search on forks: play-outs in compiled code against forks, what is known, budgets, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hdsim
+from hdsim.agents.rollout import Future, Rollout
+from hdsim.cluster.state import Cluster
+from hdsim.errors import ConfigError
+
+SIXTEEN = hdsim.Platform.homogeneous(nodes=2, cores_per_node=8)
+
+
+def jobs(seed: int, number: int = 60, span: int = 3000) -> hdsim.Workload:
+    """Jobs with estimates that are too long, exact or, for every fifth job, too short."""
+    rng = np.random.default_rng(seed)
+    runtime = rng.integers(1, 300, number)
+    return hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.integers(0, span, number)),
+        runtime=runtime,
+        requested_time=np.where(rng.random(number) < 0.2, runtime // 2 + 1, runtime + rng.integers(0, 200, number)),
+        requested_cores=rng.integers(1, 17, number),
+    )
+
+
+class Both(Rollout):
+    """Plays every decision out in both ways."""
+
+    decisions = 0
+
+    def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
+        future, scenarios = self._drawn(cluster, queued), range(self._scenarios)
+        assert self._counted
+        costs = self._compiled(cluster, queued, heads, future, scenarios)
+        np.testing.assert_array_equal(costs, self._on_forks(cluster, queued, heads, future, scenarios))
+        self.decisions += 1
+        return costs
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    backfill=st.sampled_from(["none", "easy", "rlscheduler"]),
+    batch=st.booleans(),
+    objective=st.sampled_from(["mean_bounded_slowdown", "mean_waiting_time", "mean_turnaround_time"]),
+    runtimes=st.sampled_from(["past", "requested"]),
+    base=st.sampled_from(["saf", "f1", "fcfs"]),
+)
+def test_compiled_play_outs_are_those_of_forks(seed: int, batch: bool, **options: Any) -> None:
+    agent = Both(scenarios=2, arrivals=6, **options)
+    result = hdsim.simulate(SIXTEEN, jobs(seed, 30, 1100), agent, batch_events=batch, seed=seed, check=True)
+    assert result.metrics["jobs_completed"] == 30
+    assert agent.decisions
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
+    # At 10 s a job of 16 cores has 30 s left; then a job of 100 s and one of 20 s are served one after the other.
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 4, 10], runtime=[40, 100, 20], requested_cores=[16, 16, 16]
+    )
+    found = []
+
+    class Noted(Rollout):
+        def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
+            future = Future(np.array([[30.0, 100.0, 20.0]]), None)
+            play = self._compiled if compiled else self._on_forks
+            found.append(play(cluster, queued, np.array([0, 1]), future, range(1)).tolist())
+            return super()._search(cluster, queued, heads)
+
+    class Waiting(Noted):
+        """Decides while the first job runs."""
+
+        def _next(self, cluster: Cluster) -> int | None:
+            return super()._next(cluster) if cluster.now >= 10 or not cluster.running else None
+
+    agent = Waiting(["fcfs", "sjf"], objective="mean_turnaround_time", scenarios=1)
+    simulation = hdsim.Simulation(SIXTEEN, workload, agent)
+    result = simulation.run()
+    long_first, short_first = (40 + (140 - 4) + (160 - 10)) / 3, (40 + (60 - 10) + (160 - 4)) / 3
+    assert found[0] == [[long_first], [short_first]]
+    assert result.jobs["starting_time"].tolist() == [0, 60, 40]
+
+
+def test_same_seed_same_schedule() -> None:
+    first, again, other = (
+        hdsim.simulate(SIXTEEN, jobs(1, 200), Rollout(scenarios=1, arrivals=20), seed=seed).jobs["starting_time"]
+        for seed in (5, 5, 6)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize("backfill", ["none", "easy", "rlscheduler"])
+def test_nothing_of_the_future_is_known(backfill: str) -> None:
+    whole, agent = jobs(2, 120), {"_target_": "hdsim.agents.rollout.Rollout", "backfill": backfill, "scenarios": 4}
+    date = float(whole.submission_time[80])
+    before = hdsim.simulate(SIXTEEN, whole, agent).jobs
+    changed = np.arange(120) >= 80
+    # Later jobs are others, and jobs that run at the date end at another time.
+    ended = before["finish_time"] <= date
+    other = whole.replaced(
+        runtime=np.where(ended, whole.runtime, whole.runtime + 1000),
+        requested_time=np.where(changed, 7.0, whole.requested_time),
+        requested_cores=np.where(changed, 3, whole.requested_cores),
+    )
+    after = hdsim.simulate(SIXTEEN, other, agent).jobs
+    early = before["starting_time"] < date
+    assert early.sum() > 30
+    np.testing.assert_array_equal(before["starting_time"][early], after["starting_time"][early])
+
+
+def test_search_beats_its_own_orders() -> None:
+    """Ratio to the best of its candidates on generated windows of 500 jobs, a few for speed."""
+    from hdsim.workload.generators.lublin import generate
+
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=256)
+    windows = [generate(1500, seed, 256, typed=False)[700:1200] for seed in range(40, 46)]
+
+    def mean(agent: Any) -> float:
+        return float(
+            np.mean([hdsim.simulate(platform, each, agent).metrics["mean_bounded_slowdown"] for each in windows])
+        )
+
+    rollout = mean({"_target_": "hdsim.agents.rollout.Rollout", "backfill": "easy"})
+    assert rollout < min(mean(f"easy-{name}") for name in ("saf", "f1", "f2", "f4"))
+
+
+@pytest.mark.parametrize(
+    ("platform", "workload", "options"),
+    [
+        ("teaching", "even_1000", {"contention": "threshold"}),
+        (hdsim.Platform.homogeneous(nodes=2, cores_per_node=8).of_kind("quantities"), jobs(3, 30), {}),
+        ("teaching", "even_1000", {"failures": {"_target_": "hdsim.failures.Weibull", "mtbf": 20000, "mttr": 100}}),
+        (SIXTEEN, jobs(3, 30), {"kill_at_walltime": True}),
+    ],
+    ids=["contention", "quantities", "failures", "walltime"],
+)
+def test_forks_serve_everything_else(platform: Any, workload: Any, options: dict[str, Any]) -> None:
+    if isinstance(platform, str):
+        platform = hdsim.load_platform(platform)
+        workload = hdsim.load_workload(workload, platform=platform, arrival_factor=0.05, jobs=30)
+    agent = Rollout(["sjf", "fcfs"], base="sjf", scenarios=2, arrivals=5)
+    result = hdsim.simulate(platform, workload, agent, check=True, **options)
+    assert not agent._counted
+    assert result.metrics["jobs_completed"] + result.metrics["jobs_killed"] == 30
+
+
+def test_budgets() -> None:
+    assert Rollout(budget=64)._scenarios == 16
+    assert Rollout(budget=12)._scenarios == 3
+    assert Rollout(budget=1)._scenarios == 1
+    limited = Rollout(arrivals=5, budget_ms=1e-6)
+    seen = []
+    play = limited._compiled
+    limited._compiled = lambda *arguments: seen.append(arguments[-1]) or play(*arguments)  # type: ignore[func-returns-value]
+    hdsim.simulate(SIXTEEN, jobs(4), limited)
+    assert seen
+    assert set(seen) == {range(1)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"backfill": "conservative"},
+            "agent.backfill: rollout: expected one of none, easy, rlscheduler, got 'conserv",
+        ),
+        ({"objective": "makespan"}, "agent.objective: rollout: expected one of mean_bounded_slowdown, mean_waiting"),
+        ({"runtimes": "actual"}, "agent.runtimes: rollout: expected one of past, requested"),
+        ({"candidates": ["saf", "nearest"]}, "expected one of first, fcfs"),
+        ({"candidates": []}, "agent.candidates: rollout: expected a list of orders"),
+        ({"candidates": "saf"}, "agent.candidates: rollout: expected a list of orders"),
+        ({"scenarios": 0}, "agent.scenarios: rollout: expected an integer of at least 1, got 0"),
+        ({"budget": 0.5}, "agent.budget: rollout: expected an integer of at least 1, got 0.5"),
+        ({"budget_ms": 0}, "agent.budget_ms: rollout: expected milliseconds above 0 or null, got 0"),
+    ],
+)
+def test_settings_that_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Rollout(**arguments)
+    assert message in str(error.value)
+
+
+def test_simulations_without_forks_are_refused() -> None:
+    agent = Rollout()
+    with pytest.raises(ConfigError, match=r"rollout: expected a simulation that has forks: .*other backends"):
+        agent.begin(Cluster(SIXTEEN, jobs(5)))
