@@ -92,6 +92,8 @@ class Rollout(ClassicAgent):
         objective: The mean of it over all jobs of a play-out is to be small: ``mean_bounded_slowdown``,
             ``mean_waiting_time`` or ``mean_turnaround_time``.
         budget: Most play-outs of a decision; with many candidates there are fewer scenarios, but at least one.
+        commit_head: A head that does not fit stays the head until it starts; otherwise the head is chosen anew at every
+            pass. Null: false with EASY, else true; with ``rlscheduler`` never false.
         budget_ms: Milliseconds of an instant after which no further scenario is played out, null for no limit. Results
             then depend on the machine.
 
@@ -111,6 +113,7 @@ class Rollout(ClassicAgent):
         objective: str = "mean_bounded_slowdown",
         budget: int = 64,
         budget_ms: float | None = None,
+        commit_head: bool | None = None,
     ) -> None:
         for key, value, allowed in (
             ("backfill", backfill, RULES),
@@ -133,7 +136,15 @@ class Rollout(ClassicAgent):
             )
         if isinstance(candidates, str) or not candidates:
             raise ConfigError(f"rollout: expected a list of orders, got {candidates!r}", where="agent.candidates")
-        self._settings = {"job_policy": base, "core_policy": core_policy, "backfill": backfill, "commit_head": True}
+        self._commit = backfill != "easy" if commit_head is None else commit_head
+        if backfill == "rlscheduler" and not self._commit:
+            raise ConfigError("rollout: expected true or null with backfill=rlscheduler", where="agent.commit_head")
+        self._settings: dict[str, Any] = {
+            "job_policy": base,
+            "core_policy": core_policy,
+            "backfill": backfill,
+            "commit_head": self._commit,
+        }
         super().__init__(**self._settings)
         self._orders = [job_order(name) for name in dict.fromkeys(candidates)]
         self._scenarios = max(1, min(scenarios, budget // len(self._orders)))
@@ -277,6 +288,7 @@ class Rollout(ClassicAgent):
         costs: Floats = play_outs(
             self._objective,
             self._rule,
+            self._commit,
             self._batch,
             now,
             int(cluster.n_idle),

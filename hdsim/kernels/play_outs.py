@@ -1,6 +1,6 @@
 """Play-outs of a decision: the rest of a replay on interchangeable cores for each candidate in each scenario.
 
-The schedule is that of :mod:`hdsim.kernels.counted_replay` with a committed head. Only dates are kept, no core ids, and
+The schedule is that of :mod:`hdsim.kernels.counted_replay` from a chosen head on. Only dates are kept, no core ids, and
 queues are short sorted arrays, so that a play-out of a hundred jobs takes tens of microseconds.
 """
 
@@ -71,6 +71,7 @@ def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats)
 def play_outs(
     objective: int,
     backfill: int,
+    commit: bool,
     batch: bool,
     now: float,
     idle: int,
@@ -84,6 +85,7 @@ def play_outs(
     Args:
         objective: See :func:`mean_cost`.
         backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts, as the candidate does in any case.
         batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
         now: Present time in seconds.
         idle: Idle cores.
@@ -102,7 +104,20 @@ def play_outs(
         for c in range(len(heads)):
             line[: jobs.queued] = order[: jobs.queued]
             _play_out(
-                backfill, batch, now, idle, jobs.running + heads[c], jobs, s, ends, releases, line, early, start, finish
+                backfill,
+                commit,
+                batch,
+                now,
+                idle,
+                jobs.running + heads[c],
+                jobs,
+                s,
+                ends,
+                releases,
+                line,
+                early,
+                start,
+                finish,
             )
             cost[c, s] = mean_cost(objective, jobs.submission[s], start, finish)
     return cost
@@ -111,6 +126,7 @@ def play_outs(
 @kernel
 def _play_out(
     backfill: int,
+    commit: bool,
     batch: bool,
     now: float,
     idle: int,
@@ -142,6 +158,7 @@ def _play_out(
     for place in range(jobs.queued):
         early[place] = jobs.running + place
     first, last, waiting, reserved, shadow, extra, starts = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, jobs.running
+    chosen = True
     # Ends at one date are in order of starts.
     item = np.empty(n, np.int64)
     for job in range(jobs.running):
@@ -149,13 +166,15 @@ def _play_out(
     while True:
         # A pass: heads start until one does not fit, then backfilling starts others.
         place = -1
-        while first < last:
+        if not (commit or chosen):
+            head = -1
+        while first < last and (idle or commit or place >= 0):
             serving, job = place < 0, -1
             if serving:
                 if head < 0:
                     head = line[first]
                 if size[head] <= idle:
-                    job, head = head, -1
+                    job, head, chosen = head, -1, False
                     if backfill == EASY:
                         reserved = -1
                     place_in_line = first
