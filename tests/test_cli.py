@@ -99,7 +99,7 @@ def test_version(hdsim: Run) -> None:
 
 
 def test_an_unknown_command_is_explained(hdsim: Run) -> None:
-    assert_mistake(hdsim("rnu"), "unknown command 'rnu' (did you mean 'run'?)", "allowed: run, train, compare")
+    assert_mistake(hdsim("rnu"), "unknown command 'rnu' (did you mean 'run'?)", "allowed: run, train, tune")
 
 
 def test_an_unknown_option_is_explained(hdsim: Run) -> None:

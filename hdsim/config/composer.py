@@ -392,17 +392,20 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
     Args:
         composed: The composition of the run.
         function: The function; its exceptions are raised here.
+
+    Raises:
+        ConfigError: Hydra cannot apply its own settings.
     """
     swept = composed.hydra.mode is RunMode.MULTIRUN
     setup_globals()
     context: Any = HydraContext(config_loader=cast(Any, None), callbacks=Callbacks(composed))
-    job = run_job(
-        lambda _: function(),
-        composed,
-        "hydra.sweep.dir" if swept else "hydra.run.dir",
-        "hydra.sweep.subdir" if swept else None,
-        context,
-    )
+    try:
+        keys = ("hydra.sweep.dir", "hydra.sweep.subdir") if swept else ("hydra.run.dir", None)
+        job = run_job(lambda _: function(), composed, *keys, context)
+    except _FAULTS as error:
+        # The function's own exceptions are in the job.
+        expected = "expected settings that Hydra can apply, such as a text for hydra.verbose"
+        raise ConfigError(f"{expected} ({type(error).__name__} {_first_line(error)})", where="hydra") from error
     # The property of the job prints a line of its own before it raises.
     result = job._return_value
     if job.status is JobStatus.FAILED:

@@ -68,7 +68,7 @@ def warm(scratch: Path, *, torch: bool) -> None:
     """Imports what the commands need, and makes what the cases change."""
     import hdsim.cli
 
-    for name in (*hdsim.cli.SUBCOMMANDS, "config"):
+    for name in hdsim.cli.SUBCOMMANDS:
         __import__(f"hdsim.cli.{name.replace('-', '_')}")
     for name in _WARM:
         __import__(name)
