@@ -64,11 +64,10 @@ class Composition:
     """A composed configuration.
 
     Attributes:
-        config: The configuration, checked; its paths are absolute if the run works in its own directory
-            (``hydra.job.chdir``).
+        config: The configuration, checked; its paths are absolute with ``hydra.job.chdir``.
         overrides: The overrides that it was composed with, without those of Hydra's own keys.
         directory: Directory of the run, in a sweep that of the sweep.
-        hydra: The composition with Hydra's own part, which goes to ``.hydra``.
+        hydra: The composition with Hydra's part, for ``.hydra``.
     """
 
     config: dict[str, Any]
@@ -400,17 +399,17 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
     setup_globals()
     context: Any = HydraContext(config_loader=cast(Any, None), callbacks=Callbacks(composed))
     try:
-        keys = ("hydra.sweep.dir", "hydra.sweep.subdir") if swept else ("hydra.run.dir", None)
-        job = run_job(lambda _: function(), composed, *keys, context)
+        place, inside = ("hydra.sweep.dir", "hydra.sweep.subdir") if swept else ("hydra.run.dir", None)
+        job = run_job(lambda _: function(), composed, place, inside, context)
     except _FAULTS as error:
         # The function's own exceptions are in the job.
-        expected = "expected settings that Hydra can apply, such as a text for hydra.verbose"
-        raise ConfigError(f"{expected} ({type(error).__name__} {_first_line(error)})", where="hydra") from error
+        raise ConfigError(
+            "expected settings that Hydra can apply, such as a text for verbose", where="hydra"
+        ) from error
     # The property of the job prints a line of its own before it raises.
-    result = job._return_value
     if job.status is JobStatus.FAILED:
-        raise result
-    return cast(_Result, result)
+        raise job._return_value
+    return cast(_Result, job._return_value)
 
 
 @contextlib.contextmanager
