@@ -403,9 +403,7 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
         job = run_job(lambda _: function(), composed, place, inside, context)
     except _FAULTS as error:
         # The function's own exceptions are in the job.
-        raise ConfigError(
-            "expected settings that Hydra can apply, such as a text for verbose", where="hydra"
-        ) from error
+        raise ConfigError("expected settings that Hydra takes, a text for verbose", where="hydra") from error
     # The property of the job prints a line of its own before it raises.
     if job.status is JobStatus.FAILED:
         raise job._return_value
