@@ -336,7 +336,7 @@ def test_differences_between_software_and_inputs_are_told(tmp_path: Path) -> Non
     runs, _ = finished([tmp_path / name for name in ("a", "b", "c")])
     assert other_sources(runs) == []
     manifest = json.loads((tmp_path / "c/manifest.json").read_text())
-    manifest["versions"] |= {"numpy": "0.1", "torch": "9"}
+    manifest["versions"] |= {"numpy": "0.1", "not-installed": "9"}
     manifest["inputs"] = [{"kind": "workload", "path": "x.swf", "sha256": "0" * 64}]
     (tmp_path / "c/manifest.json").write_text(json.dumps(manifest))
     manifest["inputs"][0]["sha256"] = "1" * 64

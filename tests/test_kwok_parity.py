@@ -91,6 +91,6 @@ def test_makespan_by_the_wall_clock_is_that_of_the_simulation(
         rows = [row for row in csv.DictReader(file) if row["metric"] == "makespan"]
     print(table, rows)
     assert [row["configuration"].split()[0] for row in rows] == [
-        "agent=greedy-priority-least_allocated", "agent=greedy-priority-least_allocated", "agent=KubeScheduler"
+        "least_allocated", "least_allocated", "kube_scheduler"
     ]  # fmt: skip
     assert sorted(float(row["mean"]) for row in rows) == pytest.approx(sorted(makespans.values()), rel=1e-3)

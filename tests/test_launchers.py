@@ -119,7 +119,7 @@ def test_ray_completes_96_runs_although_a_node_is_lost(
     assert errors == ""
     assert len(finished(tmp_path / "s")) == 96
     assert told.startswith("96 runs in ") and "[96/96] " in told
-    assert same_jobs(tmp_path, "platform=ten_nodes,seed=3,agent=easy", hdsim)
+    assert same_jobs(tmp_path, "agent=easy,platform=ten_nodes,seed=3", hdsim)
 
 
 @pytest.mark.parametrize(

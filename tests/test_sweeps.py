@@ -26,6 +26,7 @@ from tiers import examples
 
 from hdsim.config.composer import Composer, plain
 from hdsim.errors import ConfigError
+from hdsim.results.run_directory import manifest
 from hdsim.results.run_directory.manifest import versions
 from hdsim.runs.plan import Sweep, plan
 from hdsim.runs.table import read_table, write_table
@@ -390,6 +391,7 @@ def test_the_table_of_an_empty_folder_is_empty(tmp_path: Path) -> None:
 
 
 def test_packages_of_modules_are_those_of_importlib() -> None:
+    manifest._distributions.cache_clear()  # Other tests extend the path of imports.
     owners = importlib.metadata.packages_distributions()
     found = versions()
     loaded = {name.partition(".")[0] for name in sys.modules}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdsim.errors import WorkloadError
+from hdsim.errors import ConfigError, WorkloadError
 from hdsim.workload.load import load_workload, validate_workload
 from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.swf import format_swf, write_swf
@@ -160,7 +160,7 @@ def test_unusable_files(tmp_path: Path, name: str, content: bytes, message: str)
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match="expected a readable workload file: No such file"):
+    with pytest.raises(ConfigError, match=r"expected a file or a bundled name, got '.*no.swf', which does not exist"):
         load_workload(tmp_path / "no.swf")
     with pytest.raises(WorkloadError, match="expected a readable workload file: Is a directory"):
         load_workload(tmp_path)

@@ -458,11 +458,11 @@ def test_what_resume_goes_on_from_is_no_agent_to_replay(trained: Path) -> None:
 def test_a_replay_finds_mistakes_in_env() -> None:
     import inspect
 
-    from hdsim.cli import run
     from hdsim.config.composer import Composer
     from hdsim.decisions.episode_settings import KEYS, OBJECTIVES, check_episode_settings
     from hdsim.envs.objectives import OBJECTIVES as CLASSES
     from hdsim.envs.scheduling import SchedulingEnv
+    from hdsim.runs.replays import build_replay
 
     composer = Composer()
     for override, message in (
@@ -480,7 +480,7 @@ def test_a_replay_finds_mistakes_in_env() -> None:
         ("env.curriculum_start=all", r"env\.curriculum_start: expected a share above 0 and at most 1, got 'all'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            run.build(composer.compose(composer.overrides([override])))
+            build_replay(composer.compose(composer.overrides([override])))
     parameters = inspect.signature(SchedulingEnv).parameters
     defaults = inspect.signature(check_episode_settings).parameters
     assert {key: parameters[key].default for key in KEYS} == {key: defaults[key].default for key in KEYS}

@@ -118,8 +118,11 @@ def parse_name(name: str) -> dict[str, Any]:
     config: dict[str, Any] = {}
     words = name.split("-")
     for key, allowed in (("backfill", BACKFILLS), ("job_policy", ORDERS), ("core_policy", CORE_POLICIES)):
-        if words and words[0] in allowed:
-            config[key] = words.pop(0)
+        # Names such as wfp3-bug are two words.
+        for count in (2, 1):
+            if key not in config and "-".join(words[:count]) in allowed:
+                config[key] = "-".join(words[:count])
+                del words[:count]
     if words or "job_policy" not in config:
         wrong = words[0] if words else name
         known = [*SHORT_NAMES, *ORDERS, *(CORE_POLICIES if config else SCORES)]
