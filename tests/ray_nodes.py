@@ -28,6 +28,9 @@ class Nodes:
         self._cluster.wait_for_nodes()
         self.address = str(self._cluster.address)
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     def remove(self, name: str | None = None) -> None:
         """Kills the processes of a node: of the one that Ray calls so, or of the latest."""
         node = next(node for node in reversed(self._nodes) if name in (node.node_id, None))

@@ -95,11 +95,12 @@ class Coordinator:
         if self._session.losses != self._losses:
             self._end(set(self._members.values()))  # They end without a controller, some sooner than others.
             self._losses = self._session.losses
-        self._check_processes()
         self._session.create(f"{self._root}/{CONTROLLER}", ephemeral=True)
         alive = self._session.children(f"{self._root}/members")
         wanted = dict(zip(self._tasks, shares, strict=True))
         replaced = [task for task in self._tasks if self._is_replaced(task, wanted[task], alive)]
+        # After the choice, so that no process is replaced whose end is not told.
+        self._check_processes()
         self._end({self._members[task] for task in replaced if task in self._members})
         for task in replaced:
             self._starts[task] += 1
