@@ -162,7 +162,7 @@ def test_unusable_files(tmp_path: Path, name: str, content: bytes, message: str)
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"expected a file or a bundled name, got '.*no.swf', which does not exist"):
         load_workload(tmp_path / "no.swf")
-    with pytest.raises(WorkloadError, match="expected a readable workload file: Is a directory"):
+    with pytest.raises(ConfigError, match="expected a file, got the directory"):
         load_workload(tmp_path)
 
 

@@ -75,6 +75,7 @@ def launched(launcher: DictConfig, command: Command, runs: Sequence[Run]) -> Ite
 def _joblib(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
     """Executes runs by joblib; those that were in work beside a killed worker are repeated."""
     from joblib import Parallel, delayed
+    from joblib.externals.loky import get_reusable_executor
 
     left, alone = dict(enumerate(tasks)), False
     while left:
@@ -93,6 +94,8 @@ def _joblib(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
                 yield number, _reason(error)
             alone = not alone and len(left) == len(batch)
             _wait_for_ends([directory for _, _, directory, _ in left.values()])
+    # Idle workers would live, and hold standard output open, for another five minutes.
+    get_reusable_executor().shutdown(wait=True)
 
 
 def _numbered(number: int, *task: Any) -> tuple[int, Outcome]:
