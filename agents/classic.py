@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hdsim.cluster.policies import CORE_POLICIES
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.agent import BACKFILLS, Agent, StockRules
 from hdsim.scheduling.backfill import make_backfill
 from hdsim.scheduling.orders import job_order
@@ -50,7 +50,7 @@ class ClassicAgent(Agent):
         ):
             if str(value) not in allowed:
                 raise ConfigError(
-                    f"expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}",
+                    not_one_of(value, allowed),
                     where=f"agent.{key}",
                 )
         self.core_policy = core_policy

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.agents.classic import ClassicAgent
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels import counted_replay
 from hdsim.kernels.heap import make_heap
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, TURNAROUND_TIME, WAITING_TIME, Scenarios, mean_cost, play_outs
@@ -122,7 +122,7 @@ class Rollout(ClassicAgent):
         ):
             if str(value) not in allowed:
                 raise ConfigError(
-                    f"rollout: expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}",
+                    f"rollout: {not_one_of(value, allowed)}",
                     where=f"agent.{key}",
                 )
         for key, number, least in (("scenarios", scenarios, 1), ("arrivals", arrivals, 0), ("budget", budget, 1)):

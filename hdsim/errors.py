@@ -106,3 +106,9 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string."""
     close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def not_one_of(value: object, allowed: Iterable[str]) -> str:
+    """Returns the message about a value that is none of the allowed ones, with the closest of them."""
+    allowed = tuple(allowed)
+    return f"expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.util.inputs import parse_json, read_text
 from hdsim.util.intervals import IntervalSets
 from hdsim.util.rules import NULL, POSITIVE, integers_from, require
@@ -106,7 +106,7 @@ class Failures(ABC):
     ) -> None:
         if recovery not in RECOVERIES:
             raise ConfigError(
-                f"expected one of {', '.join(RECOVERIES)}, got '{recovery}'{nearest(str(recovery), RECOVERIES)}",
+                not_one_of(recovery, RECOVERIES),
                 where="failures.recovery",
             )
         if checkpoint_interval is not None and recovery != "checkpoint":

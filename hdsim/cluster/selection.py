@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.policies import CORE_POLICIES
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
@@ -31,7 +31,7 @@ def policies_in_use(core_policy: str, fixed_policy: bool, core_policies: Collect
     """
     if core_policy not in CORE_POLICIES:
         raise ConfigError(
-            f"expected one of {', '.join(CORE_POLICIES)}, got '{core_policy}'{nearest(core_policy, CORE_POLICIES)}",
+            not_one_of(core_policy, CORE_POLICIES),
             where="agent.core_policy",
         )
     return core_policy, list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []

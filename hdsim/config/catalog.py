@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hdsim.config.keys import RULES, TRAINING_RULES
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.resources import bundled, folder, options
 from hdsim.util.rules import Rule
 
@@ -61,7 +61,7 @@ def find(kind: str, name: str) -> Entry:
     statistic, _, quantity = name.partition("_")
     if kind == "metrics" and statistic in ("mean", "median", "p95", "p99", "max") and quantity in entries:
         return entries[quantity]
-    raise ConfigError(f"expected one of {', '.join(entries)}, got '{name}'{nearest(name, entries)}", where=kind)
+    raise ConfigError(not_one_of(name, entries), where=kind)
 
 
 def settings(path: Path) -> dict[str, Setting]:

@@ -38,7 +38,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from hdsim.config.keys import GROUPS_WITH_FILES, OPEN_GROUPS, check, unknown_key
 from hdsim.config.paths import quoted_path, with_absolute_paths
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.scheduling.agent import parse_name
 from hdsim.util.plugins import installed
 from hdsim.util.resources import folder
@@ -312,7 +312,7 @@ class Composer:
             if not option:
                 group, option = "", missing
             options = self._options(group)
-            known = f"expected one of {', '.join(options)}, got '{option}'{nearest(option, options)}"
+            known = not_one_of(option, options)
             if group == "hydra/launcher" and option in _LAUNCHERS:
                 known = f"expected its plugin: pip install 'hdsim[{_LAUNCHERS[option]}]'"
             if group in GROUPS_WITH_FILES and re.search(r"[/.]", option):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
@@ -160,9 +160,7 @@ def one_of(key: str, value: str, allowed: Iterable[str]) -> str:
     """
     allowed = list(allowed)
     if value not in allowed:
-        raise ConfigError(
-            f"expected one of {', '.join(allowed)}, got '{value}'{nearest(str(value), allowed)}", where=f"env.{key}"
-        )
+        raise ConfigError(not_one_of(value, allowed), where=f"env.{key}")
     return value
 
 

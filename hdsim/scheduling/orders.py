@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ def job_order(name: str) -> JobOrder:
         ConfigError: The order does not exist.
     """
     if str(name) not in ORDERS:
-        raise ConfigError(
-            f"expected one of {', '.join(ORDERS)}, got '{name}'{nearest(str(name), ORDERS)}", where="agent.job_policy"
-        )
+        raise ConfigError(not_one_of(name, ORDERS), where="agent.job_policy")
     return ORDERS[name]
 
 

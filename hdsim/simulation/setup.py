@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import Cluster
 from hdsim.contention import Contention
-from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.errors import ConfigError, WorkloadError, not_one_of
 from hdsim.failures import Failures
 from hdsim.network import Network
 from hdsim.platform.schema import CORES, QUANTITIES
@@ -232,7 +232,7 @@ def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
         return spec
     files = options(group)
     if spec not in files:
-        raise ConfigError(f"expected one of {', '.join(files)}, got '{spec}'{nearest(spec, files)}", where=group)
+        raise ConfigError(not_one_of(spec, files), where=group)
     return _content(files[spec])
 
 

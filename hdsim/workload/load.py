@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError, nearest
+from hdsim.errors import ConfigError, WorkloadError, nearest, not_one_of
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.resources import name_of, resolve
@@ -283,6 +283,4 @@ def _amount(key: str, value: str | float, other: str) -> float:
 
 def _choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise WorkloadError(
-            f"expected one of {', '.join(allowed)}, got '{value}'{nearest(value, allowed)}", where=f"workload.{key}"
-        )
+        raise WorkloadError(not_one_of(value, allowed), where=f"workload.{key}")
