@@ -175,6 +175,7 @@ class Kwok(Backend):
         session = self._session
         try:
             if session is not None:
+                session.end()
                 self.connection.call(session.sender.drain(_DRAIN))
                 if self._directory is not None:
                     write_pods(self._directory / "pods.csv", session.members)

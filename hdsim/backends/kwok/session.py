@@ -56,3 +56,6 @@ class Session(ABC):
     @abstractmethod
     def lose(self, reason: BackendError) -> None:
         """Ends the run, and stops binding at once; called in the thread of the connection."""
+
+    def end(self) -> None:  # noqa: B027 - a clock of its own has nothing to wait for
+        """Waits for what the API server has not yet answered; called once after the last event, also after a signal."""

@@ -134,7 +134,7 @@ class Wall(Session):
         while True:
             news = self._receive()
             if self._stop:
-                return self._stopped()
+                return False
             cluster.next_instant(self.clock())
             for handle, what, at in news:
                 handle(what, at)
@@ -245,8 +245,10 @@ class Wall(Session):
                 return True
         return idle is not None and time.monotonic() - self._active > idle
 
-    def _stopped(self) -> bool:
-        """Ends after a signal, once all bindings have their outcomes; an open-ended run ends by SIGTERM in order."""
+    def end(self) -> None:
+        """Waits after a signal for the outcomes of all bindings; an open-ended run ends by SIGTERM in order."""
+        if not self._stop:
+            return
         self._connection.soon(self.sender.stop, "the run ends")
         end = time.monotonic() + self._settings.timeout
         self.cluster.next_instant(self.clock())
@@ -256,7 +258,6 @@ class Wall(Session):
         if self._trace is None and self._stop == [signal.SIGTERM]:
             self._stop.clear()
         self.cluster.open_ended = False
-        return False
 
 
 def raise_it(error: BackendError, at: float) -> None:

@@ -140,8 +140,11 @@ def _distributions() -> Mapping[str, Sequence[Distribution]]:
     `packages_distributions` of importlib makes an object of each installed file and reads the metadata of each package,
     which takes a quarter of a second.
     """
-    owners: dict[str, list[Distribution]] = {}
+    packages: dict[str, Distribution] = {}
     for package in distributions():
+        packages.setdefault(package.name, package)  # The first on the path is the one that `version` reads.
+    owners: dict[str, list[Distribution]] = {}
+    for package in packages.values():
         listed = package.read_text("top_level.txt")
         lines = (listed or package.read_text("RECORD") or package.read_text("installed-files.txt") or "").splitlines()
         names = set(lines) if listed else {line.partition("/")[0].partition(",")[0].partition(".")[0] for line in lines}
