@@ -16,7 +16,7 @@ from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import make_contention, make_failures
-from hdsim.util.plugins import installed
+from hdsim.util import plugins
 from hdsim.util.resources import bundled, folder, resolve
 from hdsim.util.rules import Rule
 
@@ -280,7 +280,7 @@ def test_an_installed_package_adds_an_agent(tmp_path: Path, monkeypatch: pytest.
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[hdsim.agents]\nguest = guest:Guest\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    installed.cache_clear()
+    plugins._entry_points.cache_clear()
     agent = make_agent(compose(Composer(), "agent=guest", "agent.patience=7")["agent"])
-    installed.cache_clear()
+    plugins._entry_points.cache_clear()
     assert agent.patience == 7  # type: ignore[attr-defined]

@@ -66,6 +66,16 @@ def test_machine_code_is_kept_and_is_compiled_again_after_a_change_of_a_kernel_t
     assert not (cache / "of_long_ago").exists()
 
 
+def test_kept_machine_code_is_loaded_without_the_compiler_which_may_follow(package: Path) -> None:
+    follow = (
+        "import sys, numba, hdsim.kernels.caller as caller\n"
+        "print('numba.np.arraymath' in sys.modules, end=' ')\n"
+        "print(numba.njit(lambda number: 2 * caller.walk(number))(7))"
+    )
+    walk(package, HDSIM_CACHE=package / "cache")
+    assert finish(start(follow, root=package, HDSIM_CACHE=package / "cache")).split() == ["108", "1", "False", "216"]
+
+
 @pytest.mark.parametrize(
     "variables",
     [

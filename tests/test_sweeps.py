@@ -391,8 +391,7 @@ def test_the_table_of_an_empty_folder_is_empty(tmp_path: Path) -> None:
 
 
 def test_packages_of_modules_are_those_of_importlib() -> None:
-    manifest._distributions.cache_clear()  # Other tests extend the path of imports.
-    manifest._packages.cache_clear()
+    manifest._packages.cache_clear()  # Other tests extend the path of imports.
     owners = importlib.metadata.packages_distributions()
     found = versions()
     loaded = {name.partition(".")[0] for name in sys.modules}

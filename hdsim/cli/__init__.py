@@ -5,7 +5,9 @@ Exit status: 0 done, 2 the user's mistake, 1 anything else.
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -37,7 +39,8 @@ SUBCOMMANDS = {
     "completion": "Print the script that completes hdsim's commands, keys and names in a shell.",
 }
 
-
+#: Thresholds of the garbage collector; those of Python are 700 or 2000, 10 and 10.
+_THRESHOLDS = (50_000, 10, 10)
 #: Errors of files that are mistakes of the user, unlike a full disk.
 _MISTAKES = (
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ELOOP,
@@ -108,6 +111,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     Args:
         args: Command line without the program's name; None takes the process's own.
     """
+    # What is imported lives as long as the process: the collector would look through it again and again, and at exit.
+    gc.set_threshold(*_THRESHOLDS)
+    atexit.register(gc.freeze)
     if "_HDSIM_COMPLETE" in os.environ:
         importlib.import_module("hdsim.cli.completion")
     try:

@@ -31,6 +31,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 try:
     import numba
     from numba.core import caching, compiler_lock, event
+    from numba.core.runtime import rtsys
 
     HAS_NUMBA = True
 except ImportError as error:
@@ -136,6 +137,11 @@ if HAS_NUMBA:
 
     class _Cache(caching.FunctionCache):
         _impl_class = _Implementation
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            """Loads machine code without what a compilation needs: numba's imports for it take a third of a second."""
+            rtsys.initialize(target_context)
+            return self._load_overload(sig, target_context)
 
     @contextlib.contextmanager
     def _in_turn() -> Iterator[None]:

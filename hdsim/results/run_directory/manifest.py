@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform as host
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def other_software(manifest: Mapping[str, Any]) -> str | None:
     now: dict[str, str | None] = {"hdsim": __version__}
     groups = [group for group in manifest["config"].values() if isinstance(group, Mapping)]
     for module in {str(group.get("_target_") or "hdsim").partition(".")[0] for group in groups} - {"hdsim"}:
-        now |= dict(_packages(module))
+        now |= dict(_packages().get(module, ()))
     for name, present in now.items():
         if used.get(name) != present:
             return f"{name} {used.get(name)} instead of {present}"
@@ -111,14 +112,8 @@ def _version(name: str) -> str | None:
 def versions() -> dict[str, str]:
     """Returns the versions of hdsim, Python and every imported package."""
     loaded = {name.partition(".")[0] for name in tuple(sys.modules)}
-    used = {name: number for module in loaded for name, number in _packages(module) if name != "hdsim"}
+    used = {name: number for module in loaded for name, number in _packages().get(module, ()) if name != "hdsim"}
     return {"hdsim": __version__, "python": host.python_version()} | dict(sorted(used.items()))
-
-
-@cache
-def _packages(module: str) -> tuple[tuple[str, str], ...]:
-    """Name and version of each installed package that brings a top-level module."""
-    return tuple((package.name, package.version) for package in _distributions().get(module, ()))
 
 
 @lru_cache(maxsize=1)
@@ -134,23 +129,32 @@ def machine() -> dict[str, str | int]:
 
 
 @lru_cache(maxsize=1)
-def _distributions() -> Mapping[str, Sequence[Distribution]]:
-    """Installed packages by the top-level modules that they bring.
+def _packages() -> Mapping[str, Sequence[tuple[str, str]]]:
+    """Name and version of installed packages by the top-level modules that they bring.
 
-    `packages_distributions` of importlib makes an object of each installed file and reads the metadata of each package,
-    which takes a quarter of a second.
+    `packages_distributions` of importlib makes an object of each installed file and parses the whole metadata of each
+    package, the description included, which takes a quarter of a second.
     """
-    packages: dict[str, Distribution] = {}
+    packages: dict[str, tuple[str, Distribution]] = {}
     for package in distributions():
-        packages.setdefault(package.name, package)  # The first on the path is the one that `version` reads.
-    owners: dict[str, list[Distribution]] = {}
-    for package in packages.values():
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        # The first on the path is the one that `version` reads.
+        packages.setdefault(_field("Name", text), (_field("Version", text), package))
+    owners: dict[str, list[tuple[str, str]]] = {}
+    for name, (number, package) in packages.items():
         listed = package.read_text("top_level.txt")
         lines = (listed or package.read_text("RECORD") or package.read_text("installed-files.txt") or "").splitlines()
-        names = set(lines) if listed else {line.partition("/")[0].partition(",")[0].partition(".")[0] for line in lines}
-        for name in names:
-            owners.setdefault(name, []).append(package)
+        modules = (
+            set(lines) if listed else {line.partition("/")[0].partition(",")[0].partition(".")[0] for line in lines}
+        )
+        for module in modules:
+            owners.setdefault(module, []).append((name, number))
     return owners
+
+
+def _field(name: str, metadata: str) -> str:
+    found = re.search(rf"^{name}: *(.+)$", metadata, re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 @lru_cache(maxsize=1)
