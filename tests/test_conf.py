@@ -280,7 +280,7 @@ def test_an_installed_package_adds_an_agent(tmp_path: Path, monkeypatch: pytest.
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[hdsim.agents]\nguest = guest:Guest\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins._entry_points.cache_clear()
+    plugins._registered.cache_clear()
     agent = make_agent(compose(Composer(), "agent=guest", "agent.patience=7")["agent"])
-    plugins._entry_points.cache_clear()
+    plugins._registered.cache_clear()
     assert agent.patience == 7  # type: ignore[attr-defined]

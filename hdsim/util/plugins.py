@@ -30,15 +30,13 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
+#: What installed packages register; a look through their folders takes hundredths of a second.
+_registered = lru_cache(maxsize=1)(entry_points)
+
+
 def installed(group: str) -> EntryPoints:
     """Classes that installed packages register for a group of the configuration, as for ``hdsim.agents``."""
-    return _entry_points().select(group=f"hdsim.{group}s")
-
-
-@lru_cache(maxsize=1)
-def _entry_points() -> EntryPoints:
-    """What all installed packages register; a look through their folders takes hundredths of a second."""
-    return entry_points()
+    return _registered().select(group=f"hdsim.{group}s")
 
 
 def optional(package: str) -> Any:
