@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.simulation.simulation import Simulation, simulate
+    from hdsim.workload.generators.families import draw_workload
     from hdsim.workload.load import load_workload
     from hdsim.workload.model import Workload
 
@@ -27,6 +28,7 @@ _HOME = {
     "Capabilities": "hdsim.backends.base",
     "FinalState": "hdsim.cluster.state",
     "Platform": "hdsim.platform.model",
+    "draw_workload": "hdsim.workload.generators.families",
     "load_platform": "hdsim.platform.load",
     "Simulation": "hdsim.simulation.simulation",
     "simulate": "hdsim.simulation.simulation",
@@ -46,6 +48,7 @@ __all__ = [
     "Simulation",
     "Workload",
     "__version__",
+    "draw_workload",
     "load_platform",
     "load_workload",
     "make_vec",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hdsim.util.resources import resolve
+from hdsim.workload.generators.families import draw_workload
 
 Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("platform=teaching", "workload.jobs=20")
@@ -153,6 +154,23 @@ def test_generated_jobs_are_replications(hdsim: Hdsim, tmp_path: Path) -> None:
     assert manifest(tmp_path / "file")["workload"]["sha256"] == told["workload"]["sha256"]
 
 
+def test_families_of_generated_jobs(hdsim: Hdsim, tmp_path: Path) -> None:
+    family = ("platform=teaching", "workload=family", "workload.generate.jobs=300")
+    sweep = hdsim("run", "-m", *family, "workload.family=home,wide", "hydra.sweep.dir=sweep")
+    assert sweep.returncode == 0
+    home, wide = (tmp_path / "sweep" / f"workload.family={name}/jobs.csv" for name in ("home", "wide"))
+    assert home.read_bytes() != wide.read_bytes()
+    drawn = draw_workload("wide", 1, 300, cores=manifest(wide.parent)["platform"]["cores"])
+    sizes = [line.split(",")[4] for line in wide.read_text().splitlines()[1:]]
+    assert sizes == drawn.requested_cores.astype(str).tolist()
+    for setting, message in (("workload.family=wild", "did you mean 'wide'"), ("+workload.generate.lode=3", "'load'")):
+        run = hdsim("run", *family, setting, "hydra.run.dir=run")
+        assert run.returncode == 2 and message in run.stderr
+    run = hdsim("run", "platform=teaching", "workload.family=wide", "hydra.run.dir=run")
+    assert run.returncode == 2
+    assert "workload.family: expected null without workload=family, got wide" in run.stderr
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [
@@ -160,7 +178,7 @@ def test_generated_jobs_are_replications(hdsim: Hdsim, tmp_path: Path) -> None:
         ("+workload.generate.jops=3", "workload.generate.jops: unknown key (did you mean 'jobs'?)"),
         (
             "workload.generate.model=poisson",
-            "workload.generate.model: expected one of lublin, deployments, got 'poisson'",
+            "workload.generate.model: expected one of lublin, family, deployments, got 'poisson'",
         ),
         ("workload.generate.max_estimate=1e300", "expected a longest estimate of 3600 to 1e+12 s, got 1e+300"),
         ("workload.generate.memory=[1,x]", "workload.generate.memory: expected a list of MB per core"),

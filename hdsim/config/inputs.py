@@ -101,7 +101,10 @@ def _source(config: Mapping[str, Any]) -> str | dict[str, Any] | None:
             f"{'neither' if path is None else 'both'}",
             where="workload.path",
         )
-    return dict(generate) if path is None else _trace(path, "workload.path")
+    family = {} if settings["family"] is None else {"family": settings["family"]}
+    if family and (generate or {}).get("model") != "family":
+        raise ConfigError(f"expected null without workload=family, got {settings['family']}", where="workload.family")
+    return {**generate, **family} if path is None else _trace(path, "workload.path")
 
 
 def _trace(name: str, where: str) -> str | dict[str, Any]:
@@ -124,7 +127,7 @@ def _workload(platform: Platform, settings: str) -> Workload:
 
     options = json.loads(settings)
     source, bsp = options.pop("source"), options.pop("bsp")
-    del options["path"], options["generate"], options["cluster"]
+    del options["path"], options["generate"], options["family"], options["cluster"]
     workload = load_workload(source, platform, **options)
     if bsp["supersteps"] is None:
         return workload

@@ -76,6 +76,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
             "bandwidth": POSITIVE | NULL,
         },
         "generate": _GENERATOR | NULL,
+        "family": TEXT | NULL,
     },
 }
 OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller", "forecaster")

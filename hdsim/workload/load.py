@@ -41,12 +41,14 @@ _TRACE_COLUMNS = (
 _FIXED = ("seed", "classes")
 
 #: Models that generate workloads.
-GENERATORS = ("lublin", "deployments")
+GENERATORS = ("lublin", "family", "deployments")
 _INTEGERS = {"jobs": integers_from(1), "processors": integers_from(1) | NULL, "cores": integers_from(1)}
 _GENERATOR_RULES = _INTEGERS | {
     "typed": FLAG,
     "max_estimate": POSITIVE | NULL,
     "arrival_factor": NOT_NEGATIVE,
+    **dict.fromkeys(("load", "serial"), NOT_NEGATIVE | NULL),
+    **dict.fromkeys(("runtime_factor", "width_factor", "burstiness"), POSITIVE),
     "memory": Rule(
         "a list of MB per core such as [500, 1000]",
         lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
@@ -86,6 +88,8 @@ def load_workload(
             trace such as ``"lublin_4000"``. A mapping, or the name of a generator (``"lublin"``), generates the trace
             from `seed`: ``{"model": "lublin", "jobs": 10000, "processors": 256, ...}`` with the arguments of
             :func:`hdsim.workload.generators.lublin.generate`; processors (or cores) are by default the platform's.
+            ``{"model": "family", "family": "wide", "jobs": 10000, ...}`` draws a trace of a family, see
+            :func:`hdsim.workload.generators.families.draw_workload`.
         platform: The platform of the replay; without it no job is too large. Required for JSON files whose profiles
             count operations, for its reference speed.
         jobs: Number of jobs of the slice, None = all.
@@ -168,6 +172,7 @@ def load_workload(
 
 def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
     """Jobs of a generator as a trace file of them states them, and what to call them."""
+    from hdsim.workload.generators.families import DEFAULTS, draw_workload
     from hdsim.workload.generators.lublin import generate
 
     model = spec.get("model")
@@ -177,18 +182,23 @@ def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) ->
         from hdsim.workload.generators.deployed_pods import deployed_pods
 
         return deployed_pods(spec, platform, seed)
+    family = model == "family"
     settings = {"jobs": 10_000, **spec}
     del settings["model"]
-    allowed = ["model", "processors", *(key for key in inspect.signature(generate).parameters if key not in _FIXED)]
+    known = ("family", "split", "jobs", *DEFAULTS) if family else inspect.signature(generate).parameters
+    allowed = ["model", "processors", *(key for key in known if key not in _FIXED)]
     for key in settings:
         if key not in allowed:
             raise ConfigError(
                 f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}", where=f"workload.generate.{key}"
             )
-    require("workload.generate", _GENERATOR_RULES, settings)
+    require("workload.generate", _INTEGERS if family else _GENERATOR_RULES, settings)
     settings |= {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
-    cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else 256)
-    jobs = generate(**{"cores": cores, **settings}, seed=seed)
+    cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else None)
+    if family:
+        jobs = draw_workload(settings.pop("family", "home"), seed, **({"cores": cores} if cores else {}), **settings)
+    else:
+        jobs = generate(**{"cores": cores or 256, **settings}, seed=seed)
     columns = {name: getattr(jobs, name) for name in _TRACE_COLUMNS}
     return RawJobs(columns, lambda row, column: f"{jobs.source}: job {row + 1}: {column}", jobs.header), jobs.source
 

@@ -63,9 +63,22 @@ class JobClass:
 
     def fitted(self, cores: int) -> JobClass:
         """Returns the class for another machine size: `high` and `medium` shift by the logarithm of the ratio."""
-        shift = math.log2(cores / FITTED_CORES)
+        return self.widened(cores / FITTED_CORES)
+
+    def widened(self, factor: float) -> JobClass:
+        """Returns the class with `high` and `medium`, in numbers of cores, times a factor."""
+        shift = math.log2(factor)
         high, medium = max(self.high + shift, 0.0), max(self.medium + shift, 0.0)
         return replace(self, low=min(self.low, medium), medium=medium, high=high)
+
+    def with_serial(self, share: float) -> JobClass:
+        """Returns the class with another share of serial jobs and the same share of powers of two among the others."""
+        return replace(self, serial=share, power2=self.power2 * (1.0 - share) / (1.0 - self.serial))
+
+    def spread(self, factor: float) -> JobClass:
+        """Returns the class with the same mean of log inter-arrival times and a standard deviation times a factor."""
+        a, b = self.gap
+        return replace(self, gap=(a / factor**2, b * factor**2))
 
 
 INTERACTIVE = JobClass(
@@ -125,6 +138,11 @@ def generate(
     max_estimate: float | None = None,
     arrival_factor: float = 1.0,
     memory: Sequence[float] | None = None,
+    load: float | None = None,
+    runtime_factor: float = 1.0,
+    width_factor: float = 1.0,
+    serial: float | None = None,
+    burstiness: float = 1.0,
     classes: Sequence[JobClass] | None = None,
 ) -> Workload:
     """Generates a workload; equal arguments give equal workloads.
@@ -138,6 +156,12 @@ def generate(
         max_estimate: Longest requested time under "tsafrir" in seconds, by default that of the longest job.
         arrival_factor: Factor of inter-arrival times.
         memory: MB per core, drawn for each job with equal probability. None: no memory.
+        load: ``Workload.offered_load`` of the jobs: their inter-arrival times are scaled to it, the day with them.
+            None: that of the model.
+        runtime_factor: Factor of run times.
+        width_factor: Factor of the sizes of parallel jobs, whose upper limit remains `cores`.
+        serial: Share of serial jobs, None: that of the model.
+        burstiness: Factor of the standard deviation of the logarithm of inter-arrival times.
         classes: Job classes for this machine, in place of those of `typed`.
 
     Raises:
@@ -153,8 +177,24 @@ def generate(
         raise WorkloadError(f"memory: expected finite MB >= 0, got {list(memory)}", where=where)
     if not 0 <= arrival_factor < math.inf:
         raise WorkloadError(f"arrival_factor: expected a finite number >= 0, got {arrival_factor}", where=where)
+    for name, factor, most in (
+        ("load", load, 100.0), ("runtime_factor", runtime_factor, 1e3), ("width_factor", width_factor, 1e3),
+        ("burstiness", burstiness, 10.0),
+    ):  # fmt: skip
+        if factor is not None and not 0 < factor <= most:
+            raise WorkloadError(f"{name}: expected a number > 0 and at most {most:g}, got {factor}", where=where)
+    if serial is not None and not 0 <= serial <= 1:
+        raise WorkloadError(f"serial: expected a share from 0 to 1, got {serial}", where=where)
+    if load is not None and arrival_factor != 1:
+        raise WorkloadError("arrival_factor: expected 1 with a load, which decides on arrivals", where=where)
     if classes is None:
         classes = [job_class.fitted(cores) for job_class in (TYPED if typed else TYPELESS)]
+    if width_factor != 1:
+        classes = [job_class.widened(width_factor) for job_class in classes]
+    if serial is not None:
+        classes = [job_class.with_serial(serial) for job_class in classes]
+    if burstiness != 1:
+        classes = [job_class.spread(burstiness) for job_class in classes]
     arrivals_seed, jobs_seed, memory_seed, estimates_seed = np.random.SeedSequence(seed).spawn(4)
     arrival, kind = _merged(jobs, classes, arrivals_seed)
     size = np.empty(jobs, np.int64)
@@ -164,6 +204,10 @@ def generate(
         rows = np.flatnonzero(kind == number)
         size[rows] = sizes(job_class, len(rows), cores, rng)
         runtime[rows] = runtimes(job_class, size[rows], rng)
+    if runtime_factor != 1:
+        runtime = np.maximum(np.floor(runtime * runtime_factor), 1.0)
+    if load is not None and jobs > 1:
+        arrival_factor = float(size @ runtime) / (cores * load * (arrival[-1] - arrival[0]))
     workload = Workload.from_columns(
         job_id=np.arange(1, jobs + 1),
         submission_time=np.floor(arrival * arrival_factor),

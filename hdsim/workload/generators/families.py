@@ -1,0 +1,142 @@
+"""Families of traces: the Lublin-Feitelson model with parameters that are drawn for each trace.
+
+What holds for one trace of a family need not hold for another family; agents are trained on some of them and tested on
+others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError, not_one_of
+from hdsim.util.rules import FLAG, POSITIVE, Rule, integers_from, is_finite, numbers_between
+from hdsim.workload.generators.lublin import generate
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+#: Parameters of a family: arguments of :func:`hdsim.workload.generators.lublin.generate`, as numbers, as ``[low,
+#: high]`` or, for cores, typed and estimates, as lists of equally likely values.
+Parameters = Mapping[str, Any]
+
+#: Families by name. Parameters that are not given are those of :data:`DEFAULTS`.
+FAMILIES: Mapping[str, Parameters] = {
+    "home": {},
+    "small": {"cores": 64},
+    "large": {"cores": [1024, 2048]},
+    "typed": {"typed": True},
+    "tsafrir": {"estimates": "tsafrir"},
+    "light": {"load": [0.4, 0.65]},
+    "serial": {"serial": [0.5, 0.8], "load": [0.7, 0.95]},
+    "bursty": {"burstiness": [1.2, 1.5], "load": [0.6, 0.85]},
+    "wide": {"width_factor": [1.5, 2.5], "runtime_factor": [0.25, 0.5], "load": [0.55, 0.7]},
+    "random": {
+        "cores": [64, 128, 256, 512, 1024, 2048],
+        "typed": [False, True],
+        "estimates": ["none", "tsafrir"],
+        "load": [0.45, 1.0],
+        "runtime_factor": [0.2, 2.0],
+        "width_factor": [0.5, 2.5],
+        "serial": [0.05, 0.7],
+        "burstiness": [0.8, 1.5],
+    },
+}
+#: The model of the trace lublin_256 of the evaluation of RLScheduler: one class of jobs, known run times.
+DEFAULTS: Parameters = {
+    "cores": 256,
+    "typed": False,
+    "estimates": "none",
+    "load": None,
+    "runtime_factor": 1.0,
+    "width_factor": 1.0,
+    "serial": None,
+    "burstiness": 1.0,
+}
+#: Sets of traces without common seeds.
+SPLITS = ("train", "validation", "test")
+
+_CHOICES = ("cores", "typed", "estimates")
+#: Uniform in their logarithm.
+_FACTORS = ("runtime_factor", "width_factor", "burstiness")
+_RULES = {
+    "cores": integers_from(1),
+    "typed": FLAG,
+    "estimates": Rule("none or tsafrir", lambda value: value in ("none", "tsafrir")),
+    "load": POSITIVE,
+    "serial": numbers_between(0, 1),
+    **dict.fromkeys(_FACTORS, POSITIVE),
+}
+
+
+def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str = "train", **changes: Any) -> Workload:
+    """Draws a trace of a family; equal arguments give equal traces.
+
+    Args:
+        family: Name of a family of :data:`FAMILIES`, or its parameters.
+        seed: Number of the trace in its split.
+        jobs: Number of jobs.
+        split: One of :data:`SPLITS`. Traces of different splits have different seeds.
+        **changes: Parameters that replace those of the family, such as ``load=[0.5, 0.6]``. The size of the machine,
+            ``cores``, is ``Workload.cluster_cores`` of the trace.
+
+    Raises:
+        ConfigError: There is no such family or split, or a parameter is not allowed.
+        WorkloadError: The model cannot generate such a trace.
+    """
+    if split not in SPLITS:
+        raise ConfigError(not_one_of(split, SPLITS), where="workload.generate.split")
+    parameters = _parameters(family, changes)
+    own = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split),))
+    rng, jobs_seed = np.random.default_rng(own), int(own.spawn(1)[0].generate_state(1, np.uint64)[0])
+    # Every parameter has one draw, so that a change of one changes no other.
+    chosen = {key: _between(key, value, rng.random()) for key, value in parameters.items()}
+    trace = generate(jobs, jobs_seed, **chosen)
+    name = family if isinstance(family, str) else "custom"
+    told = ", ".join(f"{key} {value:g}" if is_finite(value) else f"{key} {value}" for key, value in chosen.items())
+    header = {**trace.header, "Note": f"family {name}, {split} {seed}: {told}"}
+    return dataclasses.replace(trace, source=f"<family {name}, {split} {seed}>", header=header)
+
+
+def _parameters(family: str | Parameters, changes: Parameters) -> dict[str, Any]:
+    """Returns all parameters of a family in the order of `DEFAULTS`.
+
+    Raises:
+        ConfigError: The family or one of its parameters is not allowed.
+    """
+    where = "workload.family"
+    if isinstance(family, str):
+        if family not in FAMILIES:
+            raise ConfigError(not_one_of(family, FAMILIES), where=where)
+        family = FAMILIES[family]
+    parameters = {**DEFAULTS, **family, **changes}
+    for key, value in parameters.items():
+        if key not in _RULES:
+            raise ConfigError(not_one_of(key, _RULES), where=f"{where}.{key}")
+        if value is None and DEFAULTS[key] is None:
+            continue
+        several = isinstance(value, list | tuple)
+        values = list(value) if several else [value]
+        good = bool(values) and all(map(_RULES[key].accepts, values))
+        if several and key not in _CHOICES:
+            good = good and len(values) == 2 and values[0] <= values[1]
+        if not good:
+            form = "a list of such values" if key in _CHOICES else "[low, high] of such"
+            raise ConfigError(f"expected {_RULES[key].expected}, or {form}, got {value!r}", where=f"{where}.{key}")
+    return parameters
+
+
+def _between(key: str, value: Any, level: float) -> Any:
+    """Returns the value of a parameter at a level from 0 to 1."""
+    if not isinstance(value, list | tuple):
+        return value
+    if key in _CHOICES:
+        return value[int(level * len(value))]
+    low, high = value
+    if key in _FACTORS:
+        return math.exp(math.log(low) + (math.log(high) - math.log(low)) * level)
+    return low + (high - low) * level
