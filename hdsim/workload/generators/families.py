@@ -1,7 +1,6 @@
 """Families of traces: the Lublin-Feitelson model with parameters that are drawn for each trace.
 
-What holds for one trace of a family need not hold for another family; agents are trained on some of them and tested on
-others.
+Results on one family need not hold on another one; agents are trained on some families and tested on others.
 """
 
 from __future__ import annotations
