@@ -183,7 +183,7 @@ def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) ->
 
         return deployed_pods(spec, platform, seed)
     family = model == "family"
-    settings = {"jobs": 10_000, **spec}
+    settings: dict[str, Any] = {"jobs": 10_000, **spec}
     del settings["model"]
     known = ("family", "split", "jobs", *DEFAULTS) if family else inspect.signature(generate).parameters
     allowed = ["model", "processors", *(key for key in known if key not in _FIXED)]
@@ -195,10 +195,12 @@ def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) ->
     require("workload.generate", _INTEGERS if family else _GENERATOR_RULES, settings)
     settings |= {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
     cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else None)
+    if cores is not None:
+        settings.setdefault("cores", cores)
     if family:
-        jobs = draw_workload(settings.pop("family", "home"), seed, **({"cores": cores} if cores else {}), **settings)
+        jobs = draw_workload(settings.pop("family", "home"), seed, **settings)
     else:
-        jobs = generate(**{"cores": cores or 256, **settings}, seed=seed)
+        jobs = generate(**{"cores": 256, **settings}, seed=seed)
     columns = {name: getattr(jobs, name) for name in _TRACE_COLUMNS}
     return RawJobs(columns, lambda row, column: f"{jobs.source}: job {row + 1}: {column}", jobs.header), jobs.source
 
