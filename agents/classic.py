@@ -5,12 +5,14 @@ A pass starts jobs from the head of the queue until one does not fit; then backf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.agent import BACKFILLS, Agent, StockRules
 from hdsim.scheduling.backfill import make_backfill
+from hdsim.scheduling.estimates import ESTIMATES, make_estimates
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import make_queue
 
@@ -27,6 +29,9 @@ class ClassicAgent(Agent):
         backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler`` or ``greedy``.
         backfill_order: Order in which candidates are tried; the job policy's own by default.
         commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).
+        estimates: Run times that orders and backfilling take: ``requested``, ``actual`` or ``last_two`` (see
+            :mod:`hdsim.scheduling.estimates`). The kill limit stays what the user requested.
+        multifactor: Settings of the order ``multifactor`` (see :mod:`hdsim.scheduling.multifactor`).
 
     Raises:
         ConfigError: A name is unknown.
@@ -43,10 +48,13 @@ class ClassicAgent(Agent):
         backfill: str = "none",
         backfill_order: str | None = None,
         commit_head: bool = False,
+        estimates: str = "requested",
+        multifactor: Mapping[str, Any] | None = None,
     ) -> None:
         for key, value, allowed in (
             ("core_policy", core_policy, CORE_POLICIES),
             ("backfill", backfill, BACKFILLS),
+            ("estimates", estimates, ESTIMATES),
         ):
             if str(value) not in allowed:
                 raise ConfigError(
@@ -54,17 +62,21 @@ class ClassicAgent(Agent):
                     where=f"agent.{key}",
                 )
         self.core_policy = core_policy
-        candidates = job_order(backfill_order) if backfill_order else None
+        candidates = job_order(backfill_order, multifactor) if backfill_order else None
         if job_policy != "void":
-            self.rules = StockRules(job_order(job_policy), candidates, backfill, commit_head)
+            order = job_order(job_policy, multifactor)
+            self.rules = StockRules(order, candidates, backfill, commit_head, estimates)
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues."""
         rules = self.rules
         if rules is None:
             return
-        self._queue = make_queue(cluster, rules.order)
-        self._candidates = make_queue(cluster, rules.candidates) if rules.candidates else self._queue
+        self._estimates = make_estimates(rules.estimates, cluster)
+        predicted = self._estimates is not None
+        self._queue = self._candidates = make_queue(cluster, rules.order, predicted=predicted)
+        if rules.candidates:
+            self._candidates = make_queue(cluster, rules.candidates, predicted=predicted)
         self._backfill = make_backfill(rules.backfill, cluster)
         self._head: int | None = None
 
@@ -74,6 +86,8 @@ class ClassicAgent(Agent):
         if rules is None:
             return
         queue, candidates, backfill = self._queue, self._candidates, self._backfill
+        if self._estimates is not None:
+            self._estimates.note(cluster)
         queue.add(cluster.submitted)
         if candidates is not queue:
             candidates.add(cluster.submitted)

@@ -52,6 +52,7 @@ HEAVY = {
     "kernels": {"numba"},
     "config/composer.py": {"hydra", "omegaconf", "yaml"},
     "cli/sweep.py": {"tqdm"},
+    "runs/sweep_table.py": {"hydra"},
     "runs/table.py": {"yaml"},
     "backends/batsim/zeromq.py": {"zmq"},
     "kubernetes": {"yaml"},

@@ -104,7 +104,15 @@ def test_every_contention_option_can_be_made(composer: Composer, name: str) -> N
     [
         *("classic", "fcfs", "lcfs", "sjf", "ljf", "smallest", "largest", "saf", "laf", "wfp3", "unicef"),
         *("f1", "f2", "f3", "f4", "tetris", "drf", "void", "random", "easy", "conservative", "easy-sjf", "easy-saf"),
-        *("conservative-sjf", "shortest-high_gflops", "low_mem_bw-low_power", "easy-sjf-low_power"),
+        *(
+            "easy++",
+            "multifactor",
+            "greedy-multifactor",
+            "conservative-sjf",
+            "shortest-high_gflops",
+            "low_mem_bw-low_power",
+            "easy-sjf-low_power",
+        ),
     ],
 )
 def test_every_shorthand_is_an_agent(composer: Composer, name: str) -> None:

@@ -398,3 +398,33 @@ def test_packages_of_modules_are_those_of_importlib() -> None:
     names = {owner for module in loaded for owner in owners.get(module, ())} - {"hdsim"}
     assert {name: found[name] for name in names} == {name: importlib.metadata.version(name) for name in names}
     assert found.keys() == names | {"hdsim", "python"}
+
+
+def test_baselines_print_means_with_intervals_and_mark_the_best(hdsim: Hdsim, tmp_path: Path) -> None:
+    """By the metrics of the single runs."""
+    agents, windows = ["fcfs", "greedy-saf", "easy-multifactor", "easy++"], [0, 20, 40]
+    overrides = ["platform=eight_nodes", "workload.jobs=20", f"workload.start={','.join(map(str, windows))}"]
+    sweep = f"hydra.sweep.dir={tmp_path}"
+    ran = hdsim("run", "experiment=baselines", f"agent={','.join(agents)}", *overrides, sweep)
+    assert ran.returncode == 0, ran.stderr
+    assert "Warning" not in ran.stderr
+    with (tmp_path / "table.csv").open(newline="") as file:
+        rows = {(row["configuration"], row["metric"]): row for row in csv.DictReader(file)}
+    assert len(rows) == 6 * len(agents)
+    runs = read_table(tmp_path)
+    for metric in ("mean_bounded_slowdown", "utilization", "edp"):
+        means = {}
+        for agent in agents:
+            found = [value for name, value in zip(runs["agent"], runs[metric], strict=True) if name == agent]
+            assert len(found) == len(windows)
+            means[agent] = sum(found) / len(found)
+            row = rows[agent, metric]
+            assert float(row["mean"]) == pytest.approx(means[agent])
+            assert float(row["low"]) <= means[agent] * (1 + 1e-12) and float(row["high"]) >= means[agent] * (1 - 1e-12)
+        best = (max if metric == "utilization" else min)(means.values())
+        marked = {agent for agent in agents if rows[agent, metric]["best"] == "True"}
+        assert marked == {
+            agent for agent in agents if float(rows[agent, metric]["mean"]) == best or means[agent] == best
+        }
+    (line,) = (line for line in ran.stdout.splitlines() if line.startswith("easy++  "))
+    assert "[" in line

@@ -18,7 +18,7 @@ from hdsim.errors import install_hint
 from hdsim.runs.command import Command, Outcome
 from hdsim.runs.plan import Run, Sweep, plan
 from hdsim.runs.pool import start_server
-from hdsim.runs.sweep import Observer, check_all, run_all
+from hdsim.runs.sweep import Observer, check_all, ended, run_all
 from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
 
@@ -64,6 +64,7 @@ def run_sweep(
         raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; {again}") from None
     finally:
         table = write_table(sweep.directory)
+    ended(part.runs)
     _report(command, part, outcomes, table)
 
 

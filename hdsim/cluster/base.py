@@ -70,7 +70,10 @@ class ClusterState:
         size: Requested cores of each job; without core ids its CPU in cores.
         has_core_ids: Jobs get cores with ids, otherwise amounts of nodes.
         requests: Requests of the jobs.
-        requested_time: Requested time of each job in seconds at reference speed.
+        requested_time: Requested time of each job in seconds at reference speed; that of jobs in `expected` is a
+            prediction of the scheduler.
+        expected: Longest run time in seconds at reference speed that each job with a prediction is expected to have,
+            and the number of corrections of the prediction.
         fixed_duration: Whether each job lasts as long on cores of any speed.
         pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
             a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
@@ -157,6 +160,7 @@ class ClusterState:
         self.size: list[Any] = self.requests.size if has_core_ids else []
         self._note_sizes(workload)
         self.requested_time: list[float] = workload.requested_time.tolist()
+        self.expected: dict[int, tuple[float, int]] = {}
         self.fixed_duration: list[bool] = workload.fixed_duration.tolist()
         self._only_order = self.only_counts and self.uniform_speed and not needs_processors
         self._set_store(policies_in_use(core_policy, fixed_policy, core_policies))

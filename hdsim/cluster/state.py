@@ -277,6 +277,27 @@ class Cluster(ClusterState):
             return requested
         return requested / float(self.cores.slowest(placement))
 
+    def speed(self, job: int, placement: Any) -> float:
+        """Speed at which a job runs on the cores of a placement relative to the reference speed."""
+        return 1.0 if self.uniform_speed or self.fixed_duration[job] else float(self.cores.slowest(placement))
+
+    def expect(self, job: int, seconds: float, limit: float | None = None) -> None:
+        """Replaces the requested time of a job by a prediction, in what schedulers read.
+
+        Args:
+            job: A queued or running job.
+            seconds: Expected run time in seconds at reference speed.
+            limit: Longest run time that the job is expected to have if it exceeds the prediction, by default that.
+        """
+        self.requested_time[job] = seconds
+        self.expected[job] = (seconds if limit is None else limit, self.expected.get(job, (0.0, -1))[1] + 1)
+
+    def forget_expected(self) -> None:
+        """Takes all predictions back: requested times are those of the workload."""
+        for job in self.expected:
+            self.requested_time[job] = float(self.workload.requested_time[job])
+        self.expected.clear()
+
     def core_ids(self, job: int) -> list[int]:
         """Core ids that a started job was given, ascending."""
         ids: list[int] = self.cores.ids_of(self.placements[job])

@@ -57,6 +57,11 @@ def table(comparison: Comparison, standings: Sequence[Standing] = ()) -> str:
     return "\n\n".join(parts)
 
 
+def means(comparison: Comparison) -> str:
+    """The means with their intervals as text, the best of each column marked with an asterisk."""
+    return "\n\n".join(_means(comparison, short_labels(comparison), intervals=True))
+
+
 def _by_scenario(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
@@ -64,15 +69,15 @@ def _by_scenario(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
     return found
 
 
-def _means(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
+def _means(comparison: Comparison, short: Mapping[str, str], *, intervals: bool = False) -> Iterator[str]:
     values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
     for scenario, rows in _by_scenario(comparison.rows).items():
         lines = [[short[scenario], *comparison.metrics]]
         for configuration in dict.fromkeys(row.configuration for row in rows):
             found = [values[scenario, configuration, metric] for metric in comparison.metrics]
-            lines.append(
-                [short[configuration], *(f"{format_number(row.mean)}{'*' if row.best else ' '}" for row in found)]
-            )
+            cells = (_interval(row.mean, row.low, row.high) if intervals else format_number(row.mean) for row in found)
+            marked = (f"{cell}{'*' if row.best else ' '}" for cell, row in zip(cells, found, strict=True))
+            lines.append([short[configuration], *marked])
         yield folded(lines, _WIDTH)
 
 

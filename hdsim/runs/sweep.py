@@ -79,6 +79,14 @@ def run_all(
     return [outcomes[number] for number in range(len(runs))]
 
 
+def ended(runs: Sequence[Run]) -> None:
+    """Tells the callbacks of Hydra that a sweep has ended (``on_multirun_end``); their errors become warnings."""
+    from hydra._internal.callbacks import Callbacks
+
+    composed = runs[0].composed
+    Callbacks(composed).on_multirun_end(config=composed, config_name=None)
+
+
 def _executed(
     command: Command, runs: Sequence[Run], numbers: Sequence[int], jobs: int
 ) -> Iterator[tuple[int, Outcome]]:

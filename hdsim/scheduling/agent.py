@@ -14,6 +14,7 @@ from hdsim.util.plugins import PluginType, installed
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.orders import JobOrder
+    from hdsim.workload.model import Workload
 
 _CLASSIC = "hdsim.agents.classic.ClassicAgent"
 
@@ -52,19 +53,26 @@ class StockRules:
         candidates: Order in which backfilling tries jobs, None for `order`.
         backfill: Name of the backfilling algorithm.
         commit_head: Once a job is the head it stays the head until it starts.
+        estimates: Source of the run times that the scheduler expects, see :mod:`hdsim.scheduling.estimates`.
     """
 
     order: JobOrder
     candidates: JobOrder | None
     backfill: str
     commit_head: bool
+    estimates: str = "requested"
 
     __deepcopy__ = itself
 
     @property
     def static(self) -> bool:
         """Whether no order depends on time or state."""
-        return not (self.order.dynamic or (self.candidates is not None and self.candidates.dynamic))
+        predicted = self.estimates == "last_two"
+        return not (predicted or self.order.dynamic or (self.candidates is not None and self.candidates.dynamic))
+
+    def known(self, workload: Workload) -> Workload:
+        """Returns a workload as static rules see it."""
+        return workload.replaced(requested_time=workload.runtime) if self.estimates == "actual" else workload
 
 
 def stock_rules(agent: Agent) -> StockRules | None:
@@ -95,6 +103,7 @@ SHORT_NAMES: dict[str, dict[str, str]] = {
     "easy": {"job_policy": "fcfs", "backfill": "easy"},
     "conservative": {"job_policy": "fcfs", "backfill": "conservative"},
     "easy-sjbf": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"},
+    "easy++": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf", "estimates": "last_two"},
     "greedy": {"job_policy": "fcfs", "backfill": "greedy"},
     "void": {"job_policy": "void"},
 }
@@ -143,15 +152,15 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
     """
     from hdsim.scheduling.orders import ORDERS
 
-    given = {key: value for key, value in settings.items() if value not in (None, "none")}
+    given = {key: value for key, value in settings.items() if value not in (None, "none", "requested")}
     rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
-    words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order")}
-    if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
+    words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order", "estimates")}
+    if list(words.values()) == ["greedy", "priority", None, None] and given.get("core_policy") in SCORES:
         return rest.pop("core_policy"), rest
     with_cores = cores and "core_policy" in given and words["job_policy"] in ORDERS
     for name, fixed in SHORT_NAMES.items():
         if words == {key: fixed.get(key) for key in words} and ("backfill_order" in fixed or not with_cores):
-            return name, {key: value for key, value in rest.items() if key != "backfill_order"}
+            return name, {key: value for key, value in rest.items() if key not in ("backfill_order", *fixed)}
     parts = [given.get("backfill"), given.get("job_policy"), rest.pop("core_policy") if with_cores else None]
     return "-".join(str(part) for part in parts if part) or "classic", rest
 

@@ -8,14 +8,15 @@ of submission.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, not_one_of
+from hdsim.scheduling.multifactor import SETTINGS, Multifactor
 from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class JobOrder:
             the workload, the (Q,) queued jobs and the cluster to (Q,) scores.
         dynamic: The scores depend on time or state.
         after_start: The scores change with every start of a job.
+        stateful: ``score.follow(cluster)`` returns the same function with a state, which its ``note(cluster)`` at every
+            instant keeps up to date.
     """
 
     __deepcopy__ = itself
@@ -44,6 +47,7 @@ class JobOrder:
     score: Callable[..., Scores]
     dynamic: bool = False
     after_start: bool = False
+    stateful: bool = False
 
 
 ORDERS: dict[str, JobOrder] = {}
@@ -72,15 +76,27 @@ def dynamic_order(*names: str, after_start: bool = False) -> Callable[[DynamicSc
     return register
 
 
-def job_order(name: str) -> JobOrder:
+def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrder:
     """Returns the order of a name.
 
+    Args:
+        name: The name.
+        multifactor: Settings of the order ``multifactor``, see
+            :class:`hdsim.scheduling.multifactor.Multifactor`.
+
     Raises:
-        ConfigError: The order does not exist.
+        ConfigError: The order does not exist, or does not take the settings.
     """
     if str(name) not in ORDERS:
         raise ConfigError(not_one_of(name, ORDERS), where="agent.job_policy")
-    return ORDERS[name]
+    for key in multifactor or ():
+        if key not in SETTINGS:
+            raise ConfigError(not_one_of(key, SETTINGS), where="agent.multifactor")
+    found = ORDERS[name]
+    return replace(found, score=Multifactor(**multifactor)) if multifactor and name == "multifactor" else found
+
+
+ORDERS["multifactor"] = JobOrder("multifactor", Multifactor(), dynamic=True, stateful=True)
 
 
 @order("first", "fcfs")

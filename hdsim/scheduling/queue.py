@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.scheduling.orders import JobOrder
 from hdsim.util.copies import with_own_containers
+from hdsim.workload.model import COLUMNS
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -37,22 +39,31 @@ class FixedQueue:
     Args:
         cluster: The cluster.
         order: A static order.
+        predicted: Requested times are predictions made at submission, see :meth:`Cluster.expect`.
     """
 
     __deepcopy__ = with_own_containers
 
-    def __init__(self, cluster: Cluster, order: JobOrder) -> None:
-        self._cluster, self._order = cluster, order
+    def __init__(self, cluster: Cluster, order: JobOrder, *, predicted: bool = False) -> None:
+        self._cluster, self._order, self._predicted = cluster, order, predicted
         self.jobs: list[int] = []
-        # Keys of the queued jobs, in order, and of every known job.
+        # Keys of the queued jobs, in order, and of every known job; of predicted ones, of every submitted job.
         self._keys: list[Any] = []
-        self._key_of: list[Any] = [] if cluster.open_ended else ranking(cluster.workload, order)[0].tolist()
+        self._key_of: Any = {} if predicted else []
+        if not (predicted or cluster.open_ended):
+            self._key_of = ranking(cluster.workload, order)[0].tolist()
 
-    def add(self, jobs: Iterable[int]) -> None:
+    def add(self, jobs: Sequence[int]) -> None:
         """Inserts submitted jobs."""
         queued, keys, key_of = self.jobs, self._keys, self._key_of
+        if self._predicted and jobs:
+            known, rows = self._cluster.workload, np.array(jobs)
+            columns = {key: getattr(known, key)[rows] for key in COLUMNS}
+            columns["requested_time"] = np.array([self._cluster.requested_time[job] for job in jobs])
+            scores = self._order.score(dataclasses.replace(known, **columns))
+            key_of.update(zip(jobs, zip(scores.tolist(), jobs, strict=True), strict=True))
         for job in jobs:
-            if job >= len(key_of):
+            if not self._predicted and job >= len(key_of):
                 self._score()
             key = key_of[job]
             place = bisect_left(keys, key)
@@ -101,17 +112,23 @@ class DynamicQueue:
     Args:
         cluster: The cluster.
         order: A dynamic order.
+        predicted: See :class:`FixedQueue`.
     """
 
     __deepcopy__ = with_own_containers
 
-    def __init__(self, cluster: Cluster, order: JobOrder) -> None:
-        self._order = order
+    def __init__(self, cluster: Cluster, order: JobOrder, *, predicted: bool = False) -> None:
+        self._cluster, self._order, self._predicted = cluster, order, predicted
+        score: Any = order.score
+        self._score = score.follow(cluster) if order.stateful else score
+        self._jobs: Workload | None = None
         self.after_start = order.after_start
         self.jobs: list[int] = []
 
-    def add(self, jobs: Iterable[int]) -> None:
-        """Does nothing: `refresh` reads the queue of the cluster."""
+    def add(self, jobs: Sequence[int]) -> None:
+        """Takes note of the instant where the order has a state; `refresh` reads the queue of the cluster."""
+        if self._order.stateful:
+            self._score.note(self._cluster)
 
     def drop(self, jobs: Iterable[int]) -> None:
         """Does nothing, for the same reason."""
@@ -121,7 +138,8 @@ class DynamicQueue:
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
         if len(queued):
             # The sort is stable and the queue of the cluster is in order of submission.
-            queued = queued[self._order.score(cluster.workload, queued, cluster).argsort(kind="stable")]
+            jobs = self._expected(queued) if self._predicted else cluster.workload
+            queued = queued[self._score(jobs, queued, cluster).argsort(kind="stable")]
         self.jobs = queued.tolist()
 
     def head(self) -> int | None:
@@ -137,7 +155,15 @@ class DynamicQueue:
         wanted = set(jobs)
         return [job for job in self.jobs if job in wanted]
 
+    def _expected(self, queued: Ints) -> Workload:
+        """The workload with the requested times of queued jobs that the scheduler expects."""
+        known, times = self._cluster.workload, self._cluster.requested_time
+        if self._jobs is None or len(self._jobs) != len(known):
+            self._jobs = dataclasses.replace(known, requested_time=np.array(times))
+        self._jobs.requested_time[queued] = [times[job] for job in queued.tolist()]
+        return self._jobs
 
-def make_queue(cluster: Cluster, order: JobOrder) -> FixedQueue | DynamicQueue:
-    """Creates the queue for an order."""
-    return (DynamicQueue if order.dynamic else FixedQueue)(cluster, order)
+
+def make_queue(cluster: Cluster, order: JobOrder, *, predicted: bool = False) -> FixedQueue | DynamicQueue:
+    """Creates the queue for an order; see :class:`FixedQueue` for the arguments."""
+    return (DynamicQueue if order.dynamic else FixedQueue)(cluster, order, predicted=predicted)

@@ -102,7 +102,7 @@ def make_replay(
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
-    jobs = len(workload)
+    jobs, workload = len(workload), rules.known(workload)
     backfill = _BACKFILLS[rules.backfill]
     rank, candidate = ranking(workload, rules.order)
     place = rank

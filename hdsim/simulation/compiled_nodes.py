@@ -81,6 +81,7 @@ def make_node_replay(
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
     requests, n, cores = Requests.of(workload, platform), len(workload), platform.n_cores
+    workload = rules.known(workload)
     store = NodeCores(platform, requests, core_policy, rng)
     backfill, homogeneous = _BACKFILLS[rules.backfill], platform.homogeneous_speed
     fixed = workload.fixed_duration | homogeneous

@@ -249,6 +249,8 @@ class Engine(UserEvents):
         """
         cluster, executor, now = self.cluster, self._executor, self.cluster.now
         starts, runtimes = cluster.starting_time, cluster.requested_time.copy()
+        for job in cluster.expected:
+            runtimes[job] = float(cluster.workload.requested_time[job])
         for job in cluster.allocations.restarts:
             runtimes[job] = max(runtimes[job] - executor.saved(job, float(cluster.workload.runtime[job])), 0.0)
         if remaining is not None:

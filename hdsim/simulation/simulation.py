@@ -260,6 +260,7 @@ class Simulation:
         fork.cluster.forker = WeakMethod(fork.fork)
         if agent is not None:
             fork._given = {**self._given, "agent": agent}
+            fork.cluster.forget_expected()
             fork.cluster.use_policies(fork.agent.core_policy, fork.agent.fixed_policy, fork.agent.core_policies)
         if takes_over:
             fork._begun, fork._takes_over = False, True

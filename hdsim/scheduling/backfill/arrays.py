@@ -96,6 +96,9 @@ class NodeArrays:
             for column, values in zip(self._jobs, more, strict=True):
                 column[rows] = values
             self._known = jobs
+        if cluster.expected:
+            queued = list(cluster.queue)
+            self._jobs.time[queued] = [cluster.requested_time[job] for job in queued]
         return self._jobs
 
     def holdings(self, cluster: Cluster) -> Holdings:

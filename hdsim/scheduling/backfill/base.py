@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from hdsim.kernels.profiles import add_release, make_releases, remove_release, with_space
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 from hdsim.util.copies import with_own_containers
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 Queue = FixedQueue | DynamicQueue
+
+#: Seconds that corrections add to a prediction, one after the other.
+CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18_000, 36_000, 72_000, 180_000, 360_000)
 
 
 class ReleaseTimes:
@@ -29,6 +34,7 @@ class ReleaseTimes:
     __deepcopy__ = with_own_containers
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self.end: dict[int, float] = {}
         self.sorted = make_releases(64)
         for job, placement in cluster.running.items():
@@ -40,6 +46,38 @@ class ReleaseTimes:
         self.end[job] = end
         self.sorted = with_space(self.sorted, len(self.end))
         add_release(self.sorted, end, job, float(cores))
+        self._call(job, end)
+
+    def correct(self) -> bool:
+        """Corrects predictions that running jobs have exceeded; returns whether there were any.
+
+        The i-th correction adds the i-th of 1, 5, 15 and 30 minutes and 1, 2, 5, 10, 20, 50 and 100 hours, up to the
+        limit of the prediction (Tsafrir, Etsion and Feitelson 2007, in the steps of the simulators Alvio and pyss).
+        """
+        cluster, corrected = self._cluster, False
+        if not cluster.expected or not self.overdue(cluster.now):
+            return False
+        count = int(np.searchsorted(self.sorted.end[: self.sorted.length[0]], cluster.now, side="right"))
+        for job in self.sorted.job[:count].tolist():
+            begin, end = cluster.starting.get(job, cluster.starting_time[job]), self.end[job]
+            while end <= cluster.now and job in cluster.expected:
+                (limit, corrections), seconds = cluster.expected[job], cluster.requested_time[job]
+                if seconds >= limit:
+                    break
+                more = CORRECTIONS[min(corrections, len(CORRECTIONS) - 1)]
+                cluster.expect(job, min(seconds + more, limit), limit)
+                end = begin + cluster.estimate(job, cluster.running[job])
+                corrected = True
+            if end > cluster.now:
+                self.remove(job)
+                self.add(job, end, cluster.size[job])
+        return corrected
+
+    def _call(self, job: int, end: float) -> None:
+        """Asks for a pass when a prediction that can be corrected will be exceeded."""
+        cluster = self._cluster
+        if job in cluster.expected and cluster.requested_time[job] < cluster.expected[job][0] and end > cluster.now:
+            cluster.call_me_later(end)
 
     def overdue(self, now: float) -> bool:
         """Returns whether the expected end of a running job has passed."""

@@ -42,6 +42,8 @@ class Conservative:
             expected = self._ends.remove(job) == now and cluster.starting_time[job] != now
             if not expected or isinstance(self._plan, NodePlan):
                 self._valid = False
+        if self._ends.correct():
+            self._valid = False
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Reserves a start for each queued job in order and starts the jobs whose reserved start is now."""

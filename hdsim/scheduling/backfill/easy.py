@@ -42,7 +42,7 @@ class Easy:
             self._head = -1
             for job in ended:
                 self._ends.remove(job)
-        if cluster.node_changes:
+        if self._ends.correct() or cluster.node_changes:
             self._head = -1
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:

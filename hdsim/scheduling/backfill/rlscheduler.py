@@ -38,6 +38,7 @@ class RLScheduler:
             self._freed = True
             for job in cluster.ended:
                 self._ends.remove(job)
+        self._ends.correct()
         if cluster.node_changes:
             self._head = -1
 
