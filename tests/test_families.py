@@ -125,3 +125,9 @@ def test_a_family_is_a_generator() -> None:
     assert loaded.cluster_cores == 128
     home = hdsim.load_workload("family", seed=5, memory_bandwidth="none")
     assert digest(home) == digest(hdsim.draw_workload("home", 5, 10_000))
+
+
+def test_traces_with_too_few_long_estimates_are_drawn_anew() -> None:
+    # The first draw of this trace needs 4,956 estimates of 11,342 s and has 4,955.
+    trace = draw_workload("random", 19, 10_000)
+    assert (trace.requested_time >= trace.runtime).all()

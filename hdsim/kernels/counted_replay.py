@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 NONE, EASY, CONSERVATIVE, RLSCHEDULER, GREEDY = range(5)
 #: Entries of `CountedReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
 #: instant, number of cores.
-_BACKFILL, _COMMIT, _BATCH, _CORES = range(4)
+_BACKFILL, _COMMIT, BATCH, _CORES = range(4)
 #: Entries of `CountedReplay.numbers`: arrived and queued jobs, starts, committed head, head that has the reservation,
 #: first place that conservative backfilling has not planned (-1 without a plan).
 ARRIVED, QUEUED, STARTED, HEAD, RESERVED, PLANNED = range(6)
@@ -112,7 +112,7 @@ def replay(state: CountedReplay, instants: int) -> int:
 
     A reference of an array costs more than its use, so that they are taken out of the state once.
     """
-    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[_BATCH] != 0, state.rules[_COMMIT] != 0
+    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[_COMMIT] != 0
     backfill, cores = state.rules[_BACKFILL], state.rules[_CORES]
     arriving, submission, runtime, requested = state.arriving, state.submission, state.runtime, state.requested
     walltime, ends_in_delay, size, rank = state.walltime, state.ends_in_delay, state.size, state.rank

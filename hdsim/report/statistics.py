@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals of means."""
+"""Bootstrap confidence intervals of means, and of comparisons of scores on windows of traces."""
 
 from __future__ import annotations
 
@@ -95,3 +95,85 @@ def _quantile_of_means(sample: Floats, z: float) -> float:
     kurtosis = ((scaled**4).mean() - 3) / count
     expanded = z + (z**2 - 1) * skewness / 6 + (z**3 - 3 * z) * kurtosis / 24 - (2 * z**3 - 5 * z) * skewness**2 / 36
     return float(mean + deviation / math.sqrt(count) * expanded)
+
+
+@dataclass(frozen=True)
+class Against:
+    """Scores compared with those of a baseline on the same windows; of lower scores all of these are lower.
+
+    Attributes:
+        ratio: Ratio of the means.
+        geometric: Geometric mean of the ratios of the windows.
+        middle: Mean of the ratios without the lowest and the highest quarter.
+        improvement: Probability that a score is better than the baseline's on the same window, ties counted half.
+    """
+
+    ratio: Interval
+    geometric: Interval
+    middle: Interval
+    improvement: Interval
+
+
+def against(scores: Floats, baseline: Floats, traces: Sequence[int] | NDArray[np.int64]) -> Against:
+    """Compares scores above 0, lower ones better, with those of a baseline.
+
+    The intervals are percentile bootstrap intervals with resamples of the trainings and, in two stages, of the traces
+    and of the windows in each of them (Davison and Hinkley, *Bootstrap Methods and their Application*, 1997, section
+    3.8): windows of one trace are alike, and all trainings meet the same windows.
+
+    Args:
+        scores: (S, W) scores of S trainings on W windows.
+        baseline: (W,) scores of the baseline.
+        traces: (W,) trace of each window.
+    """
+    trainings, count = scores.shape
+    ratios, wins = scores / baseline, (np.sign(baseline - scores) + 1) / 2
+    rng = np.random.default_rng(_SEED)
+    weights = two_stage(traces, _RESAMPLES, rng)
+    runs = rng.multinomial(trainings, np.full(trainings, 1 / trainings), _RESAMPLES) / trainings
+    order = np.argsort(ratios, axis=None)
+
+    def estimates(runs: Floats, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        windows = weights / weights.sum(axis=1, keepdims=True)
+        means = ((runs @ scores) * windows).sum(axis=1) / (windows @ baseline)
+        geometric = np.exp(((runs @ np.log(ratios)) * windows).sum(axis=1))
+        middle = np.array([
+            _middle(ratios.flat[order], np.outer(run, window).flat[order])
+            for run, window in zip(runs, windows, strict=True)
+        ])  # fmt: skip
+        return means, geometric, middle, ((runs @ wins) * windows).sum(axis=1)
+
+    values = estimates(np.full((1, trainings), 1 / trainings), np.ones((1, count)))
+    bounds = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+    drawn = estimates(runs, weights) if count > 1 else (np.full(1, math.nan),) * 4
+    found = []
+    for value, sample in zip(values, drawn, strict=True):
+        low, high = np.quantile(sample, bounds)
+        found.append(Interval(float(value[0]), float(low), float(high), count))
+    return Against(*found)
+
+
+def two_stage(traces: Sequence[int] | NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Floats:
+    """Resamples traces, and in each drawn trace as many windows as it has.
+
+    Args:
+        traces: (W,) trace of each window.
+        resamples: Number of resamples, R.
+        rng: Source of the draws.
+
+    Returns:
+        (R, W) how often each window is drawn.
+    """
+    _, number, sizes = np.unique(traces, return_inverse=True, return_counts=True)
+    drawn = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), resamples)
+    weights = np.empty((resamples, len(number)))
+    for trace, size in enumerate(sizes.tolist()):
+        weights[:, number == trace] = rng.multinomial(drawn[:, trace] * size, np.full(size, 1 / size))
+    return weights
+
+
+def _middle(values: Floats, weights: Floats) -> float:
+    """Mean of ascending values without a quarter of the weight at either end; the weights have the sum 1."""
+    above = np.cumsum(weights)
+    kept = np.clip(np.minimum(above, 0.75) - np.maximum(above - weights, 0.25), 0.0, None)
+    return float(kept @ values / kept.sum())

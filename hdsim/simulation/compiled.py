@@ -142,6 +142,15 @@ def make_replay(
     )
 
 
+def advance(state: CountedReplay, instants: int) -> tuple[CountedReplay, bool]:
+    """Simulates at most a number of instants, fewer if space is added; returns the state and whether it is final."""
+    told = counted_replay.replay(state, instants)
+    if told == counted_replay.FULL:
+        first, last = (np.concatenate([each, each]) for each in (state.first, state.last))
+        state = state._replace(first=first, last=last)
+    return state, told == counted_replay.OVER
+
+
 State = TypeVar("State", CountedReplay, NodeReplay)
 
 
@@ -269,11 +278,8 @@ class CompiledCores(CompiledReplay[CountedReplay]):
         self._ranked = ranked
 
     def _advance(self, instants: int) -> bool:
-        told = counted_replay.replay(self._state, instants)
-        if told == counted_replay.FULL:
-            first, last = (np.concatenate([each, each]) for each in (self._state.first, self._state.last))
-            self._state = self._state._replace(first=first, last=last)
-        return bool(told == counted_replay.OVER)
+        self._state, over = advance(self._state, instants)
+        return over
 
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         return self._state.starting_time, self._state.finish_time, self._state.killed

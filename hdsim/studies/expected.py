@@ -69,7 +69,7 @@ def findings(expected: Expected, tables: Mapping[str, Table]) -> Iterator[Findin
                 elif column not in cells:
                     found, holds = f"no such column{nearest(column, cells)}", False
                 else:
-                    found, holds = shown(cells[column]), agrees(text, cells[column])
+                    found, holds = shown(cells[column], column), agrees(text, cells[column])
                 yield Finding(name, row, column, text, found, holds)
 
 

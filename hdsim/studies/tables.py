@@ -17,6 +17,8 @@ from hdsim.util import files
 from hdsim.util.text import format_number
 
 Cell = Interval | float | str
+#: End of the names of columns of differences.
+_DIFFERENCE = ", difference"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ class Table:
 
     def lines(self) -> list[list[str]]:
         """The cells as texts, a line a row, its name first."""
-        return [[name, *(shown(cells.get(column, "")) for column in self.columns)] for name, cells in self.rows.items()]
+        return [
+            [name, *(shown(cells.get(column, ""), column) for column in self.columns)]
+            for name, cells in self.rows.items()
+        ]
 
 
 def of_comparison(title: str, comparison: Comparison, differences: Collection[str] = (), note: str = "") -> Table:
@@ -55,7 +60,7 @@ def of_comparison(title: str, comparison: Comparison, differences: Collection[st
         cells = rows.setdefault(joined(row.scenario, row.configuration), {})
         cells[row.metric] = row.mean
         if row.metric in differences:
-            cells[f"{row.metric}, difference"] = (
+            cells[row.metric + _DIFFERENCE] = (
                 "baseline"
                 if row.baseline
                 else Interval(row.difference, row.difference_low, row.difference_high, row.pairs)
@@ -63,11 +68,12 @@ def of_comparison(title: str, comparison: Comparison, differences: Collection[st
     return Table(title, rows, note)
 
 
-def shown(cell: Cell) -> str:
-    """A cell as text."""
+def shown(cell: Cell, column: str) -> str:
+    """A cell of a column as text; differences have signs."""
     if isinstance(cell, Interval):
         bounds = ", ".join(map(format_number, (cell.low, cell.high)))
-        return format_number(cell.value, signed=True) + (f" [{bounds}]" if not math.isnan(cell.low) else "")
+        value = format_number(cell.value, signed=column.endswith(_DIFFERENCE))
+        return value + (f" [{bounds}]" if not math.isnan(cell.low) else "")
     return cell if isinstance(cell, str) else format_number(cell)
 
 

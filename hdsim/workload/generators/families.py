@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, not_one_of
+from hdsim.errors import ConfigError, WorkloadError, not_one_of
 from hdsim.util.rules import FLAG, POSITIVE, Rule, integers_from, is_finite, numbers_between
 from hdsim.workload.generators.lublin import generate
 
@@ -59,6 +59,8 @@ DEFAULTS: Parameters = {
 #: Sets of traces without common seeds.
 SPLITS = ("train", "validation", "test")
 
+#: Drawn requested times may, in one of some hundred traces, be too short for its jobs; other jobs are drawn then.
+_ATTEMPTS = 8
 _CHOICES = ("cores", "typed", "estimates")
 #: Uniform in their logarithm.
 _FACTORS = ("runtime_factor", "width_factor", "burstiness")
@@ -91,10 +93,16 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
         raise ConfigError(not_one_of(split, SPLITS), where="workload.generate.split")
     parameters = _parameters(family, changes)
     own = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split),))
-    rng, jobs_seed = np.random.default_rng(own), int(own.spawn(1)[0].generate_state(1, np.uint64)[0])
+    rng = np.random.default_rng(own)
     # Every parameter has one draw, so that a change of one changes no other.
     chosen = {key: _between(key, value, rng.random()) for key, value in parameters.items()}
-    trace = generate(jobs, jobs_seed, **chosen)
+    for attempt in range(_ATTEMPTS):
+        try:
+            trace = generate(jobs, int(own.spawn(1)[0].generate_state(1, np.uint64)[0]), **chosen)
+            break
+        except WorkloadError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
     name = family if isinstance(family, str) else "custom"
     told = ", ".join(f"{key} {value:g}" if is_finite(value) else f"{key} {value}" for key, value in chosen.items())
     header = {**trace.header, "Note": f"family {name}, {split} {seed}: {told}"}

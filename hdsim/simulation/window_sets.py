@@ -1,0 +1,127 @@
+"""Sets of windows: training, validation and test windows of a family or of a trace file, none of which share a job."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from hdsim.errors import ConfigError, not_one_of
+from hdsim.results.run_directory.inputs import digest
+from hdsim.simulation.windows import Window, windows
+from hdsim.workload.generators.families import FAMILIES, SPLITS, draw_workload
+from hdsim.workload.load import load_workload
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+#: Parts of a trace file by split, as shares of its jobs: tests are later than all that an agent may learn from.
+PARTS = {"train": (0.0, 0.6), "validation": (0.6, 0.8), "test": (0.8, 1.0)}
+#: Least of a claim.
+FEWEST_WINDOWS, FEWEST_TRACES = 100, 20
+#: Numbers of traces of a set, which no other set of the split has.
+_SET = 1_000_000
+
+
+@dataclass(frozen=True)
+class WindowSet:
+    """Windows of a family or of a trace file.
+
+    Attributes:
+        source: Name of a family, or a trace: a file or a bundled name.
+        split: ``train``, ``validation`` or ``test``. Traces of a family have other seeds in each split, a file is cut
+            in time at 60 and 80 % of its jobs.
+        number: Number of the set in its split; sets of different numbers have no trace in common.
+        traces: Number of traces; of a file, of its parts one after the other, at most as many as there are.
+        count: Windows of a trace.
+        jobs: Jobs of a window.
+        warmup: Jobs before each window, see :class:`hdsim.simulation.windows.Window`.
+        base: Policy of the warm-up.
+        arrival_factor: Factor of the inter-arrival times of a file.
+        whole: The whole file belongs to this split, as nothing is trained on it.
+
+    Raises:
+        ConfigError: There is no such family, trace or split.
+    """
+
+    source: str
+    split: str = "train"
+    number: int = 0
+    traces: int = 100
+    count: int = 2
+    jobs: int = 1024
+    warmup: int = 1024
+    base: str = "easy"
+    arrival_factor: float = 1.0
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        if self.split not in SPLITS:
+            raise ConfigError(not_one_of(self.split, SPLITS), where="split")
+        if self.source in FAMILIES and (self.arrival_factor != 1 or self.whole):
+            raise ConfigError("expected a trace file for arrival_factor and whole, got a family", where=self.source)
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows, those of a trace one after the other.
+
+        Raises:
+            HdsimError: A trace cannot be drawn or read, or is too short.
+        """
+        length = self.warmup + self.count * self.jobs
+        if self.source in FAMILIES:
+            first = self.number * _SET
+            traces = [draw_workload(self.source, first + i, length, split=self.split) for i in range(self.traces)]
+        else:
+            traces = self._parts(length)
+        return tuple(
+            window
+            for number, trace in enumerate(traces)
+            for window in windows(trace, self.count, self.jobs, warmup=self.warmup, base=self.base, number=number)
+        )
+
+    def _parts(self, length: int) -> list[Workload]:
+        """Parts of a file of so many jobs, one after the other."""
+        trace = _read(self.source, self.arrival_factor)
+        low, high = (0.0, 1.0) if self.whole else PARTS[self.split]
+        first = round(low * len(trace)) + self.number * self.traces * length
+        found = min((round(high * len(trace)) - first) // length, self.traces)
+        if found < 1:
+            raise ConfigError(
+                f"expected at least {length} jobs in the {self.split} part of the file from job {first} on, got "
+                f"{max(round(high * len(trace)) - first, 0)}",
+                where=self.source,
+            )
+        return [trace[first + i * length : first + (i + 1) * length] for i in range(found)]
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the jobs of all windows and of how they begin."""
+        told = [f"{window.warmup} {window.base} {digest(window.workload)}" for window in self.windows]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+    @property
+    def shortfall(self) -> str:
+        """Why the set is not enough for a claim, empty if it is."""
+        found = len(self.windows), len({window.trace for window in self.windows})
+        if found[0] >= FEWEST_WINDOWS and found[1] >= FEWEST_TRACES:
+            return ""
+        least = f"at least {FEWEST_WINDOWS} windows of {FEWEST_TRACES} traces"
+        return f"not enough for a claim: expected {least}, got {found[0]} of {found[1]}"
+
+    def described(self) -> dict[str, str | int]:
+        """The set, for a model card or a log."""
+        start = f"warm, {self.warmup} jobs under {self.base}" if self.warmup else "empty"
+        name = self.source if self.arrival_factor == 1 else f"{self.source} with arrivals x {self.arrival_factor:g}"
+        return {
+            "source": name, "split": self.split, "number": self.number, "windows": len(self.windows),
+            "traces": len({window.trace for window in self.windows}), "jobs": self.jobs, "start": start,
+            "sha256": self.digest,
+        }  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _read(source: str, arrival_factor: float) -> Workload:
+    return load_workload(source, arrival_factor=arrival_factor, memory_bandwidth="none", memory="none")

@@ -1,0 +1,200 @@
+"""Windows of traces: jobs that an agent is measured on, which come to an empty or to a busy machine.
+
+A warm window begins in the state that a base policy leaves: the jobs before the window run or wait, and only the jobs
+of the window count. On interchangeable cores the state is part of a compiled replay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError, WorkloadError, not_one_of
+from hdsim.kernels.counted_replay import BATCH
+from hdsim.platform.model import Platform
+from hdsim.results.metrics import bounded_slowdown, slowdown, statistics
+from hdsim.scheduling.agent import Agent, make_agent, stock_rules
+from hdsim.simulation.compiled import advance, interchangeable_cores, make_replay
+from hdsim.simulation.setup import Model
+from hdsim.simulation.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from hdsim.util.arrays import Floats, Ints
+    from hdsim.workload.model import Workload
+
+#: Seconds from the moment at which the agent takes over from the base policy to the first job of a window.
+_BEFORE = 1.0
+#: Quantities of the jobs of a window; every statistic of them is a metric.
+_QUANTITIES = {
+    "waiting_time": lambda wait, runtime: wait,
+    "turnaround_time": lambda wait, runtime: wait + runtime,
+    "slowdown": lambda wait, runtime: slowdown(wait + runtime, runtime),
+    "bounded_slowdown": lambda wait, runtime: bounded_slowdown(wait + runtime, runtime),
+}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Jobs that an agent is measured on, and the jobs before them.
+
+    Attributes:
+        workload: The jobs of the warm-up and those of the window.
+        warmup: Number of jobs of the warm-up; 0: the window comes to the empty machine.
+        base: Policy of the warm-up.
+        trace: Number of the trace in its set.
+        platform: The platform; None: as many interchangeable cores as the trace is for, see :func:`machine`.
+    """
+
+    workload: Workload
+    warmup: int = 0
+    base: str = "easy"
+    trace: int = 0
+    platform: Platform | None = None
+
+    @cached_property
+    def begin(self) -> float:
+        """Seconds after the first submission at which the agent takes over, -inf without a warm-up."""
+        return float(self.workload.submission_time[self.warmup]) - _BEFORE if self.warmup else -math.inf
+
+    @cached_property
+    def arrivals(self) -> tuple[Ints, Floats]:
+        """The jobs that matter from `begin` on in order of their releases, and (J,) releases in seconds.
+
+        A running job is released at its start, where it starts at once under every policy, a waiting one when the agent
+        takes over, and a later one at its submission.
+        """
+        workload = self.workload
+        release = workload.submission_time.copy()
+        if not self.warmup:
+            return np.arange(len(workload)), release
+        before = slice(None, self.warmup)
+        warm = workload[before]
+        start = simulate(self._machine, warm, self.base).starting_time
+        waiting = (release[before] <= self.begin) & (start > self.begin)
+        running = (start <= self.begin) & (start + warm.runtime > self.begin)
+        release[before] = np.where(running, start, np.where(waiting, self.begin, release[before]))
+        matters = np.flatnonzero(np.concatenate([
+            running | waiting | (release[before] > self.begin), np.ones(len(workload) - self.warmup, bool)
+        ]))  # fmt: skip
+        return matters[np.argsort(release[matters], kind="stable")], release
+
+    @property
+    def _machine(self) -> Platform:
+        return machine(self.workload.cluster_cores) if self.platform is None else self.platform
+
+    def starts(
+        self, agent: Model | Agent, *, seed: int = 0, batch_events: bool = True, **models: Model
+    ) -> tuple[Floats, Floats]:
+        """Replays the window.
+
+        Args:
+            agent: The agent that takes over; see :func:`hdsim.scheduling.agent.make_agent`.
+            seed: Seed of the replay.
+            batch_events: See :class:`hdsim.simulation.simulation.Simulation`.
+            models: Contention, network and failures, see there.
+
+        Returns:
+            Start and finish of the jobs of the window in seconds after the first submission of the warm-up.
+
+        Raises:
+            ConfigError: The agent leaves jobs of the window waiting.
+        """
+        agent, platform, workload = make_agent(agent), self._machine, self.workload
+        rules = None if models else stock_rules(agent)
+        if (
+            rules is not None
+            and rules.static
+            and (ranked := interchangeable_cores(platform, workload, agent.core_policy)) is not None
+        ):
+            state = make_replay(workload, rules, len(ranked), np.zeros(0, np.int64), batch_events=batch_events)
+            arriving, state.submission[:] = self.arrivals
+            state = state._replace(arriving=arriving)
+            if self.warmup:
+                # The jobs that wait when the agent takes over are in one scheduling pass.
+                state.rules[BATCH] = True
+                dates = np.unique(state.submission[arriving])
+                state, _ = advance(state, int(np.searchsorted(dates, self.begin, side="right")))
+                state.rules[BATCH] = batch_events
+            over = False
+            while not over:
+                state, over = advance(state, 4 * len(workload))
+            start, finish = state.starting_time, state.finish_time
+        else:
+            options: dict[str, Any] = {"seed": seed, "batch_events": batch_events, **models}
+            simulation = Simulation(platform, workload, self.base if self.warmup else agent, **options)
+            if self.warmup:
+                simulation.run_until(self.begin)
+                simulation = simulation.fork(agent, runtimes="actual", arrivals="actual")
+            result = simulation.run()
+            start, finish = result.starting_time, result.finish_time
+        if np.isnan(finish[self.warmup :]).any():
+            raise ConfigError(
+                "expected an agent that starts every job, got one that leaves jobs waiting", where="agent"
+            )
+        return start[self.warmup :], finish[self.warmup :]
+
+    def score(self, agent: Model | Agent, metric: str = "mean_bounded_slowdown", **options: Any) -> float:
+        """Returns a metric of the jobs of the window under an agent.
+
+        Args:
+            agent: See :meth:`starts`.
+            metric: A statistic of a quantity of jobs, such as ``mean_waiting_time`` and ``p95_bounded_slowdown``.
+            **options: See :meth:`starts`.
+        """
+        kind, _, quantity = metric.partition("_")
+        if quantity not in _QUANTITIES:
+            raise ConfigError(not_one_of(quantity, _QUANTITIES), where=f"metric {metric}")
+        start, finish = self.starts(agent, **options)
+        values = _QUANTITIES[quantity](start - self.workload.submission_time[self.warmup :], finish - start)
+        if kind == "mean":
+            return float(values.mean())
+        found = statistics(quantity, values)
+        if metric not in found:
+            raise ConfigError(not_one_of(metric, found), where="metric")
+        return found[metric]
+
+
+@lru_cache(maxsize=64)
+def machine(cores: int) -> Platform:
+    """Returns a platform of interchangeable cores of equal speed."""
+    return Platform.homogeneous(nodes=cores, cores_per_node=1, gflops_per_core=1.0)
+
+
+def windows(
+    trace: Workload,
+    count: int,
+    jobs: int,
+    *,
+    warmup: int = 1024,
+    base: str = "easy",
+    number: int = 0,
+    platform: Platform | None = None,
+) -> list[Window]:
+    """Returns the first windows of a trace, one after the other; no job is in two of them.
+
+    Args:
+        trace: The jobs.
+        count: Number of windows.
+        jobs: Jobs of a window.
+        warmup: Jobs before the window that its warm-up consists of, which may be jobs of the window before; 0: windows
+            come to the empty machine.
+        base: Policy of the warm-up.
+        number: Number of the trace.
+        platform: See :class:`Window`.
+
+    Raises:
+        WorkloadError: The trace is too short.
+    """
+    if count * jobs + warmup > len(trace):
+        raise WorkloadError(
+            f"expected at least {count * jobs + warmup} jobs for {count} windows of {jobs} with a warm-up of {warmup}, "
+            f"got {len(trace)}",
+            where=trace.source,
+        )
+    firsts: Sequence[int] = range(warmup, warmup + count * jobs, jobs)
+    return [Window(trace[first - warmup : first + jobs], warmup, base, number, platform) for first in firsts]
