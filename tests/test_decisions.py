@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from decision_oracle import Oracle, snapshot
+from decision_oracle import Oracle, Snapshot, snapshot
 from gymnasium.utils import seeding
 from schedules import cores_of_jobs
 
@@ -75,18 +75,18 @@ class Player:
     def __init__(self, env: SchedulingEnv, seed: int = 0) -> None:
         self.env = env
         self.rng = np.random.default_rng(seed)
-        self.observation, info = env.reset(seed=seed)
-        self.mask = info["action_mask"]
         self.history = []
         self.last_length = 0
         self.over = False
-        apply = env._backend.apply
+        end_of_pass = env.objective.end_of_pass
 
-        def applied() -> None:
-            apply()
+        def passed() -> None:
+            end_of_pass()
             self.history.append(snapshot(env.cluster))
 
-        env._backend.apply = applied
+        env.objective.end_of_pass = passed
+        self.observation, info = env.reset(seed=seed)
+        self.mask = info["action_mask"]
 
     def step(self) -> float:
         self.last_length = len(self.env.cluster.queue)
@@ -96,6 +96,12 @@ class Player:
         assert not info["invalid_action"]
         self.mask = info["action_mask"]
         return reward
+
+
+def next_job(env: SchedulingEnv, at: Snapshot) -> int | None:
+    """The job that is proposed, else the head of the queue."""
+    proposed = env.problem.wait_queue.proposed
+    return next(iter(at.queue), None) if proposed is None else proposed
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -170,7 +176,7 @@ def test_nodes_observation(action: str) -> None:
     while not player.over:
         at = snapshot(player.env.cluster)
         partial = player.env.problem.wait_queue.partial
-        job = at.queue[0] if partial is None and at.queue else partial and partial.job
+        job = partial.job if partial else next_job(player.env, at)
         chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
         half_placed += bool(chosen)
         assert player.observation == pytest.approx(np.array(oracle.node_rows(at, chosen, job)), abs=2e-6)
@@ -194,7 +200,7 @@ def test_graph_observation(action: str) -> None:
         x = seen["x"]
         assert x[:6] == pytest.approx(np.array(oracle.job_rows(at, 6)), abs=2e-6)
         partial = player.env.problem.wait_queue.partial
-        job = at.queue[0] if partial is None and at.queue else partial and partial.job
+        job = partial.job if partial else next_job(player.env, at)
         chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
         assert x[first_node:first_processor] == pytest.approx(
             np.array(oracle.node_rows(at, chosen, job))[:, :8], abs=2e-6
@@ -461,7 +467,7 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"action": "jobs"}, "env.action: expected one of policy_pair, job, node, got 'jobs'"),
+        ({"action": "jobs"}, "env.action: expected one of policy_pair, job, node, backfill, accept, got 'jobs'"),
         ({"observation": "graphs"}, "did you mean 'graph'"),
         ({"queue_size": 3}, "unknown setting of action policy_pair and observation minimal"),
         ({"action": "job", "queue_siz": 3}, "did you mean 'queue_size'"),

@@ -88,7 +88,7 @@ def test_autoreset_mode_is_declared() -> None:
 @pytest.mark.parametrize("action", ACTIONS)
 def test_masked_random_play_makes_no_invalid_move(action: str) -> None:
     steps, rng = 33_400, np.random.default_rng(1)
-    settings = {"policy_pair": {}, "job": {"void": True, "queue_size": 16}, "node": {"void": True}}[action]
+    settings = {"job": {"void": True, "queue_size": 16}, "node": {"void": True}}.get(action, {})
     env = environment(action, "minimal", workload(2, 400), contention="threshold", jobs=100, **settings)
     _, info = env.reset(seed=1)
     draws = rng.random(steps)

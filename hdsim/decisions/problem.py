@@ -6,6 +6,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from hdsim.decisions import episode_settings
+from hdsim.decisions.actions.accept import Accept
+from hdsim.decisions.actions.backfill import Backfill
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
@@ -14,6 +16,7 @@ from hdsim.decisions.observations.graph import Graph
 from hdsim.decisions.observations.hdeeprm import Minimal, Normal, Small
 from hdsim.decisions.observations.jobs import Jobs
 from hdsim.decisions.observations.nodes import Nodes
+from hdsim.decisions.observations.proposal import Proposal
 from hdsim.decisions.observations.shadow import JobsShadow
 from hdsim.decisions.wait_queue import WaitQueue
 from hdsim.errors import ConfigError, DecisionError, nearest
@@ -22,7 +25,13 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
 
-ACTIONS: dict[str, type[Action]] = {"policy_pair": PolicyPair, "job": PickJob, "node": PlaceJob}
+ACTIONS: dict[str, type[Action]] = {
+    "policy_pair": PolicyPair,
+    "job": PickJob,
+    "node": PlaceJob,
+    "backfill": Backfill,
+    "accept": Accept,
+}
 OBSERVATIONS: dict[str, type[Observer]] = {
     "normal": Normal,
     "small": Small,
@@ -30,6 +39,7 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "jobs": Jobs,
     "jobs_shadow": JobsShadow,
     "nodes": Nodes,
+    "proposal": Proposal,
     "graph": Graph,
 }
 
@@ -54,8 +64,9 @@ class DecisionProblem:
         core_policies: See :class:`hdsim.cluster.state.Cluster`.
 
     Args:
-        action: ``policy_pair``, ``job`` or ``node``.
-        observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``jobs_shadow``, ``nodes`` or ``graph``.
+        action: ``policy_pair``, ``job``, ``node``, ``backfill`` or ``accept``.
+        observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``jobs_shadow``, ``nodes``, ``proposal`` or
+            ``graph``.
         **settings: Settings of action and observation. A setting of both (``queue_size``) has one value, by default the
             action's.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.scheduling.orders import job_order
-from hdsim.scheduling.queue import FixedQueue
+from hdsim.scheduling.orders import JobOrder, job_order
+from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ class WaitQueue(FixedQueue):
     Attributes:
         version: Changes with every change of the queue.
         partial: The placement under construction, None if there is none.
+        proposed: The job that a base policy is about to start, None if there is none.
+        delays: Delays of each queued job that was delayed.
 
     Args:
         cluster: The cluster before its first event.
@@ -30,8 +32,10 @@ class WaitQueue(FixedQueue):
         super().__init__(cluster, job_order("first"))
         self.version = 0
         self.partial: PartialPlacement | None = None
+        self.proposed: int | None = None
+        self.delays: dict[int, int] = {}
         self._by_name: dict[str, FixedQueue] = {}
-        self._others: list[FixedQueue] = []
+        self._others: list[FixedQueue | DynamicQueue] = []
         self._smallest = self.ordered("smallest")
         self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
 
@@ -47,6 +51,13 @@ class WaitQueue(FixedQueue):
                 self._others.append(self._by_name[name])
         return self._by_name[name]
 
+    def in_order(self, order: JobOrder) -> FixedQueue | DynamicQueue:
+        """The queue in any order; a dynamic one is to be refreshed at every instant."""
+        if not order.dynamic:
+            return self.ordered(order.name)
+        self._others.append(queue := DynamicQueue(self._cluster, order))
+        return queue
+
     def on_instant(self) -> None:
         """Adds the jobs submitted at this instant."""
         self._seen = None
@@ -57,15 +68,21 @@ class WaitQueue(FixedQueue):
             for queue in self._others:
                 queue.add(submitted)
         for job in self._cluster.withdrawn:
-            self.remove(job)
+            self._leave(job)
+            for queue in self._others:
+                queue.drop([job])
 
     def remove(self, job: int) -> None:
         """Removes a started job from every order."""
-        self._seen = None
-        self.version += 1
-        super().remove(job)
+        self._leave(job)
         for queue in self._others:
             queue.remove(job)
+
+    def _leave(self, job: int) -> None:
+        self._seen = None
+        self.version += 1
+        self.delays.pop(job, None)
+        super().remove(job)
 
     def any_fits(self, most: int) -> bool:
         """Whether any of the first `most` queued jobs fits now."""
@@ -85,10 +102,14 @@ class WaitQueue(FixedQueue):
         return self._seen[1:]
 
     def next_job(self) -> PartialPlacement | None:
-        """The placement under construction, else a new one of the head in order of submission."""
+        """The placement under construction, else a new one of `next`."""
         if self.partial is None and self.jobs:
-            return PartialPlacement(self._cluster, self.jobs[0])
+            return PartialPlacement(self._cluster, self.next())
         return self.partial
+
+    def next(self) -> int:
+        """The proposed job, else the head in order of submission; the queue is not empty."""
+        return self.jobs[0] if self.proposed is None else self.proposed
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
         cluster = self._cluster

@@ -181,16 +181,19 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if not over:
             self.objective.on_instant()
             over = self._to_decision()
+        self._undecided = over
         self._mask = self._action_mask(over)
         return self.problem.observe(), {"action_mask": self._mask}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Carries out an action and advances to the next decision."""
+        """Carries out an action and advances to the next decision; an episode without decisions ends at once."""
         valid = self._mask[action]
-        action = int(action) if valid else int(self._mask.argmax())
-        self.problem.act(action)
-        self.objective.after_action(action)
-        over = self._to_decision()
+        over = self._undecided
+        if not over:
+            action = int(action) if valid else int(self._mask.argmax())
+            self.problem.act(action)
+            self.objective.after_action(action)
+            over = self._to_decision()
         self._steps += 1
         truncated = not over and self._steps == self.max_steps
         self._mask = self._action_mask(over)

@@ -11,7 +11,6 @@ from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.decisions.wait_queue import PartialPlacement
 from hdsim.scheduling.kinds import JobKinds
 from hdsim.scheduling.orders import ORDERS, job_order
-from hdsim.scheduling.queue import DynamicQueue, FixedQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -51,9 +50,7 @@ class PlaceJob(Action):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._queue: FixedQueue | DynamicQueue = (
-            DynamicQueue(cluster, self._order) if self._order.dynamic else wait_queue.ordered(self._order.name)
-        )
+        self._queue = wait_queue.in_order(self._order)
         self._kinds = JobKinds(cluster)
         self._nodes = cluster.platform.n_nodes
         self._over = False
@@ -97,12 +94,10 @@ class PlaceJob(Action):
         job, wait_queue.partial = partial.job, None
         cluster.start(job, cluster.pick(job, limit=partial.chosen))
         wait_queue.remove(job)
-        if isinstance(self._queue, DynamicQueue):
-            self._queue.remove(job)
-            if self._order.after_start:
-                self._queue.refresh(cluster)
-                if self._skip_blocked:
-                    self._kinds.update(self._queue)
+        if self._order.after_start:
+            self._queue.refresh(cluster)
+            if self._skip_blocked:
+                self._kinds.update(self._queue)
 
     def _next(self) -> PartialPlacement | None:
         """A placement of the first job that fits; without skipping, of the head only."""

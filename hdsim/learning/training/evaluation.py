@@ -123,12 +123,14 @@ def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
 
     For policy pairs, the pairs among its actions; for an agent that picks jobs, job orders with its core policy,
     commitment and backfilling; for one that picks nodes, core policies with its job order, greedy if it skips jobs that
-    do not fit.
+    do not fit; for one that backfills, orders of candidates under its base order; for one that accepts jobs, its base
+    policy.
     """
     settings = problem.settings
     if isinstance(problem.action, PolicyPair):
         return {name: name for name in problem.action.names if name != VOID}
-    if settings["action"] == "job":
+    action = settings["action"]
+    if action == "job":
         fixed = {
             "core_policy": problem.core_policy,
             "commit_head": settings.get("commit", False),
@@ -136,5 +138,13 @@ def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
         }
         return {order: {"job_policy": order, **fixed} for order in _ORDERS}
     order = settings.get("job_policy", "first")
+    if action == "backfill":
+        fixed = {"job_policy": order, "core_policy": problem.core_policy}
+        fixed["backfill"] = "easy" if settings.get("reserve", True) else "greedy"
+        candidates = () if fixed["backfill"] == "greedy" else _ORDERS
+        return {fixed["backfill"]: fixed} | {f"easy-{by}": {**fixed, "backfill_order": by} for by in candidates}
+    if action == "accept":
+        base = {"job_policy": order, "core_policy": problem.core_policy, "backfill": settings.get("backfill", "none")}
+        return {order: base}
     fixed = {"job_policy": order, "backfill": "greedy" if settings.get("skip_blocked", False) else "none"}
     return {f"{order}-{core}": {"core_policy": core, **fixed} for core in CORE_POLICIES if core != "random"}

@@ -29,6 +29,7 @@ class Easy:
         # Shadow time in seconds, extra cores, and on nodes the chunks of the head that fit beside it at that time.
         self._shadow, self._extra, self._margin = math.inf, 0.0, 0.0
         self._nodes = None if cluster.only_counts else NodeArrays()
+        self._free, self._allowed = np.zeros((0, 0)), np.zeros((0, 0), bool)
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """See :meth:`Backfill.started`."""
@@ -79,6 +80,18 @@ class Easy:
             idle = cluster.n_idle
             if not idle and cluster.has_core_ids:
                 break
+
+    def admits(self, cluster: Cluster, head: int, job: int) -> bool:
+        """Returns whether a job that fits can start now without a delay of the blocked head; changes no reservation."""
+        if self._head != head or self._ends.overdue(cluster.now):
+            self._reserve(cluster, head)
+        placement = cluster.pick(job)
+        if cluster.now + cluster.estimate(job, placement) <= self._shadow:
+            return True
+        extra, margin, free = self._extra, self._margin, self._free.copy()
+        admitted = self._admit(cluster, job, placement)
+        self._extra, self._margin, self._free = extra, margin, free
+        return admitted
 
     def _reserve(self, cluster: Cluster, head: int) -> None:
         """Reserves the earliest expected start of the head."""

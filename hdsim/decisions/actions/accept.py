@@ -1,0 +1,112 @@
+"""Action that accepts or delays the jobs that a base policy starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.cluster.policies import CORE_POLICIES
+from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
+from hdsim.scheduling.backfill.easy import Easy
+from hdsim.scheduling.orders import ORDERS, job_order
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.decisions.wait_queue import WaitQueue
+    from hdsim.platform.model import Platform
+
+
+class Accept(Action):
+    """Accepts (0) or delays (1) each job that a base policy is about to start.
+
+    As in SchedInspector (Zhang et al., HPDC 2022), a delayed head ends the pass of this instant. A delayed candidate for
+    backfilling is passed over.
+
+    Args:
+        job_policy: Order of the base policy.
+        core_policy: Core policy.
+        backfill: Backfilling of the base policy: ``none`` or ``easy``.
+        max_delays: Delays of a job after which it starts without a decision.
+    """
+
+    fixed_policy = True
+
+    def __init__(
+        self,
+        job_policy: str = "first",
+        core_policy: str = "high_gflops",
+        backfill: str = "none",
+        max_delays: int = 72,
+    ) -> None:
+        self._order = job_order(one_of("job_policy", job_policy, ORDERS))
+        self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
+        self._backfill = one_of("backfill", backfill, ("none", "easy")) == "easy"
+        self._max_delays = positive_int("max_delays", max_delays)
+
+    def size(self, platform: Platform) -> int:
+        """See :meth:`Action.size`."""
+        return 2
+
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
+        """See :meth:`Action.begin`."""
+        self._cluster, self._wait_queue = cluster, wait_queue
+        self._queue = wait_queue.in_order(self._order)
+        self._easy = Easy(cluster)
+        self._passed_over: set[int] = set()
+        self._over = False
+
+    def on_instant(self) -> None:
+        """See :meth:`Action.on_instant`."""
+        self._easy.ended(self._cluster)
+        self._queue.refresh(self._cluster)
+        self._passed_over.clear()
+        self._over = False
+
+    def pending(self) -> bool:
+        """See :meth:`Action.pending`."""
+        wait_queue = self._wait_queue
+        while not self._over and wait_queue.proposed is None:
+            job = self._proposed()
+            if job is None:
+                self._over = True
+            elif wait_queue.delays.get(job, 0) >= self._max_delays:
+                self._start(job)
+            else:
+                wait_queue.proposed = job
+        return not self._over
+
+    def mask(self) -> Mask:
+        """See :meth:`Action.mask`; a delay is legal while further events will occur."""
+        return np.array([True, more_events(self._cluster)])
+
+    def act(self, action: int) -> None:
+        """See :meth:`Action.act`."""
+        wait_queue = self._wait_queue
+        job, wait_queue.proposed = wait_queue.proposed, None
+        assert job is not None
+        if action == 0:
+            self._start(job)
+        else:
+            wait_queue.delays[job] = wait_queue.delays.get(job, 0) + 1
+            self._passed_over.add(job)
+            self._over = job == self._queue.head()
+
+    def _start(self, job: int) -> None:
+        cluster = self._cluster
+        placement = cluster.pick(job)
+        cluster.start(job, placement)
+        self._wait_queue.remove(job)
+        self._easy.started(cluster, job, placement)
+        if self._order.after_start:
+            self._queue.refresh(cluster)
+
+    def _proposed(self) -> int | None:
+        """The next job that the base policy starts now."""
+        cluster, head = self._cluster, self._queue.head()
+        if head is None or cluster.fits(head):
+            return head
+        if not self._backfill:
+            return None
+        rest = (job for job in self._queue.jobs if job != head and job not in self._passed_over and cluster.fits(job))
+        return next((job for job in rest if self._easy.admits(cluster, head, job)), None)

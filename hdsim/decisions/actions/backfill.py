@@ -1,0 +1,105 @@
+"""Action that selects the jobs that are backfilled under a base order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.cluster.policies import CORE_POLICIES
+from hdsim.decisions.base import Action, Mask, one_of, positive_int
+from hdsim.scheduling.backfill.easy import Easy
+from hdsim.scheduling.orders import ORDERS, job_order
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.decisions.wait_queue import WaitQueue
+    from hdsim.platform.model import Platform
+
+
+class Backfill(Action):
+    """Starts one of the first queued jobs, in order of submission, behind a head that does not fit.
+
+    A base order serves the heads of the queue. While the head is blocked, each decision starts another job or ends the
+    pass, as in RLBackfilling (Kolker-Hicks et al., 2023). The last action ends the pass and is always legal.
+
+    Attributes:
+        queue_size: See the arguments.
+
+    Args:
+        queue_size: Number of jobs to choose from.
+        job_policy: Base order.
+        core_policy: Core policy.
+        reserve: Only jobs that do not delay the expected start of the head are legal, as under EASY; false: all jobs
+            that fit.
+    """
+
+    fixed_policy = True
+
+    def __init__(
+        self,
+        queue_size: int = 128,
+        job_policy: str = "first",
+        core_policy: str = "high_gflops",
+        reserve: bool = True,
+    ) -> None:
+        self.queue_size = positive_int("queue_size", queue_size)
+        self._order = job_order(one_of("job_policy", job_policy, ORDERS))
+        self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
+        self._reserve = reserve
+
+    def size(self, platform: Platform) -> int:
+        """See :meth:`Action.size`."""
+        return self.queue_size + 1
+
+    def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
+        """See :meth:`Action.begin`."""
+        self._cluster, self._wait_queue = cluster, wait_queue
+        self._queue = wait_queue.in_order(self._order)
+        self._easy = Easy(cluster)
+        self._head: int | None = None
+        self._mask = np.zeros(self.queue_size + 1, bool)
+
+    def on_instant(self) -> None:
+        """Starts the heads that fit."""
+        cluster, queue = self._cluster, self._queue
+        self._easy.ended(cluster)
+        queue.refresh(cluster)
+        while (head := queue.head()) is not None and (placement := cluster.pick(head)) is not None:
+            self._start(head, placement)
+        self._head = head
+        self._find_legal()
+
+    def pending(self) -> bool:
+        """See :meth:`Action.pending`."""
+        return bool(self._mask[:-1].any())
+
+    def mask(self) -> Mask:
+        """See :meth:`Action.mask`."""
+        return self._mask
+
+    def act(self, action: int) -> None:
+        """See :meth:`Action.act`."""
+        if action == self.queue_size:
+            self._mask[:] = False
+            return
+        job = self._wait_queue.jobs[action]
+        self._start(job, self._cluster.pick(job))
+        self._find_legal()
+
+    def _start(self, job: int, placement: object) -> None:
+        self._cluster.start(job, placement)
+        self._wait_queue.remove(job)
+        self._easy.started(self._cluster, job, placement)
+        if self._order.after_start:
+            self._queue.refresh(self._cluster)
+
+    def _find_legal(self) -> None:
+        cluster, head, mask = self._cluster, self._head, self._mask
+        mask[:] = False
+        if head is None:
+            return
+        jobs, fits = self._wait_queue.peek(self.queue_size)
+        for place in np.flatnonzero(fits & (jobs != head)).tolist():
+            mask[place] = not self._reserve or self._easy.admits(cluster, head, int(jobs[place]))
+        mask[-1] = True
