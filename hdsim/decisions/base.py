@@ -41,11 +41,13 @@ class Action:
         core_policy: Core policy of the cluster.
         fixed_policy: The action uses no other core policy and no node limits.
         core_policies: Core policies the action uses, without node limits; empty for any.
+        has_void: The last action starts no job.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
     core_policies: Collection[str] = ()
+    has_void: bool = False
 
     def size(self, platform: Platform) -> int:
         """Number of actions."""

@@ -233,8 +233,8 @@ def _rules(environment: SchedulingEnv) -> Any:
     gflops = environment.platform.reference_gflops if type(objective) is objectives.Makespan else 1.0
     settings = {
         "picks_jobs": picks,
-        "choices": environment.n_actions - action.void,
-        "void": action.void,
+        "choices": environment.n_actions - action.has_void,
+        "void": action.has_void,
         "commit": picks and action.commit,
         "backfill": _BACKFILL[action.backfilling] if picks else episode_state.NO_BACKFILL,
         "decide": episode_state.USEFUL if picks else _DECIDE[action.decide],

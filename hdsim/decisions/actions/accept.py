@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Accept(Action):
     """Accepts (0) or delays (1) each job that a base policy is about to start.
 
-    As in SchedInspector (Zhang et al., HPDC 2022), a delayed head ends the pass of this instant. A delayed candidate for
-    backfilling is passed over.
+    As in SchedInspector (Zhang et al., HPDC 2022), a delayed head ends the pass of this instant. A delayed candidate
+    for backfilling is passed over.
 
     Args:
         job_policy: Order of the base policy.

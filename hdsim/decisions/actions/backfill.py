@@ -35,6 +35,7 @@ class Backfill(Action):
     """
 
     fixed_policy = True
+    has_void = True
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class PickJob(Action):
 
     Attributes:
         queue_size: See the arguments, also for the next three.
-        void: See there.
+        has_void: Setting `void`.
         commit: See there.
         backfilling: Name of the backfilling.
 
@@ -53,12 +53,12 @@ class PickJob(Action):
         if void and commit:
             raise ConfigError("expected env.void=false with env.commit=true: any job can be picked", where="env")
         self.fixed_policy = True
-        self.void = void
+        self.has_void = void
         self.commit = commit
 
     def size(self, platform: Platform) -> int:
         """See :meth:`Action.size`."""
-        return self.queue_size + self.void
+        return self.queue_size + self.has_void
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
@@ -92,10 +92,10 @@ class PickJob(Action):
     def mask(self) -> Mask:
         """See :meth:`Action.mask`."""
         if self._mask is None:
-            self._mask = np.zeros(self.queue_size + self.void, bool)
+            self._mask = np.zeros(self.queue_size + self.has_void, bool)
             jobs, fits = self._wait_queue.peek(self.queue_size)
             self._mask[: len(jobs)] = True if self.commit else fits
-            if self.void:
+            if self.has_void:
                 self._mask[-1] = more_events(self._cluster)
         return self._mask
 

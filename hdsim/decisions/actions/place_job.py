@@ -41,11 +41,11 @@ class PlaceJob(Action):
         self._order = job_order(one_of("job_policy", job_policy, ORDERS))
         self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
         self._skip_blocked = skip_blocked
-        self._void = void
+        self.has_void = void
 
     def size(self, platform: Platform) -> int:
         """See :meth:`Action.size`."""
-        return platform.n_nodes + self._void
+        return platform.n_nodes + self.has_void
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
@@ -72,11 +72,11 @@ class PlaceJob(Action):
 
     def mask(self) -> Mask:
         """See :meth:`Action.mask`."""
-        mask = np.zeros(self._nodes + self._void, bool)
+        mask = np.zeros(self._nodes + self.has_void, bool)
         partial = self._wait_queue.partial
         if partial is not None:
             mask[: self._nodes] = partial.capacity > 0
-            if self._void:
+            if self.has_void:
                 mask[-1] = partial.chunks == partial.total and more_events(self._cluster)
         return mask
 

@@ -31,7 +31,7 @@ class PolicyPair(Action):
     Attributes:
         names: Name of each action.
         pairs: Job order and core policy of each pair.
-        void: See the arguments.
+        has_void: Setting `void`.
         decide: See there.
 
     Args:
@@ -46,7 +46,7 @@ class PolicyPair(Action):
         self.pairs = [_parsed(name) for name in self.names[: len(self.names) - void]]
         if not self.pairs:
             raise ConfigError("expected at least one policy pair, got none", where="env.pairs")
-        self.void = void
+        self.has_void = void
         self.decide = one_of("decide", decide, ("useful", "queued", "always"))
         self.core_policy = self.pairs[0][1]
         self.core_policies = tuple(dict.fromkeys(core for _, core in self.pairs))
@@ -81,7 +81,7 @@ class PolicyPair(Action):
 
     def mask(self) -> Mask:
         """All pairs are legal; void is legal while further events will occur."""
-        if self.void:
+        if self.has_void:
             self._mask[-1] = not self._cluster.queue or more_events(self._cluster)
         return self._mask
 

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.decisions import DecisionProblem
+from hdsim.decisions.actions.accept import Accept
+from hdsim.decisions.actions.backfill import Backfill
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
@@ -67,11 +69,16 @@ class Demonstration:
         """The action of the recording for the pending decision.
 
         Raises:
-            ConfigError: The action of the problem selects neither jobs nor nodes.
+            ConfigError: The action of the problem selects a policy pair.
         """
         mask, kind, names = problem.mask(), problem.action, cluster.workload.job_id
-        void = len(mask) - 1 if problem.settings.get("void", False) and mask[-1] else None
-        if isinstance(kind, PickJob):
+        if not mask.any():
+            return 0  # In an episode without decisions any action is as good.
+        void = len(mask) - 1 if kind.has_void and mask[-1] else None
+        if isinstance(kind, Accept):
+            start, _ = self._of(names[problem.wait_queue.next()])
+            return int(self._exact and start > cluster.now and mask[1])
+        if isinstance(kind, PickJob | Backfill):
             legal = np.flatnonzero(mask[: len(problem.wait_queue.jobs)]).tolist()
             starts = [(*self._of(names[problem.wait_queue.jobs[place]]), place) for place in legal]
             first = min(starts, default=None)
@@ -89,7 +96,7 @@ class Demonstration:
             # The first legal node if none of the recorded nodes is.
             return int(np.argmax((1 + self._cores_on(job, len(legal_nodes))) * legal_nodes))
         raise ConfigError(
-            f"expected env.action=job or node to follow a recording, got {problem.settings['action']}",
+            f"expected job, node, backfill or accept to follow a recording, got {problem.settings['action']}",
             where="env.action",
         )
 
@@ -142,7 +149,8 @@ class Demonstrations:
         if isinstance(action, PolicyPair):
             if recording is not None:
                 raise ConfigError(
-                    "expected env.action=job or node with a recording, got policy_pair", where="env.action"
+                    "expected job, node, backfill or accept with a recording, got policy_pair",
+                    where="env.action",
                 )
             if teacher not in action.names:
                 raise ConfigError(
