@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-
-from hdsim.envs import ENV_ID
 from hdsim.errors import ConfigError, install_hint
 from hdsim.learning.training.demonstrations import Demonstrations
 from hdsim.learning.training.evaluation import Evaluation
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
+    from gymnasium import Env
     from minari import MinariDataset
     from minari.data_collector import EpisodeBuffer
 
@@ -40,10 +38,13 @@ def record(
         ConfigError: Minari is not installed, the name is taken or malformed, or a setting cannot be used.
     """
     try:
+        import gymnasium
         import minari
         from minari.dataset.minari_dataset import parse_dataset_id
     except ModuleNotFoundError as error:
         raise ConfigError(f"expected an installed Minari: {error}{install_hint(error.name)}") from None
+    from hdsim.envs import ENV_ID
+
     if episodes < 1:
         raise ConfigError(f"expected at least 1, got {episodes}", where="episodes")
     try:
@@ -72,7 +73,7 @@ def record(
         environment.close()
 
 
-def _episode(environment: gymnasium.Env[Any, Any], teacher: Demonstrations, seed: int) -> EpisodeBuffer:
+def _episode(environment: Env[Any, Any], teacher: Demonstrations, seed: int) -> EpisodeBuffer:
     """Plays the demonstrated actions until the end of an episode."""
     from minari.data_collector import EpisodeBuffer
 
