@@ -64,7 +64,8 @@ class ClassicAgent(Agent):
         self.core_policy = core_policy
         candidates = job_order(backfill_order, multifactor) if backfill_order else None
         if job_policy != "void":
-            order = job_order(job_policy, multifactor)
+            order = job_order(job_policy, multifactor).under(backfill, commit_head)
+            candidates = candidates and candidates.under(backfill, commit_head)
             self.rules = StockRules(order, candidates, backfill, commit_head, estimates)
 
     def begin(self, cluster: Cluster) -> None:

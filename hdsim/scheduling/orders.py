@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.multifactor import SETTINGS, Multifactor
 from hdsim.util.copies import itself
+from hdsim.util.resources import folder
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -39,6 +41,8 @@ class JobOrder:
         after_start: The scores change with every start of a job.
         stateful: ``score.follow(cluster)`` returns the same function with a state, which its ``note(cluster)`` at every
             instant keeps up to date.
+        network: Card of the network that scores jobs, None for a formula. Its score takes three more arguments: the
+            card, `backfill` and `commit_head`, see `under`.
     """
 
     __deepcopy__ = itself
@@ -48,6 +52,14 @@ class JobOrder:
     dynamic: bool = False
     after_start: bool = False
     stateful: bool = False
+    network: str | None = None
+
+    def under(self, backfill: str, commit_head: bool) -> JobOrder:
+        """Returns the order of an agent with a backfilling algorithm, whose heads may stay heads until they start."""
+        if self.network is None:
+            return self
+        rule = {"network": self.network, "backfill": backfill, "commit_head": commit_head}
+        return replace(self, score=partial(self.score, **rule))
 
 
 ORDERS: dict[str, JobOrder] = {}
@@ -63,21 +75,23 @@ def order(*names: str) -> Callable[[Callable[[Workload], Scores]], Callable[[Wor
     return register
 
 
-DynamicScore = Callable[["Workload", Jobs, "Cluster"], Scores]
+DynamicScore = Callable[..., Scores]
 
 
-def dynamic_order(*names: str, after_start: bool = False) -> Callable[[DynamicScore], DynamicScore]:
+def dynamic_order(
+    *names: str, after_start: bool = False, network: str | None = None
+) -> Callable[[DynamicScore], DynamicScore]:
     """Registers an order that depends on time or state."""
 
     def register(score: DynamicScore) -> DynamicScore:
-        ORDERS.update({name: JobOrder(name, score, dynamic=True, after_start=after_start) for name in names})
+        ORDERS.update({name: JobOrder(name, score, True, after_start, network=network) for name in names})
         return score
 
     return register
 
 
 def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrder:
-    """Returns the order of a name.
+    """Returns the order of a name, or that of a network by its card, ``learned.json``.
 
     Args:
         name: The name.
@@ -87,6 +101,8 @@ def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrd
     Raises:
         ConfigError: The order does not exist, or does not take the settings.
     """
+    if str(name).endswith(".json"):
+        return replace(ORDERS["learned"], network=str(name))
     if str(name) not in ORDERS:
         raise ConfigError(not_one_of(name, ORDERS), where="agent.job_policy")
     for key in multifactor or ():
@@ -253,6 +269,25 @@ def drf(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
 def random(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
     """Random order (HDeepRM), drawn at every pass."""
     return cluster.rng.random(len(queued))
+
+
+#: The network that comes with hdsim.
+SHIPPED = str(folder("agents") / "learned.json")
+
+
+@dynamic_order("learned", network=SHIPPED)
+def learned(
+    jobs: Workload,
+    queued: Jobs,
+    cluster: Cluster,
+    network: str = SHIPPED,
+    backfill: str = "none",
+    commit_head: bool = False,
+) -> Scores:
+    """Scores of a network that evolution has trained on replays of many machines."""
+    from hdsim.scheduling.learned import scores  # it loads numba
+
+    return scores(jobs, queued, cluster, network, backfill, commit_head)
 
 
 def _demand(jobs: Workload, which: Jobs) -> Scores:

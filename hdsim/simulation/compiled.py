@@ -25,6 +25,7 @@ from hdsim.kernels.heap import make_heap
 from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import make_profile, make_releases
 from hdsim.kernels.queue_tree import make_queue_tree
+from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.platform.schema import CORES
 from hdsim.results.moment import Moment
 from hdsim.results.result import Result
@@ -151,7 +152,7 @@ def advance(state: CountedReplay, instants: int) -> tuple[CountedReplay, bool]:
     return state, told == counted_replay.OVER
 
 
-State = TypeVar("State", CountedReplay, NodeReplay)
+State = TypeVar("State", CountedReplay, NodeReplay, ScoredReplay)
 
 
 class CompiledReplay(ABC, Generic[State]):

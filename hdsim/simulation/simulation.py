@@ -21,6 +21,7 @@ from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.arguments import inputs, settings
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchangeable_cores
+from hdsim.simulation.compiled_learned import compiled_learned
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
@@ -97,7 +98,7 @@ class Simulation:
         self._jobs = len(workload)
         self._compiled: CompiledReplay | None = None
         if not (check or open_ended):
-            for compiled in (compiled_cores, compiled_nodes):
+            for compiled in (compiled_cores, compiled_learned, compiled_nodes):
                 self._compiled = self._compiled or compiled(platform, workload, setup, **self._events)
         if self._compiled is None:
             self.cluster = self._made_cluster()

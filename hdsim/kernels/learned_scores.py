@@ -1,0 +1,220 @@
+"""Scores of queued jobs by a small network whose inputs have no scale: the order ``learned``.
+
+Each job has 15 columns, the state of queue and machine 13. The state changes the weights of the columns (a gated linear
+part), and a perceptron with one hidden layer sees both. The job of the lowest score is first.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.kernels.compiling import kernel
+from hdsim.kernels.counted_replay import EASY, NONE
+from hdsim.kernels.profiles import Releases, later
+from hdsim.kernels.rows import logarithms
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Columns of a job, columns of the state, gates of the linear part, lanes: hidden units and, last, the linear part.
+COLUMNS, STATE, GATES, LANES = 15, 13, 8, 12
+#: Parts of the weights: state to gates, gates to linear, columns to lanes, state to lanes, hidden units to score.
+GATED = GATES * STATE
+INPUT = GATED + GATES * COLUMNS
+CONTEXT = INPUT + COLUMNS * LANES
+OUTPUT = CONTEXT + STATE * LANES
+WEIGHTS = OUTPUT + LANES
+#: Latest jobs that the recent past consists of.
+PAST = 256
+#: Columns of the sums over the past, see `past_sums`.
+SUMS, LOG_TIME, LOG_CORES = 9, 7, 8
+#: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
+_TAU = 10.0
+LOG_TAU = math.log(_TAU)
+
+
+@kernel
+def past_sums(requested: Floats, size: Ints) -> Floats:
+    """Returns the (J + 1, 9) sums over all jobs before each job.
+
+    Columns: log run time and its square, log cores and its square, run time x cores, 1 / run time, with requested times
+    of at least 1 s (10 s in the reciprocal).
+    """
+    sums = np.zeros((len(size) + 1, SUMS))
+    for job in range(len(size)):
+        r, c = max(requested[job], 1.0), float(size[job])
+        time, cores = math.log(r), math.log(c)
+        row, before = sums[job + 1], sums[job]
+        row[0] = before[0] + time
+        row[1] = before[1] + time * time
+        row[2] = before[2] + cores
+        row[3] = before[3] + cores * cores
+        row[4] = before[4] + r * c
+        row[5] = before[5] + 1.0 / max(r, _TAU)
+        row[6] = before[6] + 1.0 / c
+        # These two are not sums.
+        before[LOG_TIME], before[LOG_CORES] = time, cores
+    return sums
+
+
+@kernel
+def learned_scores(
+    weights: Floats,
+    cores: float,
+    backfill: int,
+    commit: bool,
+    now: float,
+    idle: float,
+    queue: Ints,
+    count: int,
+    submission: Floats,
+    requested: Floats,
+    size: Ints,
+    sums: Floats,
+    releases: Releases,
+    out: Floats,
+) -> None:
+    """Scores the queued jobs.
+
+    Args:
+        weights: (WEIGHTS,) the network.
+        cores: Cores of the machine.
+        backfill: Backfilling algorithm of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts.
+        now: Present time in seconds.
+        idle: Idle cores.
+        queue: (Q or more,) queued jobs in order of submission.
+        count: Q.
+        submission: (J,) s.
+        requested: (J,) s.
+        size: (J,) cores.
+        sums: (J + 1, 9) see `past_sums`.
+        releases: Expected ends of running jobs.
+        out: (Q or more,) receives the scores.
+    """
+    # The recent past ends at the last queued job.
+    last = queue[count - 1] + 1
+    first = max(last - PAST, 0)
+    jobs = float(last - first)
+    time_mean = (sums[last, 0] - sums[first, 0]) / jobs
+    time_sd = math.sqrt(max((sums[last, 1] - sums[first, 1]) / jobs - time_mean * time_mean, 0.0))
+    width_mean = (sums[last, 2] - sums[first, 2]) / jobs
+    width_sd = math.sqrt(max((sums[last, 3] - sums[first, 3]) / jobs - width_mean * width_mean, 0.0))
+    area = (sums[last, 4] - sums[first, 4]) / cores
+    brevity = math.log((sums[last, 5] - sums[first, 5]) / jobs) + time_mean
+    narrowness = math.log((sums[last, 6] - sums[first, 6]) / jobs) + width_mean
+    load = math.log((area + 1.0) / (now - submission[first] + area / jobs + 1.0))
+
+    state = np.empty(STATE)
+    state[0] = math.log(1.0 + count) / 3.0 - 1.0
+    state[1] = idle / cores
+    state[2] = max(-3.0, min(3.0, load))
+    state[4] = time_sd - 1.5
+    state[5] = width_sd - 1.0
+    state[6] = 0.5 * brevity
+    state[7] = narrowness
+    state[8] = 0.5 * (width_mean - math.log(cores)) + 1.0
+    state[9] = 1.0 if backfill == NONE else 0.0
+    state[10] = 1.0 if backfill == EASY else 0.0
+    state[11] = 1.0 if commit else 0.0
+    state[12] = 1.0
+
+    queue_time, queue_width, queue_area, queue_wait = 0.0, 0.0, 0.0, 0.0
+    for i in range(count):
+        job = queue[i]
+        queue_time += sums[job, LOG_TIME]
+        queue_width += sums[job, LOG_CORES]
+        queue_area += max(requested[job], 1.0) * size[job]
+        queue_wait += now - submission[job]
+    queue_time /= count
+    queue_width /= count
+    queue_wait = queue_wait / count + 1.0
+    # Idle cores after each expected end.
+    running, backlog, free = releases.length[0], queue_area, np.empty(releases.length[0] + 1)
+    free[0] = idle
+    for k in range(running):
+        free[k + 1] = free[k] + releases.cores[k]
+        backlog += (later(releases.end[k], now) - now) * releases.cores[k]
+    clear, scale = math.log(backlog / cores + 1.0), math.exp(time_mean)
+
+    state[3] = 0.5 * (clear - time_mean)
+
+    # The earliest expected start of each job by itself, and the cores that are idle beside it then. Numbers of which
+    # only logarithms count are in `logs`.
+    gap, logs = math.inf, np.empty(4 * count)
+    for i in range(count):
+        job = queue[i]
+        c, low, high = float(size[job]), 0, running
+        while low < high:
+            middle = (low + high) // 2
+            if free[middle] < c:
+                low = middle + 1
+            else:
+                high = middle
+        delay = later(releases.end[low - 1], now) - now if low else 0.0
+        if low:
+            gap = min(gap, delay)
+        wait, bounded = now - submission[job], max(requested[job], _TAU)
+        logs[4 * i] = 1.0 + wait / bounded
+        logs[4 * i + 1] = 1.0 + wait / queue_wait
+        logs[4 * i + 2] = 1.0 + delay / bounded
+        logs[4 * i + 3] = 1.0 + delay / scale
+        out[i] = (free[low] - c) / cores
+    logarithms(logs, logs.view(np.int64), np.empty(4 * count, np.int64), 4 * count)
+    nearest = math.log(gap + 1.0) if gap < math.inf else math.inf
+
+    # The state adds to every lane, and gates add to the weights of the linear part.
+    lanes, context, lane = weights[INPUT:CONTEXT].copy(), np.zeros(LANES), np.empty(LANES)
+    for k in range(STATE):
+        for unit in range(LANES):
+            context[unit] += weights[CONTEXT + k * LANES + unit] * state[k]
+    for gate in range(GATES):
+        total = 0.0
+        for k in range(STATE):
+            total += weights[gate * STATE + k] * state[k]
+        total /= 1.0 + abs(total)
+        for k in range(COLUMNS):
+            lanes[k * LANES + LANES - 1] += total * weights[GATED + gate * COLUMNS + k]
+
+    column = np.empty(COLUMNS)
+    for i in range(count):
+        job = queue[i]
+        c, time, width = float(size[job]), sums[job, LOG_TIME], sums[job, LOG_CORES]
+        column[0] = time - time_mean
+        column[1] = width - width_mean
+        column[2] = time - queue_time
+        column[3] = width - queue_width
+        column[4] = logs[4 * i]
+        column[5] = logs[4 * i + 1]
+        column[6] = c / cores
+        column[7] = 1.0 if c <= idle else 0.0
+        column[8] = min(c / (idle + 1.0), 4.0)
+        column[9] = logs[4 * i + 2]
+        column[10] = logs[4 * i + 3]
+        column[11] = out[i]
+        column[12] = time - clear
+        column[13] = max(LOG_TAU - time, 0.0)
+        column[14] = max(-3.0, min(3.0, nearest - time))
+        for unit in range(LANES):
+            lane[unit] = context[unit]
+        # Five columns at once: sums stay in registers.
+        for k in range(0, COLUMNS, 5):
+            at, a, b, c, d, e = k * LANES, column[k], column[k + 1], column[k + 2], column[k + 3], column[k + 4]
+            for unit in range(LANES):
+                lane[unit] += (
+                    lanes[at + unit] * a
+                    + lanes[at + LANES + unit] * b
+                    + lanes[at + 2 * LANES + unit] * c
+                    + lanes[at + 3 * LANES + unit] * d
+                    + lanes[at + 4 * LANES + unit] * e
+                )
+        linear = lane[LANES - 1]
+        for unit in range(LANES):
+            lane[unit] = weights[OUTPUT + unit] * (lane[unit] / (1.0 + abs(lane[unit])))
+        lane[LANES - 1] = linear
+        for unit in range(4):
+            lane[unit] += lane[unit + 4] + lane[unit + 8]
+        out[i] = (lane[0] + lane[1]) + (lane[2] + lane[3])

@@ -1,0 +1,228 @@
+"""The whole replay of the order ``learned`` on interchangeable cores without contention.
+
+Instants, passes and their order are those of :mod:`hdsim.kernels.counted_replay`, but queued jobs are scored anew at
+every pass that can start one. Cores have no ids here: `hold_cores` gives them out afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.kernels.compiling import kernel
+from hdsim.kernels.counted_replay import EASY, NONE, OVER, PAUSED, RLSCHEDULER
+from hdsim.kernels.free_ranges import FreeRanges, give, take
+from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.learned_scores import learned_scores
+from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.walltime import reaches_walltime
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Entries of `ScoredReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
+#: instant, number of cores.
+_BACKFILL, _COMMIT, _BATCH, _CORES = range(4)
+#: Entries of `ScoredReplay.numbers`: arrived and queued jobs, starts, committed head, head that has the reservation,
+#: idle cores, changes so far.
+ARRIVED, QUEUED, STARTED, HEAD, RESERVED, IDLE, CHANGES = range(7)
+#: Entries of `ScoredReplay.dates`: present time, shadow time and extra cores of the reservation.
+NOW, SHADOW, EXTRA = range(3)
+
+
+class ScoredReplay(NamedTuple):
+    """The state of a replay.
+
+    Attributes:
+        rules: (4,) see above.
+        weights: The network, see :func:`hdsim.kernels.learned_scores.learned_scores`.
+        arriving: (A,) the jobs in order of their arrival, without those that are rejected.
+        submission: (J,) s.
+        runtime: (J,) s.
+        requested: (J,) s.
+        walltime: (J,) s, infinite where jobs are not killed.
+        ends_in_delay: (J,) see ``Workload.ends_in_delay``.
+        size: (J,) cores.
+        sums: (J + 1, 9) see :func:`hdsim.kernels.learned_scores.past_sums`.
+        numbers: (7,) state.
+        dates: (3,) state.
+        starting_time: (J,) s, NaN before the start.
+        finish_time: (J,) s, NaN before the end.
+        killed: (J,) whether a started job ends at its walltime.
+        queue: (J,) queued jobs in order of submission.
+        score: (J,) their scores of the present pass.
+        started: (J,) jobs in order of their starts.
+        changes: (2 J,) for every start -1 and for every end the number of the start, in order.
+        ends: Date and number of the start of each running job.
+        releases: Expected ends of running jobs.
+    """
+
+    rules: Ints
+    weights: Floats
+    arriving: Ints
+    submission: Floats
+    runtime: Floats
+    requested: Floats
+    walltime: Floats
+    ends_in_delay: NDArray[np.bool_]
+    size: Ints
+    sums: Floats
+    numbers: Ints
+    dates: Floats
+    starting_time: Floats
+    finish_time: Floats
+    killed: NDArray[np.bool_]
+    queue: Ints
+    score: Floats
+    started: Ints
+    changes: Ints
+    ends: Heap
+    releases: Releases
+
+
+@kernel
+def scored_replay(state: ScoredReplay, instants: int) -> int:
+    """Simulates at most a number of instants; returns ``PAUSED`` or ``OVER``."""
+    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[_BATCH] != 0, state.rules[_COMMIT] != 0
+    backfill, cores, weights = state.rules[_BACKFILL], float(state.rules[_CORES]), state.weights
+    arriving, submission, runtime, requested = state.arriving, state.submission, state.runtime, state.requested
+    walltime, ends_in_delay, size, sums = state.walltime, state.ends_in_delay, state.size, state.sums
+    starting_time, finish_time, killed, changes = state.starting_time, state.finish_time, state.killed, state.changes
+    queue, score, started, ends, releases = state.queue, state.score, state.started, state.ends, state.releases
+    for _ in range(instants):
+        arrived, waiting = numbers[ARRIVED], numbers[QUEUED]
+        arrival = submission[arriving[arrived]] if arrived < len(arriving) else math.inf
+        now = min(arrival, ends.key[0]) if ends.length[0] else arrival
+        if now == math.inf:
+            return OVER
+        dates[NOW] = now
+        while ends.length[0] and ends.key[0] == now and (batch or arrival > now):
+            start = pop(ends)
+            job = started[start]
+            finish_time[job] = now
+            numbers[IDLE] += size[job]
+            changes[numbers[CHANGES]] = start
+            numbers[CHANGES] += 1
+            remove_release(releases, starting_time[job] + requested[job], job)
+            if backfill == EASY:
+                numbers[RESERVED] = -1
+            if not batch:
+                break
+        while arrival == now:
+            queue[waiting] = arriving[arrived]
+            waiting += 1
+            arrived += 1
+            arrival = submission[arriving[arrived]] if batch and arrived < len(arriving) else math.inf
+        numbers[ARRIVED], numbers[QUEUED] = arrived, waiting
+        head, idle = numbers[HEAD], numbers[IDLE]
+        # The order matters for a new head and for backfilling with EASY, where a job can start.
+        needed = head < 0 and commit and waiting > 0
+        if head < 0 or size[head] <= idle or backfill == EASY:
+            for i in range(waiting):
+                if size[queue[i]] <= idle:
+                    needed = True
+                    break
+        if needed:
+            learned_scores(
+                weights, cores, backfill, commit, now, float(idle), queue, waiting, submission, requested, size, sums,
+                releases, score,
+            )  # fmt: skip
+        elif backfill != RLSCHEDULER or head < 0:
+            continue
+        # A pass: jobs are chosen one by one until none can start. Candidates are tried after a head that does not fit.
+        serving, longest = True, 0.0
+        while waiting:
+            place = -1
+            if serving:
+                if head >= 0:
+                    place = 0
+                    while queue[place] != head:
+                        place += 1
+                else:
+                    place = 0
+                    for i in range(1, waiting):
+                        if score[i] < score[place]:
+                            place = i
+                job = queue[place]
+                if size[job] <= idle:
+                    head = -1
+                    if backfill == EASY:
+                        numbers[RESERVED] = -1
+                else:
+                    if commit:
+                        head = job
+                    if backfill == NONE:
+                        break
+                    serving = False
+                    overdue = releases.length[0] > 0 and releases.end[0] <= now
+                    if numbers[RESERVED] != job or (backfill == EASY and overdue):
+                        dates[SHADOW], dates[EXTRA] = head_reservation(releases, now, float(idle), float(size[job]))
+                        numbers[RESERVED] = job
+                    longest = (dates[SHADOW] - now) * ROUNDED_UP if dates[SHADOW] > now else 0.0
+                    continue
+            else:
+                shadow, extra = dates[SHADOW], dates[EXTRA]
+                if backfill == RLSCHEDULER:
+                    # In order of submission, and ends are strictly before the reservation.
+                    for i in range(waiting):
+                        if size[queue[i]] <= idle and now + requested[queue[i]] < shadow:
+                            place = i
+                            break
+                else:
+                    for i in range(waiting):
+                        job = queue[i]
+                        if size[job] > idle or (place >= 0 and score[i] >= score[place]):
+                            continue
+                        if size[job] <= extra or (now + requested[job] <= shadow and requested[job] <= longest):
+                            place = i
+                if place < 0:
+                    break
+                job = queue[place]
+                if now + requested[job] > shadow:
+                    dates[EXTRA] -= size[job]
+            waiting -= 1
+            for i in range(place, waiting):
+                queue[i] = queue[i + 1]
+                score[i] = score[i + 1]
+            idle -= size[job]
+            start = numbers[STARTED]
+            numbers[STARTED] = start + 1
+            started[start], starting_time[job] = job, now
+            changes[numbers[CHANGES]] = -1
+            numbers[CHANGES] += 1
+            date, limit = now + runtime[job], now + walltime[job]
+            if reaches_walltime(date, limit, ends_in_delay[job]):
+                date, killed[job] = limit, True
+            push(ends, date, start)
+            add_release(releases, now + requested[job], job, float(size[job]))
+        numbers[QUEUED], numbers[HEAD], numbers[IDLE] = waiting, head, idle
+    return PAUSED
+
+
+@kernel
+def hold_cores(
+    changes: Ints, size: Ints, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32], idle: FreeRanges
+) -> bool:
+    """Gives out ranges of cores in the order of starts and ends; False if the ranges need more space.
+
+    Args:
+        changes: (N,) for every start -1 and for every end the number of the start.
+        size: (S,) cores of each start.
+        held: (S + 1,) receives the index of the first range of each start.
+        first: (R,) receives the first rank of each range.
+        last: (R,) receives the last rank.
+        idle: All cores.
+    """
+    start = 0
+    for change in changes:
+        if change >= 0:
+            give(idle, first, last, held[change], held[change + 1])
+        elif held[start] + size[start] > len(first):
+            return False
+        else:
+            held[start + 1] = take(idle, size[start], first, last, held[start])
+            start += 1
+    return True

@@ -1,0 +1,168 @@
+"""The order learned: its columns, its replays in the engine and in compiled code, and its evolution."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hdsim
+from hdsim.errors import ConfigError
+from hdsim.kernels import counted_replay
+from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS, learned_scores, past_sums
+from hdsim.kernels.profiles import Releases
+from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, smallest_area_first
+from hdsim.scheduling.learned import columns_of, read_weights
+from hdsim.simulation import simulation
+from hdsim.workload.generators.lublin import generate
+
+RULES = {"none": counted_replay.NONE, "easy": counted_replay.EASY, "rlscheduler": counted_replay.RLSCHEDULER}
+PLATFORM = hdsim.Platform.homogeneous(nodes=32, cores_per_node=2, gflops_per_core=1.0)
+
+
+def reference_scores(weights, cores, backfill, commit, now, idle, queue, jobs, running):
+    """The scores by formulas of whole arrays; `running` has (expected end, cores)."""
+    r, c = np.maximum(jobs.requested, 1.0), jobs.size.astype(float)
+    last = queue[-1] + 1
+    past = slice(max(last - 256, 0), last)
+    log_r, log_c = np.log(r), np.log(c)
+    mean_r, mean_c = log_r[past].mean(), log_c[past].mean()
+    area = (r * c)[past].sum() / cores
+    load = math.log((area + 1) / (now - jobs.submission[past.start] + area / (last - past.start) + 1))
+    ends = sorted((max(end, np.nextafter(now, math.inf)), width) for end, width in running)
+    left = sum((end - now) * width for end, width in ends)
+    clear = math.log(((r * c)[queue].sum() + left) / cores + 1)
+    r, c, log_r, log_c, wait = r[queue], c[queue], log_r[queue], log_c[queue], now - jobs.submission[queue]
+    delay, beside = np.zeros(len(queue)), np.zeros(len(queue))
+    for i in range(len(queue)):
+        free = idle
+        for end, width in ends:
+            if free >= c[i]:
+                break
+            free, delay[i] = free + width, end - now
+        beside[i] = (free - c[i]) / cores
+    nearest = delay[c > idle].min() if (c > idle).any() else math.inf
+    bounded = np.maximum(jobs.requested[queue], 10.0)
+    columns = [
+        *(log_r - mean_r, log_c - mean_c, log_r - log_r.mean(), log_c - log_c.mean()),
+        *(np.log1p(wait / bounded), np.log1p(wait / (wait.mean() + 1)), c / cores, c <= idle),
+        *(np.minimum(c / (idle + 1), 4), np.log1p(delay / bounded), np.log1p(delay / math.exp(mean_r)), beside),
+        *(log_r - clear, np.maximum(math.log(10) - log_r, 0)),
+        np.clip(math.log(nearest + 1) - log_r, -3, 3) if nearest < math.inf else np.full(len(queue), 3.0),
+    ]
+    columns = np.stack(columns, axis=1)
+    all_r, all_c = np.maximum(jobs.requested, 1.0)[past], jobs.size[past].astype(float)
+    brevity, narrowness = math.log((1 / np.maximum(all_r, 10)).mean()) + mean_r, math.log((1 / all_c).mean()) + mean_c
+    state = [
+        *(math.log1p(len(queue)) / 3 - 1, idle / cores, np.clip(load, -3, 3), 0.5 * (clear - mean_r)),
+        *(np.log(all_r).std() - 1.5, np.log(all_c).std() - 1, 0.5 * brevity, narrowness),
+        *(0.5 * (mean_c - math.log(cores)) + 1, backfill == counted_replay.NONE, backfill == counted_replay.EASY),
+        *(commit, 1.0),
+    ]
+    state = np.array(state, float)
+    shapes = ((GATES, STATE), (GATES, COLUMNS), (COLUMNS, LANES), (STATE, LANES), (LANES,))
+    parts = np.split(weights, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    gates, gated, inputs, context, output = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+    opened = gates @ state
+    opened /= 1 + np.abs(opened)
+    lanes = columns @ inputs + state @ context
+    lanes[:, -1] += columns @ (opened @ gated)
+    hidden = lanes[:, :-1] / (1 + np.abs(lanes[:, :-1]))
+    return lanes[:, -1] + hidden @ output[:-1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_scores_are_those_of_the_formulas(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    workload = generate(400, seed=seed, cores=64, typed=False)
+    jobs = columns_of(workload)
+    queue = np.sort(rng.choice(np.arange(100 * (seed % 4)), 30, replace=False)) if seed % 4 else np.array([0])
+    now = float(jobs.submission[queue[-1]] + rng.uniform(0, 5000))
+    running = [(now + rng.uniform(-10, 9000), float(rng.integers(1, 9))) for _ in range(6)]
+    ends, held = (np.array(column) for column in zip(*sorted(running), strict=True))
+    idle = 64.0 - held.sum()
+    weights = rng.standard_normal(WEIGHTS)
+    for backfill in RULES.values():
+        out, releases = np.empty(len(queue)), Releases(ends, np.arange(6), held, np.array([6]))
+        learned_scores(weights, 64.0, backfill, True, now, idle, queue, len(queue), *jobs, releases, out)
+        expected = reference_scores(weights, 64.0, backfill, True, now, idle, queue, jobs, running)
+        np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("backfill", "commit"), [("none", False), ("none", True), ("easy", False), ("easy", True), ("rlscheduler", True)]
+)
+@pytest.mark.parametrize("batch", [True, False])
+def test_compiled_replays_are_those_of_the_engine(
+    backfill: str, commit: bool, batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = generate(250, seed=7, cores=64, typed=False, estimates="tsafrir", arrival_factor=0.8)
+    agent = {"job_policy": "learned", "backfill": backfill, "commit_head": commit}
+    options = {"batch_events": batch, "kill_at_walltime": batch}
+    compiled = hdsim.simulate(PLATFORM, jobs, agent, **options)
+    monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
+    engine = hdsim.simulate(PLATFORM, jobs, agent, **options)
+    assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
+    for name in engine.jobs:
+        np.testing.assert_array_equal(compiled.jobs[name], engine.jobs[name], err_msg=name)
+    assert engine.metrics["mean_waiting_time"] > 0
+
+
+@pytest.mark.parametrize(("backfill", "commit"), [("none", True), ("easy", False), ("rlscheduler", True)])
+def test_the_network_that_evolution_begins_with_is_smallest_area_first(backfill: str, commit: bool) -> None:
+    trace = generate(300, seed=11, cores=64, typed=False)
+    # Areas without ties, which logarithms would break in another way.
+    runtime = trace.runtime + np.random.default_rng(0).uniform(1, 2, 300)
+    jobs = dataclasses.replace(trace, runtime=runtime, requested_time=runtime)
+    cost = Window(jobs, 0, 64).cost(smallest_area_first(), RULES[backfill], commit)
+    saf = hdsim.simulate(PLATFORM, jobs, {"job_policy": "saf", "backfill": backfill, "commit_head": commit})
+    assert cost == pytest.approx(saf.metrics["mean_bounded_slowdown"], rel=1e-12)
+
+
+def test_scores_know_nothing_of_jobs_to_come() -> None:
+    jobs = generate(120, seed=3, cores=64, typed=False)
+    whole, part = columns_of(jobs), columns_of(jobs[:80])
+    np.testing.assert_array_equal(whole.sums[:80], part.sums[:80])
+    np.testing.assert_array_equal(past_sums(whole.requested, whole.size), whole.sums)
+
+
+def test_it_is_an_order_like_the_others() -> None:
+    """By name, with contention on a platform of several speeds, and under every backfilling algorithm."""
+    contended = hdsim.simulate("gaia", generate(60, seed=1, cores=64), "easy-learned", contention="threshold", seed=1)
+    assert contended.metrics["jobs_completed"] == 60
+    jobs = generate(80, seed=2, cores=64)
+    for name in ("learned", "easy-learned", "conservative-learned", "greedy-learned-low_power"):
+        result = hdsim.simulate(PLATFORM, jobs, name)
+        assert result.metrics["jobs_completed"] == 80
+
+
+def test_windows_of_machines_unlike_home_are_replayed_to_their_ends() -> None:
+    rng = np.random.default_rng(5)
+    for window in [draw_home(rng), *(draw_away(rng) for _ in range(4))]:
+        costs = {rule: window.cost(smallest_area_first(), rule, rule != counted_replay.EASY) for rule in RULES.values()}
+        assert all(1 <= cost < math.inf for cost in costs.values())
+        assert window.jobs.requested_cores.max() <= window.cores
+
+
+def test_evolution_is_reproducible_and_changes_the_order() -> None:
+    trained = []
+    for _ in range(2):
+        evolution = Evolution(seed=4, generations=2, pairs=2, home=1, away=1)
+        before = evolution.weights.copy()
+        evolution.advance()
+        evolution.advance()
+        trained.append(evolution.weights)
+        assert np.isfinite(evolution.weights).all() and (evolution.weights != before).any()
+    np.testing.assert_array_equal(*trained)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"weights": [1, 2]}', json.dumps({"weights": [math.inf] * WEIGHTS})])
+def test_a_card_without_weights_is_an_error(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "learned.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="weights"):
+        read_weights(str(path))
