@@ -49,10 +49,9 @@ def compiled_learned(
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:
         return None
-    make_state = partial(
-        make_replay, workload, read_weights(rules.order.network), len(ranked), refused,
-        backfill=_BACKFILLS[rules.backfill], commit=rules.commit_head, kill_at_walltime=kill_at_walltime, batch_events=batch_events,
-    )  # fmt: skip
+    weights, backfill = read_weights(rules.order.network), _BACKFILLS[rules.backfill]
+    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events, "commit": rules.commit_head}
+    make_state = partial(make_replay, workload, weights, len(ranked), refused, backfill=backfill, **options)
     return CompiledLearned(platform, workload, ranked, refused, make_state)
 
 
