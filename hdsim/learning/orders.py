@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.errors import WorkloadError
 from hdsim.kernels import counted_replay, learned_scores
 from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
@@ -115,7 +116,11 @@ def draw_home(rng: np.random.Generator, split: str = "train") -> Window:
 def draw_away(rng: np.random.Generator, split: str = "train") -> Window:
     """Draws a window of a machine unlike home on which orders differ."""
     while True:
-        trace = draw_workload(AWAY, int(rng.integers(2**32)), int(rng.integers(1400, 3500)), split=split)
+        seed, jobs = int(rng.integers(2**32)), int(rng.integers(1400, 3500))
+        try:
+            trace = draw_workload(AWAY, seed, jobs, split=split)
+        except WorkloadError:  # the estimates of the model do not suit all run times
+            continue
         cores = trace.cluster_cores
         window = _window(unlike(trace, cores, rng), cores, rng)
         if window.cost(smallest_area_first(), counted_replay.EASY, False) >= LEAST:
@@ -186,7 +191,7 @@ class Evolution:
     """
 
     seed: int = 1
-    generations: int = 160
+    generations: int = 140
     pairs: int = 16
     home: int = 12
     away: int = 10
