@@ -74,6 +74,10 @@ class ClassicAgent(Agent):
         if rules is None:
             return
         self._estimates = make_estimates(rules.estimates, cluster)
+        self._follow(cluster, rules)
+
+    def _follow(self, cluster: Cluster, rules: StockRules) -> None:
+        """Creates the queues for some rules."""
         predicted = self._estimates is not None
         self._queue = self._candidates = make_queue(cluster, rules.order, predicted=predicted)
         if rules.candidates:

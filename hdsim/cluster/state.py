@@ -281,16 +281,17 @@ class Cluster(ClusterState):
         """Speed at which a job runs on the cores of a placement relative to the reference speed."""
         return 1.0 if self.uniform_speed or self.fixed_duration[job] else float(self.cores.slowest(placement))
 
-    def expect(self, job: int, seconds: float, limit: float | None = None) -> None:
+    def expect(self, job: int, seconds: float, limit: float | None = None, corrections: int = 0) -> None:
         """Replaces the requested time of a job by a prediction, in what schedulers read.
 
         Args:
             job: A queued or running job.
             seconds: Expected run time in seconds at reference speed.
             limit: Longest run time that the job is expected to have if it exceeds the prediction, by default that.
+            corrections: Number of corrections of the prediction so far.
         """
         self.requested_time[job] = seconds
-        self.expected[job] = (seconds if limit is None else limit, self.expected.get(job, (0.0, -1))[1] + 1)
+        self.expected[job] = (seconds if limit is None else limit, corrections)
 
     def forget_expected(self) -> None:
         """Takes all predictions back: requested times are those of the workload."""

@@ -65,7 +65,7 @@ class ReleaseTimes:
                 if seconds >= limit:
                     break
                 more = CORRECTIONS[min(corrections, len(CORRECTIONS) - 1)]
-                cluster.expect(job, min(seconds + more, limit), limit)
+                cluster.expect(job, min(seconds + more, limit), limit, corrections + 1)
                 end = begin + cluster.estimate(job, cluster.running[job])
                 corrected = True
             if end > cluster.now:

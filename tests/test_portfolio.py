@@ -1,0 +1,142 @@
+"""The portfolio of orders: its choices against replays of the slow reference, and that it knows only the past."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import reference as ref
+
+import hdsim
+from hdsim.agents.portfolio import ENOUGH, Portfolio
+from hdsim.errors import ConfigError
+
+CORES = 16
+WEEK = 5000.0
+ORDERS = ("fcfs", "sjf", "saf", "smallest")
+SCHEDULERS = {"none": ref.strict, "easy": ref.easy}
+
+
+def workload_of(seed: int, number: int = 100) -> hdsim.Workload:
+    rng = np.random.default_rng(seed)
+    runtime = rng.integers(1, 1200, number)
+    return hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.integers(0, 3 * WEEK, number)),
+        runtime=runtime,
+        requested_time=runtime + rng.integers(0, 900, number),
+        requested_cores=rng.integers(1, CORES + 1, number),
+    )
+
+
+def platform() -> hdsim.Platform:
+    return hdsim.Platform.homogeneous(nodes=CORES, cores_per_node=1)
+
+
+class Noting(Portfolio):
+    """Notes what each order would have cost at each choice, by the slow reference, and the choice."""
+
+    def begin(self, cluster: Any) -> None:
+        super().begin(cluster)
+        self.chosen: list[tuple[float, str]] = []
+        self.expected: list[str] = []
+
+    def _choose(self, cluster: Any) -> None:
+        assert self.rules is not None
+        before = self.rules.order.name
+        super()._choose(cluster)
+        self.chosen.append((cluster.now, self.rules.order.name))
+        past = self.past(cluster)
+        costs = {order: self.cost(past, order) for order in ORDERS if len(past) >= ENOUGH}
+        keeps = not costs or costs[before] == min(costs.values())
+        self.expected.append(before if keeps else min(costs, key=lambda order: costs[order]))
+
+    def cost(self, past: list[ref.Job], order: str) -> float:
+        assert self.rules is not None
+        starts = ref.replay_counts(past, CORES, SCHEDULERS[self.rules.backfill], ref.SCORES[order])
+        found = [ref.bounded_slowdown(job, start, job.runtime) for job, start in zip(past, starts, strict=True)]
+        return float(np.mean(found))
+
+    def past(self, cluster: Any) -> list[ref.Job]:
+        jobs, now = cluster.workload, cluster.now
+        since, running, waiting = max(now - WEEK, 0.0), [], []
+        for job in range(len(jobs)):
+            begin, end, cores = cluster.starting_time[job], cluster.finish_time[job], int(jobs.requested_cores[job])
+            requested = float(jobs.requested_time[job])
+            if jobs.submission_time[job] > now or (end == end and end <= since):
+                continue
+            if begin != begin:
+                length = requested
+            elif end != end:
+                length = max(requested, now - begin)
+            else:
+                length = end - begin
+            if begin < since:
+                gone = since - begin
+                running.append(ref.Job(0.0, length - gone, cores, max(requested - gone, length - gone)))
+            else:
+                submitted = max(jobs.submission_time[job] - since, 0.0) + 1
+                waiting.append(ref.Job(submitted, length, cores, requested))
+        return running + waiting
+
+
+@pytest.mark.parametrize("backfill", list(SCHEDULERS))
+def test_the_best_order_of_the_past_is_chosen(backfill: str) -> None:
+    agent = Noting(candidates=ORDERS, period=WEEK, window=WEEK, backfill=backfill)
+    hdsim.simulate(platform(), workload_of(1), agent)
+    times, names = zip(*agent.chosen, strict=True)
+    assert names == tuple(agent.expected)
+    assert set(names) != {ORDERS[0]}
+    # The first pass behind each week.
+    assert [time // WEEK for time in times] == list(range(1, len(times) + 1))
+
+
+def test_one_candidate_is_a_classic_agent() -> None:
+    workload = workload_of(2)
+    for backfill in ("none", "greedy", "easy"):
+        alone = Portfolio(candidates=["saf"], period=WEEK, window=WEEK, backfill=backfill)
+        classic = hdsim.simulate(platform(), workload, {"job_policy": "saf", "backfill": backfill})
+        np.testing.assert_array_equal(hdsim.simulate(platform(), workload, alone).starting_time, classic.starting_time)
+
+
+@pytest.mark.parametrize("estimates", ["requested", "last_two"])
+def test_only_the_past_is_known_and_forks_carry_it(estimates: str) -> None:
+    settings = {"candidates": ORDERS, "period": WEEK, "window": WEEK, "estimates": estimates}
+    workload, agent = workload_of(3).replaced(user=1), Portfolio(**settings)
+    simulation = hdsim.Simulation(platform(), workload, agent)
+    simulation.run_until(2.5 * WEEK)
+    whole = simulation.run().starting_time
+    # Later jobs, and run times of jobs that end later, change nothing before.
+    unknown = ~(simulation.cluster.finish_time <= np.float64(2.5 * WEEK))
+    other = workload.replaced(runtime=np.where(unknown, workload.runtime * 3, workload.runtime))
+    changed = hdsim.simulate(platform(), other, Portfolio(**settings)).starting_time
+    early = whole <= 2.5 * WEEK
+    np.testing.assert_array_equal(changed[early], whole[early])
+    again = hdsim.Simulation(platform(), workload, Portfolio(**settings))
+    again.run_until(2.5 * WEEK)
+    fork = again.fork(runtimes="actual", arrivals="actual")
+    np.testing.assert_array_equal(fork.run().starting_time, whole)
+
+
+def test_on_nodes_of_several_speeds_and_for_pods() -> None:
+    settings = {"_target_": "hdsim.agents.portfolio.Portfolio", "period": 40_000.0, "window": 40_000.0}
+    for rules in ({"backfill": "greedy", "core_policy": "low_power"}, {"backfill": "easy"}):
+        result = hdsim.simulate(
+            "gaia", hdsim.load_workload("lublin_4000", jobs=80), {**settings, **rules}, contention="threshold"
+        )
+        assert not np.isnan(result.finish_time).any()
+    eight = hdsim.load_platform("eight_nodes").of_kind("quantities")
+    result = hdsim.simulate(eight, workload_of(4, 60), {**settings, "period": WEEK, "backfill": "greedy"})
+    assert (result.state == result.state[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"candidates": "saf"}, r"agent.candidates: portfolio: expected a list of orders, got 'saf'"),
+        ({"candidates": ["safe"]}, r"got 'safe' \(did you mean 'saf'\?\)"),
+        ({"period": 0}, r"agent.period: portfolio: expected seconds above 0, got 0"),
+        ({"objective": "jobs"}, r"agent.objective: portfolio: expected a metric"),
+    ],
+)
+def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Portfolio(**settings)
