@@ -13,7 +13,7 @@ from hdsim.report.statistics import bootstrap
 from hdsim.results.metrics import direction
 from hdsim.studies.tables import Cell
 
-#: Rules by the first word of a baseline's name; the others are strict.
+#: Rules by the first word of a baseline's name; other orders are strict, and a portfolio has a rule of its own.
 _RULES = ("strict", "greedy", "easy", "conservative")
 
 #: Metrics of each window by configuration.
@@ -79,4 +79,4 @@ def _best(means: Mapping[str, float], metric: str) -> str:
 
 def _rule(name: str) -> str:
     first = name.partition("-")[0].partition("(")[0].rstrip("+")
-    return first if first in _RULES else "strict"
+    return first if first in (*_RULES, "portfolio") else "strict"
