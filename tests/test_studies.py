@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Studies whose check replays agents that need torch.
 LEARNED = ("agent=ppo", "agent=evolution", "agent=imitation", "agent=dqn", "controller=learned")
 #: Checks of the usual tier; all of them are in the nightly one.
-FAST = ("consolidation", "gaia", "simulators", "speed")
+FAST = ("consolidation", "gaia", "protocol", "simulators", "speed")
 
 Hdsim = Callable[..., subprocess.CompletedProcess[str]]
 

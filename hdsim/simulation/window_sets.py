@@ -83,7 +83,7 @@ class WindowSet:
         )
 
     def _parts(self, length: int) -> list[Workload]:
-        """Parts of a file of so many jobs, one after the other."""
+        """Parts of a file with `length` jobs each, one after the other."""
         trace = _read(self.source, self.arrival_factor)
         low, high = (0.0, 1.0) if self.whole else PARTS[self.split]
         first = round(low * len(trace)) + self.number * self.traces * length

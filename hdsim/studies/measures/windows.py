@@ -1,0 +1,200 @@
+"""Agents and orders on windows of traces, by the protocol of docs/protocol.md: families, split, windows, table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from hdsim.errors import ConfigError, not_one_of
+from hdsim.report.statistics import Against, Floats, against
+from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.setup import model_settings
+from hdsim.simulation.window_sets import WindowSet
+from hdsim.studies import test_sets
+from hdsim.studies.tables import Cell
+from hdsim.util.files import write_csv
+from hdsim.util.resources import options
+
+#: Rules for the jobs behind a head that waits: settings of the orders, and whether there is one pass per instant. A
+#: head stays the head under the two of RLScheduler.
+RULES: Mapping[str, tuple[Mapping[str, Any], bool]] = {
+    "none": ({"commit_head": True}, False),
+    "rlscheduler": ({"backfill": "rlscheduler", "commit_head": True}, False),
+    "easy": ({"backfill": "easy"}, True),
+    "conservative": ({"backfill": "conservative"}, True),
+    "greedy": ({"backfill": "greedy"}, True),
+}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An agent, with one set of weights for each seed of its training.
+
+    Attributes:
+        name: Row of the table.
+        agents: One agent for each seed.
+        settings: Settings that they were made from, if there are some.
+    """
+
+    name: str
+    agents: tuple[Agent, ...]
+    settings: tuple[Mapping[str, Any], ...] = ()
+
+    def scores(self, windows: WindowSet, metric: str, *, batch_events: bool) -> Floats:
+        """(S, W) scores of S seeds."""
+        found = [[window.score(agent, metric, batch_events=batch_events) for window in windows.windows]
+                 for agent in self.agents]  # fmt: skip
+        return np.array(found)
+
+
+def measure(
+    runs: Path,
+    data: Path,
+    sources: str,
+    orders: str = "fcfs sjf saf f1 f2 f3 f4",
+    agents: str = "",
+    rule: str = "easy",
+    split: str = "validation",
+    number: str = "0",
+    traces: str = "100",
+    windows: str = "2",
+    jobs: str = "1024",
+    warmup: str = "1024",
+    base: str = "easy",
+    metric: str = "mean_bounded_slowdown",
+    validation_traces: str = "20",
+    log: str = "",
+    again: str = "",
+) -> Mapping[str, Mapping[str, Cell]]:
+    """Evaluates agents and orders on windows of several families.
+
+    The baseline is the order that is best on validation traces of the family.
+
+    Args:
+        runs: Folder of the runs; the scores are written to ``scores`` beside it.
+        data: Folder of reference data, which trace files are relative to.
+        sources: Families and trace files, one a line, files perhaps with ``arrival_factor=0.5`` and ``whole=true``.
+        orders: Orders of the queue, which get the rule.
+        agents: Agents, one a line: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent or of an option of the group
+            ``agent`` and settings; ``checkpoint=[A,B]`` are trainings from several
+            seeds.
+        rule: One of :data:`RULES`.
+        split: ``validation`` or ``test``; of a test set the log is written.
+        number: Number of the set.
+        traces: Number of traces.
+        windows: Windows of a trace.
+        jobs: Jobs of a window.
+        warmup: Jobs of the warm-up, 0 for an empty start.
+        base: Policy of the warm-up.
+        metric: See :meth:`hdsim.simulation.windows.Window.score`.
+        validation_traces: Number of traces that the best order is chosen on.
+        log: Log of test sets, by default ``docs/test_sets.md``, or ``test_sets.md`` where there is no folder ``docs``.
+        again: "yes" evaluates on a test set that the log has for other weights.
+
+    Returns:
+        By family and agent: mean, and with 95 % intervals the ratio of the means to that of the baseline, the geometric
+        mean and the interquartile mean of the ratios of the windows, and the probability of improvement.
+
+    Raises:
+        HdsimError: A setting is not allowed, or the test set has been used for other weights.
+    """
+    if rule not in RULES:
+        raise ConfigError(not_one_of(rule, RULES), where="rule")
+    batch_events = RULES[rule][1]
+    classic = [_ordered(order, rule) for order in orders.split()]
+    rivals = [_contender(line) for line in agents.splitlines() if line.strip()]
+    shape = {"jobs": int(jobs), "warmup": int(warmup), "base": base, "count": int(windows)}
+    told = [told for rival in rivals for told in (*rival.settings, *map(vars, rival.agents))]
+    weights = test_sets.weights_of(value for settings in told for value in settings.values())
+    file = Path(log or ("docs/test_sets.md" if Path("docs").is_dir() else "test_sets.md"))
+    rows: dict[str, dict[str, Cell]] = {}
+    for line in filter(None, map(str.strip, sources.splitlines())):
+        place = {**_source(line, data), **shape}
+        chosen = WindowSet(split=split, number=int(number), traces=int(traces), **place)
+        if split == "test" and again != "yes":
+            test_sets.require_unused(file, chosen.digest, weights, line)
+        held = WindowSet(split="validation", traces=int(validation_traces), **place)
+        tried = {order.name: order.scores(held, metric, batch_events=batch_events).mean() for order in classic}
+        best = min(tried, key=tried.__getitem__)
+        scores = {one.name: one.scores(chosen, metric, batch_events=batch_events) for one in (*rivals, *classic)}
+        name = Path(chosen.source).name
+        _save(runs.parent / "scores" / f"{name}_{rule}.csv", scores, chosen)
+        remarks = [chosen.shortfall]
+        if split == "test":
+            study, found = f"{runs.parent.name}, {rule}", test_sets.digest_of(scores)
+            remarks.append(test_sets.record(file, study, chosen.described(), weights, found))
+        for agent, values in scores.items():
+            compared = against(values, scores[best][0], [window.trace for window in chosen.windows])
+            cells = {metric: float(values.mean()), **_cells(compared, baseline=agent == best)}
+            rows[f"{name}: {agent}"] = {**cells, "remark": "; ".join(filter(None, remarks))}
+            remarks.clear()
+    return rows
+
+
+def _ordered(order: str, rule: str) -> Contender:
+    """An order under a rule."""
+    name = order if rule == "none" else f"{rule}-{order}"
+    return Contender(name, (make_agent({"job_policy": order, **RULES[rule][0]}),))
+
+
+def _contender(line: str) -> Contender:
+    """An agent as a line of text, see :func:`measure`.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    name, colon, rest = line.partition(":")
+    kind, *words = shlex.split(rest) or [""]
+    if not (colon and name.strip() and kind and all("=" in word for word in words)):
+        raise ConfigError(f"expected NAME: AGENT KEY=VALUE ..., got '{line.strip()}'", where="agents")
+    if kind not in options("agent"):
+        if words:
+            raise ConfigError(
+                f"expected settings of one of {', '.join(options('agent'))}, got '{kind}'", where="agents"
+            )
+        return Contender(name.strip(), (make_agent(kind),))
+    given = {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in words)}
+    seeds = given.get("checkpoint")
+    each = [{**given, "checkpoint": value} for value in seeds] if isinstance(seeds, list) else [given]
+    settings = tuple({**model_settings("agent", kind), **one} for one in each)
+    return Contender(name.strip(), tuple(map(make_agent, settings)), settings)
+
+
+def _source(line: str, data: Path) -> dict[str, Any]:
+    """Settings of a :class:`WindowSet` from a line of text, see :func:`measure`."""
+    source, *words = shlex.split(line)
+    found: dict[str, Any] = {"source": str(data / source) if (data / source).is_file() else source}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in ("arrival_factor", "whole"):
+            raise ConfigError(f"expected arrival_factor=NUMBER or whole=true, got '{word}'", where=f"sources: {line}")
+        found[key] = yaml.safe_load(value)
+    return found
+
+
+def _cells(compared: Against, *, baseline: bool) -> dict[str, Cell]:
+    columns: dict[str, Cell] = {
+        "ratio of means": compared.ratio,
+        "geometric mean of ratios": compared.geometric,
+        "interquartile mean of ratios": compared.middle,
+        "probability of improvement": compared.improvement,
+    }
+    return dict.fromkeys(columns, "best on validation") if baseline else columns
+
+
+def _save(path: Path, scores: Mapping[str, Floats], chosen: WindowSet) -> None:
+    """Writes the scores of every agent, seed and window."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        [agent, seed, window.trace, str(window.workload.job_id[window.warmup]), float(value)]
+        for agent, values in scores.items()
+        for seed, own in enumerate(values)
+        for window, value in zip(chosen.windows, own, strict=True)
+    ]
+    write_csv(path, ("agent", "seed", "trace", "first_job", "score"), rows)

@@ -1,0 +1,137 @@
+"""The log of test sets: which weights each of them was used for, and what came out.
+
+A test set that has decided something is none any more; the log refuses to use it for other weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError
+from hdsim.report.statistics import Floats
+from hdsim.results.run_directory.inputs import file_digest
+from hdsim.results.run_directory.manifest import git_commit
+from hdsim.util.files import replacing
+from hdsim.util.resources import bundled
+
+#: Begin of a log in a folder of documentation.
+_HEAD = """# Test sets
+
+Test sets on which agents have been evaluated, one row for each evaluation. `hdsim study` appends a row before it shows
+the table; [protocol.md](protocol.md) explains the columns.
+
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the log.
+
+    Attributes:
+        date: Of the evaluation.
+        commit: Of hdsim.
+        study: Name of the study's table.
+        set: The set in words.
+        sha256: Digest of the set.
+        weights: Files of the agents with their digests; other agents have no weights.
+        scores: Digest of all scores.
+    """
+
+    date: str
+    commit: str
+    study: str
+    set: str
+    sha256: str
+    weights: str
+    scores: str
+
+
+def weights_of(settings: Iterable[Any]) -> str:
+    """Returns the checkpoints and the code files among settings of agents, with digests."""
+    known, found = bundled("checkpoints"), {}
+    for value in settings:
+        if isinstance(value, str | Path) and str(value):
+            path = Path(known.get(str(value), value))
+            if path.is_file():
+                found[path.name] = file_digest(path)[:12]
+    return ", ".join(f"{name} {digest}" for name, digest in sorted(found.items())) or "none"
+
+
+def digest_of(scores: Mapping[str, Floats]) -> str:
+    """Returns the digest of the (S, W) scores of each agent, in full precision."""
+    told = "\n".join(f"{name} {values.tolist()}" for name, values in sorted(scores.items()))
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def read(log: Path) -> list[Entry]:
+    """Returns the rows of a log, none if there is no file.
+
+    Raises:
+        ConfigError: A row has another number of columns.
+    """
+    if not log.exists():
+        return []
+    lines = [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("|")][2:]
+    rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(fields(Entry)):
+            raise ConfigError(f"expected {len(fields(Entry))} columns, got {line}", where=str(log))
+    return [Entry(*row) for row in rows]
+
+
+def require_unused(log: Path, sha256: str, weights: str, where: str) -> None:
+    """Checks that a test set has been used for no other weights.
+
+    Raises:
+        ConfigError: It has been.
+    """
+    for entry in read(log):
+        if entry.sha256 == sha256 and entry.weights != weights:
+            raise ConfigError(
+                f"expected a test set that {log} does not have: on {entry.date} {entry.study} evaluated "
+                f"{entry.weights} on it, now {weights}; another number draws another set, and again: yes uses this one",
+                where=where,
+            )
+
+
+def record(log: Path, study: str, told: Mapping[str, str | int], weights: str, scores: str) -> str:
+    """Appends an evaluation to the log, unless it has the same one already.
+
+    Args:
+        log: The file.
+        study: Name of the study's table.
+        told: The set, see :meth:`hdsim.simulation.window_sets.WindowSet.described`.
+        weights: See :func:`weights_of`.
+        scores: See :func:`digest_of`.
+
+    Returns:
+        A sentence about it.
+
+    Raises:
+        ConfigError: The same evaluation had other scores.
+    """
+    words = f"{told['source']}, number {told['number']}: {told['windows']} windows of {told['jobs']} jobs of "
+    words += f"{told['traces']} traces, {told['start']}"
+    date, commit = datetime.now(UTC).date().isoformat(), str(git_commit())
+    entry = Entry(date, commit, study, words, str(told["sha256"]), weights, scores)
+    for known in read(log):
+        if (known.study, known.sha256, known.weights) == (entry.study, entry.sha256, entry.weights):
+            if known.scores != scores:
+                raise ConfigError(
+                    f"expected the scores {known.scores} of {known.date}, got {scores}", where=f"{log}: {study}"
+                )
+            return f"{told['source']}: reproduces the evaluation of {known.date}"
+    names = [column.name for column in fields(Entry)]
+    before = log.read_text(encoding="utf-8") if log.exists() else _HEAD + _line(names) + _line(["---"] * len(names))
+    with replacing(log) as file:
+        file.write(before + _line(asdict(entry).values()))
+    return f"{told['source']}: recorded in {log}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
