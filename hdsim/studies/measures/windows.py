@@ -20,6 +20,7 @@ from hdsim.studies import test_sets
 from hdsim.studies.tables import Cell
 from hdsim.util.files import write_csv
 from hdsim.util.resources import options
+from hdsim.workload.generators.families import FAMILIES
 
 #: Rules for the jobs behind a head that waits: settings of the orders, and whether there is one pass per instant. A
 #: head stays the head under the two of RLScheduler.
@@ -86,7 +87,7 @@ def measure(
             seeds.
         rule: One of :data:`RULES`.
         split: ``validation`` or ``test``; of a test set the log is written.
-        number: Number of the set.
+        number: Number of the set of each family; a file has one set.
         traces: Number of traces.
         windows: Windows of a trace.
         jobs: Jobs of a window.
@@ -116,7 +117,9 @@ def measure(
     rows: dict[str, dict[str, Cell]] = {}
     for line in filter(None, map(str.strip, sources.splitlines())):
         place = {**_source(line, data), **shape}
-        chosen = WindowSet(split=split, number=int(number), traces=int(traces), **place)
+        # A file has few sets.
+        first = int(number) if place["source"] in FAMILIES else 0
+        chosen = WindowSet(split=split, number=first, traces=int(traces), **place)
         if split == "test" and again != "yes":
             test_sets.require_unused(file, chosen.digest, weights, line)
         held = WindowSet(split="validation", traces=int(validation_traces), **place)
