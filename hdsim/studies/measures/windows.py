@@ -80,9 +80,9 @@ def measure(
     Args:
         runs: Folder of the runs; the scores are written to ``scores`` beside it.
         data: Folder of reference data, which trace files are relative to.
-        sources: Families and trace files, one a line, files perhaps with ``arrival_factor=0.5`` and ``whole=true``.
+        sources: Families and trace files, a line each, files perhaps with ``arrival_factor=0.5`` and ``whole=true``.
         orders: Orders of the queue, which get the rule.
-        agents: Agents, one a line: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent or of an option of the group
+        agents: Agents, a line each: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent or of an option of the group
             ``agent`` and settings; ``checkpoint=[A,B]`` are trainings from several
             seeds.
         rule: One of :data:`RULES`.
