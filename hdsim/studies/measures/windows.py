@@ -82,9 +82,8 @@ def measure(
         data: Folder of reference data, which trace files are relative to.
         sources: Families and trace files, a line each, files perhaps with ``arrival_factor=0.5`` and ``whole=true``.
         orders: Orders of the queue, which get the rule.
-        agents: Agents, a line each: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent or of an option of the group
-            ``agent`` and settings; ``checkpoint=[A,B]`` are trainings from several
-            seeds.
+        agents: Agents, a line each: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent, or with an option of the
+            group ``agent`` and settings; ``checkpoint=[A,B]`` are trainings from several seeds.
         rule: One of :data:`RULES`.
         split: ``validation`` or ``test``; of a test set the log is written.
         number: Number of the set of each family; a file has one set.
