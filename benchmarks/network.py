@@ -75,9 +75,10 @@ def bench_component() -> None:
         def work(nodes: int = nodes, ends: list[list[int]] = ends) -> float:
             solver = MaxMin([1.0] * (2 * nodes))
             for source, target in ends:
-                solver.add(None, solver.demand((2 * source, 2 * target + 1), (1.0, 1.0)))
+                streams = solver.streams([1.0], [0.0], [((2 * source, 2 * target + 1), (1.0, 1.0), (1.0, 1.0))])
+                solver.add(streams, np.array([0]), np.array([1.0]), 0.0, 0.0)
             begin = time.process_time()
-            solver.solve()
+            solver.settle(0.0)
             return time.process_time() - begin
 
         seconds = least(work, 20)
@@ -151,7 +152,7 @@ def bench_joined() -> None:
                     fluid.advance(key, now)
             return (time.process_time() - begin) / (2 * rounds)
 
-        flows = len(first.exchange.streams)
+        flows = len(first.exchange.streams.amount)
         print(f"{name:12} of 8 nodes joined by another {least(work) * 1e6:12.1f} us a phase of {flows} flows")
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from network_replay import replay
 
 from hdsim.errors import ConfigError
-from hdsim.network import maxmin
+from hdsim.kernels import components, flows, maxmin, sharing
+from hdsim.network import maxmin as links
 from hdsim.network.fluid import Fluid
 from hdsim.network.maxmin import MaxMin
 from hdsim.platform.model import Platform
@@ -50,6 +51,57 @@ def at(date, start, *arguments):
 # The solver
 
 
+class Activity:
+    """A transfer of one flow of 1 byte."""
+
+    def __init__(self, solver, uses, bound):
+        self.links, self.uses, self.bound = solver.links, uses, bound
+        streams = self.links.streams([1.0], [0.0], [tuple(zip(*uses, strict=True))])
+        self.number = self.links.add(streams, np.array([0]), np.array([1.0]), 0.0, 0.0, bound)
+
+    @property
+    def rate(self):
+        return self.links.flows(self.number, 0.0)[2].item()
+
+
+class Solver:
+    """The rates of flows that come and go at date 0."""
+
+    def __init__(self, capacities):
+        self.links, self.capacity, self.activities = MaxMin(capacities), capacities, {}
+
+    @property
+    def load(self):
+        return self.links.load.tolist()
+
+    def demand(self, resources, usages, *, claims=None, share=1.0):
+        return [(r, u, share / c) for r, u, c in zip(resources, usages, claims or usages, strict=True)]
+
+    def add(self, uses, bound=math.inf):
+        activity = Activity(self, uses, bound)
+        self.activities[activity.number] = activity
+        return activity
+
+    def remove(self, activity):
+        self.links.remove(activity.number)
+        del self.activities[activity.number]
+
+    def set_bound(self, activity, bound):
+        activity.bound = bound
+        self.links.set_bound(activity.number, bound)
+
+    def solve(self):
+        """Returns the activities of another rate."""
+        return [self.activities[number] for number, _ in self.links.settle(0.0)]
+
+
+def uncompiled(monkeypatch):
+    """Runs the kernels of the network as Python functions."""
+    for module in (sharing, flows, maxmin, components, links):
+        for name, function in list(vars(module).items()):
+            monkeypatch.setattr(module, name, getattr(function, "py_func", function))
+
+
 def filled(capacity, flows):
     """Max-min rates of flows (resources, width, slope, bound) by raising a common level, in exact arithmetic."""
     rates = {}
@@ -74,7 +126,7 @@ def assert_fair(solver, activities):
     users = [[] for _ in solver.capacity]
     used = [0.0] * len(solver.capacity)
     for activity in activities:
-        for resource, usage, slope in activity.demand.uses:
+        for resource, usage, slope in activity.uses:
             used[resource] += usage * activity.rate
             users[resource].append(activity.rate / slope)
     assert all(used[r] <= capacity * (1 + 1e-9) for r, capacity in enumerate(solver.capacity))
@@ -83,7 +135,7 @@ def assert_fair(solver, activities):
         assert activity.rate <= activity.bound * (1 + 1e-9)
         bottlenecks = [
             resource
-            for resource, _, slope in activity.demand.uses
+            for resource, _, slope in activity.uses
             if used[resource] >= solver.capacity[resource] * (1 - 1e-6)
             and activity.rate / slope >= max(users[resource]) * (1 - 1e-6)
         ]
@@ -106,11 +158,11 @@ TASKS = st.tuples(
 
 @given(CAPACITIES, st.lists(st.tuples(FLOWS, st.integers(0, 9), st.booleans()), min_size=1, max_size=25))
 def test_rates_equal_those_of_exact_progressive_filling_after_every_change(capacities, changes):
-    solver = MaxMin(capacities)
+    solver = Solver(capacities)
     present = []
     for (path, width, slope, bound), leaving, solved in changes:
         demand = solver.demand(path, [width] * len(path), claims=[1] * len(path), share=slope)
-        activity = solver.add(None, demand, math.inf if bound is None else bound)
+        activity = solver.add(demand, math.inf if bound is None else bound)
         present.append((activity, (path, width, slope, bound)))
         if leaving < len(present) - 1:
             solver.remove(present.pop(leaving)[0])
@@ -125,13 +177,13 @@ def test_rates_equal_those_of_exact_progressive_filling_after_every_change(capac
 
 @given(CAPACITIES, st.lists(st.tuples(TASKS, st.integers(0, 9), st.booleans()), min_size=1, max_size=15))
 def test_tasks_that_use_resources_unevenly_have_a_bottleneck_each(capacities, changes):
-    solver = MaxMin(capacities)
+    solver = Solver(capacities)
     present = []
     for (uses, bound), leaving, rebound in changes:
         resources, claims, parts = zip(*uses, strict=True)
         usages = [claim * part for claim, part in zip(claims, parts, strict=True)]
         limit = math.inf if bound is None else bound
-        present.append(solver.add(None, solver.demand(resources, usages, claims=claims), limit))
+        present.append(solver.add(solver.demand(resources, usages, claims=claims), limit))
         if leaving < len(present) - 1:
             solver.remove(present.pop(leaving))
         if rebound:
@@ -141,41 +193,43 @@ def test_tasks_that_use_resources_unevenly_have_a_bottleneck_each(capacities, ch
 
 
 def test_levels_converge_when_no_set_of_bottlenecks_is_confirmed(monkeypatch):
-    monkeypatch.setattr(maxmin, "_exact_rates", lambda *_: None)
-    solver = MaxMin([7.0, 5.0, 3.0])
+    uncompiled(monkeypatch)
+    monkeypatch.setattr(components, "_exact_levels", lambda net, *_: np.zeros(len(net.links)))
+    solver = Solver([7.0, 5.0, 3.0])
     uses = [((0, 1), (1.0, 2.0)), ((1, 2), (1.0, 3.0)), ((0, 2), (4.0, 1.0)), ((0, 1, 2), (1.0, 1.0, 2.0))]
-    activities = [solver.add(None, solver.demand(resources, usages)) for resources, usages in uses]
+    activities = [solver.add(solver.demand(resources, usages)) for resources, usages in uses]
     solver.solve()
     assert_fair(solver, activities)
 
 
 def test_flows_of_other_components_are_left_alone():
-    solver = MaxMin([1.0] * 4)
-    pairs = [[solver.add(None, solver.demand([r], [1.0])) for _ in range(2)] for r in range(4)]
+    solver = Solver([1.0] * 4)
+    pairs = [[solver.add(solver.demand([r], [1.0])) for _ in range(2)] for r in range(4)]
     assert len(solver.solve()) == 8
-    solver.remove(pairs[2][0])
-    assert solver.solve() == [pairs[2][1]]
-    assert [a.rate for pair in pairs for a in pair] == [0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
+    solver.remove(pairs[2].pop(0))
+    assert solver.solve() == pairs[2]
+    assert [a.rate for pair in pairs for a in pair] == [0.5, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5]
     assert solver.solve() == []
 
 
 def test_a_wide_resource_ties_nobody_together():
-    solver = MaxMin([10.0, 1.0, 1.0])
-    first, second = (solver.add(None, solver.demand([0, r], [1.0, 1.0])) for r in (1, 2))
+    solver = Solver([10.0, 1.0, 1.0])
+    first, second = (solver.add(solver.demand([0, r], [1.0, 1.0])) for r in (1, 2))
     solver.solve()
-    third = solver.add(None, second.demand)
+    third = solver.add(second.uses)
     assert set(solver.solve()) == {second, third}
     assert [first.rate, second.rate, third.rate] == [1.0, 0.5, 0.5]
     assert solver.load == [2.0, 1.0, 1.0]
 
 
-def calls_of_an_event(pairs):
+def calls_of_an_event(pairs, monkeypatch):
     """Function calls made when one flow leaves and comes back, with two flows on each of `pairs` node links."""
     fluid = Fluid(clusters(2 * pairs, between="100000GBps"))
     for pair in range(pairs):
         fluid.start((pair, 0), 2 * pair, 2 * pair + 1, GB, 0.0)
         fluid.start((pair, 1), 2 * pair, 2 * pair + 1, GB, 0.0)
     list(fluid.settle(0.0))
+    uncompiled(monkeypatch)
     count = 0
 
     def profile(_frame, event, _argument):
@@ -194,8 +248,10 @@ def calls_of_an_event(pairs):
     return count
 
 
-def test_the_work_of_an_event_does_not_grow_with_the_flows_in_the_system():
-    assert calls_of_an_event(2000) == calls_of_an_event(20)
+def test_the_work_of_an_event_does_not_grow_with_the_flows_in_the_system(monkeypatch):
+    with monkeypatch.context() as patch:
+        many = calls_of_an_event(2000, patch)
+    assert many == calls_of_an_event(20, monkeypatch)
 
 
 @pytest.mark.parametrize("capacity", [0.0, -1.0, math.nan])
@@ -338,6 +394,91 @@ def test_a_phase_ends_when_the_last_of_its_messages_would_by_themselves(phases, 
         assert ends[p] == pytest.approx(expected, rel=1e-9)
 
 
+# Random topologies and transfers, against whole solutions in exact arithmetic
+
+
+def remove(fluid, key, now):
+    """Removes a transfer that is not over; returns its key."""
+    if key not in fluid._transfers:
+        return None
+    fluid.end(key, now)
+    return key
+
+
+def ends_of(sizes, bandwidths, latencies, transfers):
+    """Dates of the ends of transfers (start, messages, date of removal) without shortcuts, by key."""
+    cluster = [k for k, size in enumerate(sizes) for _ in range(size)]
+    capacity = [bandwidths[0]] * (2 * len(cluster)) + [bandwidths[1]] * (2 * len(sizes))
+    ends = {key: start for key, (start, _, _) in enumerate(transfers)}
+    flows = []
+    for key, (start, messages, _) in enumerate(transfers):
+        for source, target, volume, count in messages:
+            here, there = cluster[source], cluster[target]
+            path, latency = (2 * source, 2 * target + 1), 2 * latencies[0]
+            if here != there:
+                path += (2 * (len(cluster) + here), 2 * (len(cluster) + there) + 1)
+                latency += 2 * latencies[1]
+            if source != target:
+                flows += [[start + latency, path, volume, key] for _ in range(count)]
+    now = 0.0
+    while flows:
+        active = [flow for flow in flows if flow[0] <= now]
+        rates = filled(capacity, [(path, 1, 1, None) for _, path, _, _ in active])
+        dates = [now + flow[2] / rate for flow, rate in zip(active, rates, strict=True)]
+        dates += [date for begin, _, _, key in flows for date in (begin, transfers[key][2]) if date > now]
+        before, now = now, min(dates)
+        for flow, rate in zip(active, rates, strict=True):
+            flow[2] -= rate * (now - before)
+        for begin, _, left, key in flows:
+            if begin <= now and left <= 1e-3:
+                ends[key] = now
+            elif transfers[key][2] <= now:
+                ends[key] = math.inf
+        flows = [flow for flow in flows if ends[flow[3]] < math.inf and (flow[0] > now or flow[2] > 1e-3)]
+    return {key: end for key, end in ends.items() if end < math.inf}
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(
+            st.integers(0, 40),
+            st.lists(
+                st.tuples(
+                    st.integers(0, 8), st.integers(0, 8), st.sampled_from([0, 1e3, 1e8, 3e8, 1e9]), st.integers(1, 2)
+                ),
+                max_size=5,
+            ),
+            st.none() | st.integers(1, 60),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_random_transfers_end_as_whole_exact_solutions_say(sizes, given, latency):
+    latencies = (0.01, 0.3) if latency else (0.0, 0.0)
+    platform = clusters(
+        *sizes,
+        between="700MBps",
+        local_latency=f"{latencies[0] * 1000:g}ms",
+        global_latency=f"{latencies[1] * 1000:g}ms",
+    )
+    fluid, transfers, calls = Fluid(platform), [], []
+    for key, (start, ends, removal) in enumerate(given):
+        # No two events at one date.
+        date = 0.0371 * start + 0.00043 * key
+        messages = [(a % sum(sizes), b % sum(sizes), volume, count) for a, b, volume, count in ends]
+        calls.append(at(date, fluid.start_phase, key, messages))
+        removed = math.inf
+        if removal is not None:
+            removed = date + 0.0371 * removal + 0.00017
+            calls.append(at(removed, remove, fluid, key))
+        transfers.append((date, messages, removed))
+    expected = ends_of(sizes, (1e9, 7e8), latencies, transfers)
+    assert replay(fluid, calls) == pytest.approx(expected, rel=1e-9)
+
+
 # Transfers that are alone on their links take no part in the solving
 
 
@@ -438,7 +579,7 @@ def test_a_phase_alone_is_announced_once_and_costs_no_solving():
         assert list(fluid.settle(now + 1.0)) == []
         assert fluid.advance("job", now + phase.uncontended_time)
         assert len(fluid) == 0
-    assert not any(fluid._shared.solver.load)
+    assert not fluid._shared.load.any()
 
 
 def test_messages_are_counted():

@@ -8,16 +8,16 @@ Messages within a node use no link.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.network import LinkLoad, Messages
-from hdsim.network.flows import ActiveFlow, Flows, Plan, Stream, Transfer
-from hdsim.network.maxmin import MaxMin
+from hdsim.network.flows import Plan, Transfer
+from hdsim.network.maxmin import MaxMin, Uses
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -54,7 +54,7 @@ class Phase:
 
     def parallel_time(self, seconds: float) -> float:
         """See :class:`hdsim.network.Phase`."""
-        latency = self.task.streams[0].latency
+        latency = float(self.task.streams.latency[0])
         return latency + max(seconds, self.task.uncontended_time - latency)
 
 
@@ -87,7 +87,7 @@ class Fluid:
         bandwidth = np.concatenate(
             [np.repeat(platform.local_bandwidth[of_node], 2), np.repeat(platform.global_bandwidth, 2)]
         )
-        self._bandwidth: list[float] = bandwidth.tolist()
+        self._bandwidth = bandwidth
         # Up and down directions alternate, nodes before clusters. Unlimited links are omitted.
         halves = [(link,) if limited else () for link, limited in enumerate(np.isfinite(bandwidth).tolist())]
         self._up, self._down = halves[: 2 * nodes : 2], halves[1 : 2 * nodes : 2]
@@ -96,7 +96,10 @@ class Fluid:
         self._latency: list[float] = platform.local_latency[of_node].tolist()
         self._global_latency: list[float] = platform.global_latency.tolist()
         self._nodes = nodes
-        self._shared = Flows(self._solver())
+        self._shared = self._solver()
+        # Transfers by their numbers there, and whether their rates need an update.
+        self._sharing: dict[int, Transfer] = {}
+        self._changed = False
         # Per link: the last plan that claimed it, and the number of transfers that share it.
         self._holders: list[Plan | None] = [None] * len(halves)
         self._crowd = [0] * len(halves)
@@ -146,7 +149,7 @@ class Fluid:
                 raise ValueError(f"expected 1 message or more, got {count} from {source} to {target}")
             message = (source, target, volume)
             counts[message] = counts.get(message, 0) + count
-        return Phase(lambda: self._exchange(counts), lambda: self._task(counts))
+        return Phase(partial(self._exchange, counts), partial(self._task, counts))
 
     def start(self, key: Hashable, source: int, target: int, volume: float, now: float) -> None:
         """Starts a message of `volume` bytes from a node to a node.
@@ -204,12 +207,13 @@ class Fluid:
     def advance(self, key: Hashable, now: float) -> bool:
         """Continues a transfer at the date of `settle`; True if it ends."""
         transfer = self._transfers[key]
-        if transfer.uncontended:
+        if transfer.shared < 0:
             transfer.plan.active = None
-        elif self._shared.advance(transfer, now):
-            self._leave_crowd(transfer)
         else:
-            return False
+            self._changed = True
+            if not self._shared.advance(transfer.shared, now):
+                return False
+            self._leave_crowd(transfer)
         del self._transfers[key]
         if self._bounds:
             self._bounds.pop(transfer, None)
@@ -218,12 +222,14 @@ class Fluid:
     def end(self, key: Hashable, now: float) -> None:
         """Removes a transfer before its end."""
         transfer = self._transfers.pop(key)
-        self._bounds.pop(transfer, None)
-        if transfer.uncontended:
+        if self._bounds:
+            self._bounds.pop(transfer, None)
+        if transfer.shared < 0:
             transfer.plan.active = None
             self._updated.pop(transfer, None)
         else:
-            self._shared.leave(transfer)
+            self._changed = True
+            self._shared.remove(transfer.shared)
             self._leave_crowd(transfer)
 
     def settle(self, now: float) -> list[tuple[Hashable, float]]:
@@ -235,27 +241,32 @@ class Fluid:
         self._now = now
         if self._bounds:
             for transfer, bound in self._bounds.items():
-                if transfer.uncontended:
+                if transfer.shared < 0:
                     self._share(transfer, now)
-                self._shared.set_bound(transfer, bound)
+                transfer.bound = bound
+                self._shared.set_bound(transfer.shared, bound)
             self._bounds.clear()
+            self._changed = True
         moved: list[tuple[Hashable, float]] = []
         if self._updated:
             moved += [(transfer.key, transfer.date - now) for transfer in self._updated]
             self._updated.clear()
-        if self._shared.changed:
-            moved += self._shared.settle(now)
+        if self._changed:
+            self._changed = False
+            moved += [(self._sharing[number].key, seconds) for number, seconds in self._shared.settle(now)]
         return moved
 
     def link_load(self) -> LinkLoad:
         """Returns the load of all links since the last `settle`."""
-        load = list(self._shared.solver.load)
+        load = self._shared.load.copy()
         for transfer in self._transfers.values():
-            if transfer.uncontended:
-                for stream, _, rate in transfer.plan.states(self._now - transfer.begin, transfer.bound):
-                    for link, usage, _ in stream.demand.uses:
-                        load[link] += usage * rate
-        nodes, clusters = np.array(load[: 2 * self._nodes]), np.array(load[2 * self._nodes :])
+            if transfer.shared < 0:
+                streams = transfer.plan.streams
+                chosen, _, rates = transfer.plan.states(self._now - transfer.begin, transfer.bound)
+                rate = np.zeros(len(streams.amount))
+                rate[chosen] = rates
+                np.add.at(load, streams.link, streams.usage * np.repeat(rate, np.diff(streams.first)))
+        nodes, clusters = load[: 2 * self._nodes], load[2 * self._nodes :]
         return LinkLoad(nodes[::2], nodes[1::2], clusters[::2], clusters[1::2])
 
     def _start(self, transfer: Transfer, seconds: float) -> None:
@@ -290,22 +301,18 @@ class Fluid:
     def _share(self, transfer: Transfer, now: float) -> None:
         """Moves a transfer with its remaining streams to the transfers that share links."""
         plan, begin = transfer.plan, transfer.begin
-        if now > begin:
-            left = [(stream, max(left, 0.0)) for stream, left, _ in plan.states(now - begin, transfer.bound)]
-        else:
-            left = [(stream, stream.amount) for stream in plan.streams]
-        if transfer in self._updated:
-            # The caller does not know its date yet.
-            del self._updated[transfer]
-            transfer.date = math.nan
-        transfer.uncontended, plan.active, plan.holds = False, None, False
+        chosen, left, _ = plan.states(now - begin, transfer.bound) if now > begin else plan.whole
+        # The caller does not know its date yet if it is to be announced.
+        announced = math.nan if self._updated.pop(transfer, False) is None else transfer.date
+        plan.active, plan.holds = None, False
         for link in plan.links:
             self._crowd[link] += 1
-        self._shared.enter(
-            transfer, [ActiveFlow(stream, transfer, x, begin + stream.latency) for stream, x in left], now
-        )
+        transfer.shared = self._shared.add(plan.streams, chosen, left, begin, now, transfer.bound, announced)
+        self._sharing[transfer.shared] = transfer
+        self._changed = True
 
     def _leave_crowd(self, transfer: Transfer) -> None:
+        del self._sharing[transfer.shared]
         for link in transfer.plan.links:
             self._crowd[link] -= 1
 
@@ -315,23 +322,21 @@ class Fluid:
         return MaxMin(self._bandwidth, rounds=self._by_task)
 
     @cached_property
-    def _private(self) -> Flows:
-        """Flows that plans use, one at a time, to compute uncontended durations."""
-        return Flows(self._solver())
+    def _private(self) -> MaxMin:
+        """Links that plans use, one at a time, to compute uncontended durations."""
+        return self._solver()
 
-    def _plan(self, streams: Iterable[Stream]) -> Plan:
-        return Plan(tuple(streams), self._bandwidth, lambda: self._private)
+    def _idle_links(self) -> MaxMin:
+        return self._private
 
     def _exchange(self, messages: dict[Message, int]) -> Plan:
-        streams = []
-        for (source, target, volume), count in messages.items():
+        latencies, uses = [], []
+        for (source, target, _), count in messages.items():
             links, latency = self.path(source, target)
             share = 1.0 / latency if self._by_latency and latency else 1.0
-            demand = self._shared.solver.demand(
-                links, (float(count),) * len(links), claims=(1.0,) * len(links), share=share
-            )
-            streams.append(Stream(demand, volume, latency))
-        return self._plan(streams)
+            latencies.append(latency)
+            uses.append((links, (float(count),) * len(links), (share,) * len(links)))
+        return self._plan([volume for _, _, volume in messages], latencies, uses)
 
     def _task(self, messages: dict[Message, int]) -> Plan:
         amounts: dict[int, float] = {}
@@ -346,4 +351,7 @@ class Fluid:
                     largest[link] = max(largest.get(link, 0.0), volume)
         usages = tuple(amounts.values())
         claims = usages if self._by_task else tuple(largest.values())
-        return self._plan([Stream(self._shared.solver.demand(tuple(amounts), usages, claims=claims), 1.0, delay)])
+        return self._plan([1.0], [delay], [(tuple(amounts), usages, [1.0 / claim for claim in claims])])
+
+    def _plan(self, amounts: Sequence[float], latencies: Sequence[float], uses: Sequence[Uses]) -> Plan:
+        return Plan(self._shared.streams(amounts, latencies, uses), self._idle_links)
