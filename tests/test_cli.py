@@ -163,6 +163,7 @@ def test_info_prints_and_runs_nothing(hdsim: Run, tmp_path: Path) -> None:
         (["-m", "seed=1,x"], ["seed", "whole number"]),
         (["-m", "agent.job_policy=sjf,shortets"], ["agent.job_policy", "did you mean 'shortest'?"]),
         (["-m", "platform.path=gaia,gaya"], ["platform.path", "did you mean 'gaia'?"]),
+        (["study=gaia"], ["`hdsim study NAME`"]),
         (["--config-dir", "nowhere"], ["--config-dir", "nowhere"]),
         (["--config-name", "nowhere"], ["nowhere"]),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -198,5 +199,7 @@ def test_factors_to_the_best_and_to_the_baseline(tmp_path: Path) -> None:
         assert (found.factors >= 1).all() == (to == "best")
         assert np.array_equal(np.sign(found.shades), np.sign(found.factors - 1))
         assert set(found.texts[:, 2]) == {"0 %"}
+        of_nothing = dataclasses.replace(found, factors=np.full(found.factors.shape, np.inf))
+        assert set(of_nothing.texts.ravel()) == {"∞"} and (of_nothing.shades == 1).all()
         write_heatmap(found, [one.configuration for one in found.rows], tmp_path / f"{to}.png")
         assert (tmp_path / f"{to}.png").read_bytes().startswith(b"\x89PNG")

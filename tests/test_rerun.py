@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hdsim.runs.rerun import Original
+
 Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("platform=teaching", "workload.jobs=20")
 TRAINING = (
@@ -77,6 +79,9 @@ def test_a_training_is_repeated_with_its_checkpoints(hdsim: Hdsim, tmp_path: Pat
         assert (tmp_path / "again/checkpoints" / name).read_bytes() == (
             tmp_path / "run/checkpoints" / name
         ).read_bytes()
+    (tmp_path / "run/checkpoints/earlier.safetensors").write_bytes(b"")
+    run = Original.read(tmp_path / "run", {})
+    assert dict(run.compare(tmp_path / "again"))["checkpoints/earlier.safetensors"] == "is not written now"
 
 
 def test_files_of_a_run_of_a_sweep_are_found_from_anywhere_and_where_they_have_moved(

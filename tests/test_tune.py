@@ -71,7 +71,7 @@ def results(folder: Path) -> dict[str, bytes]:
     files = (
         path for pattern in ("*.csv", "metrics.json", "best.yaml", "*.safetensors") for path in folder.rglob(pattern)
     )
-    timed = ("progress.csv", "state.safetensors")
+    timed = ("progress.csv", "runs.csv", "state.safetensors")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in timed}
 
 

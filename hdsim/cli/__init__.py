@@ -111,7 +111,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     Args:
         args: Command line without the program's name; None takes the process's own.
     """
-    # What is imported lives as long as the process: the collector would look through it again and again, and at exit.
+    # Modules live as long as the process: the collector would look through them again and again, and at exit.
     gc.set_threshold(*_THRESHOLDS)
     atexit.register(gc.freeze)
     if "_HDSIM_COMPLETE" in os.environ:

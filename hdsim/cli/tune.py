@@ -13,6 +13,8 @@ from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from optuna.trial import FrozenTrial
 
     from hdsim.runs.tuning.study import Study
@@ -37,6 +39,7 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError(f"expected the package optuna{install_hint('optuna')}")
     from hdsim.results.run_directory.lock import Lock
+    from hdsim.runs.table import write_table
     from hdsim.runs.tuning import results
     from hdsim.runs.tuning.setup import Search
     from hdsim.runs.tuning.study import Study, storage_errors
@@ -66,7 +69,7 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
         )
     results.write_best(study, search.composer)
     results.write_course(study)
-    _report(study)
+    _report(study, write_table(directory))
     lock.release()
 
 
@@ -82,8 +85,8 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _report(study: Study) -> None:
-    """Prints the best trials, the importance of the settings and where the best one is."""
+def _report(study: Study, runs: Path) -> None:
+    """Prints the importance of the settings and where the best trial and the table of the runs are."""
     from hdsim.runs.tuning import results
 
     assert study.best is not None
@@ -97,4 +100,5 @@ def _report(study: Study) -> None:
     click.echo(f"\ntrial {best.number} is the best of {len(study.trials)}: {study.goal.metric} {value}\n")
     click.echo(format_table(rows))
     click.echo(f"\ntrials         {directory}/tune.csv, {directory}/history.png")
+    click.echo(f"runs           {shown(runs)}")
     click.echo(f"best           hdsim {verb} --config-dir {directory} experiment=best")

@@ -331,6 +331,8 @@ class Composer:
             message = (
                 f"expected overrides that Hydra can compose, got {shown[:200]} ({type(error).__name__}: {message})"
             )
+        if message.startswith("Could not override 'study'"):
+            message = "expected a key of this command; a study has its own, `hdsim study NAME`"
         if message.startswith("Ambiguous value"):
             message += " (several values need -m, a list needs [])"
         return ConfigError(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -160,11 +160,7 @@ def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") ->
         r"\centering",
         rf"\caption{{{latex_text(caption)}}}",
         rf"\label{{tab:{name}}}",
-        rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
-        r"\toprule",
-        *lines,
-        r"\bottomrule",
-        r"\end{tabular}",
+        *booktabs(len(metrics), lines),
         r"\end{table}",
     ]
     with files.replacing(path) as file:
@@ -190,6 +186,11 @@ def _latex_number(value: float, *, bold: bool = False) -> str:
 def _latex_unit(values: Mapping[tuple[str, str, str], Row], metric: str) -> str:
     unit = next(row.unit for (_, _, name), row in values.items() if name == metric)
     return f"({latex_text(unit)})" if unit else ""
+
+
+def booktabs(numbers: int, lines: Iterable[str]) -> list[str]:
+    """Returns the lines of a table of LaTeX's package booktabs: a column of names, then columns of numbers."""
+    return [rf"\begin{{tabular}}{{l{'r' * numbers}}}", r"\toprule", *lines, r"\bottomrule", r"\end{tabular}"]
 
 
 def latex_text(text: str) -> str:

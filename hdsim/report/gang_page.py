@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hdsim.report.charts import Panel, duration
 from hdsim.report.gangs import TASK_COLUMNS, panels, progress, slowest_by_run, task_table
-from hdsim.report.page import component, heading, page, table, tiles, versions
+from hdsim.report.page import component, facts, heading, page, tiles, versions
 from hdsim.results.run_directory.supersteps import GangRecord
 from hdsim.util.plugins import short_name
 from hdsim.util.text import format_number, format_table
@@ -100,7 +100,7 @@ def sweep_rows(runs: Mapping[str, GangRecord]) -> list[list[str]]:
 
 def _html_table(rows: list[list[str]]) -> str:
     head, *lines = rows
-    return f"<div class='scroll'>{table([*head, ''], ([*line, ''] for line in lines))}</div>"
+    return f"<div class='scroll'>{facts([*head, ''], ([*line, ''] for line in lines))}</div>"
 
 
 def _with_unit(number: float, unit: str) -> str:

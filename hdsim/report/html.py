@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.report.charts import duration
-from hdsim.report.page import component, heading, listed, page, table, tiles, versions, words
+from hdsim.report.page import component, facts, heading, listed, page, tiles, versions, words
 from hdsim.report.panels import panels
 from hdsim.results import metrics
 from hdsim.util.text import format_number
@@ -175,4 +175,4 @@ def _statistics(quantities: Sequence[str], values: Mapping[str, float]) -> str:
         ]
         for quantity in quantities
     )
-    return table(heads, rows) if quantities else ""
+    return facts(heads, rows) if quantities else ""

@@ -13,6 +13,7 @@ from hdsim.errors import ConfigError
 from hdsim.report.html import agent_name, main_metrics, render
 from hdsim.report.page import tiles
 from hdsim.report.panels import panels
+from hdsim.report.tables import table
 from hdsim.util.files import replacing
 from hdsim.util.text import format_number
 
@@ -50,14 +51,10 @@ def html(result: Any) -> str:
 def jobs_html(jobs: Mapping[str, NDArray[Any]]) -> str:
     """Returns the main columns of the first jobs as a table."""
     count, names = len(jobs["job_id"]), ", ".join(name for name in jobs if name not in _COLUMNS)
-    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
     rows = zip(*(map(_cell, jobs[name][:_ROWS].tolist()) for name in _COLUMNS), strict=True)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    shown = table((f"<th>{name}</th>" for name in _COLUMNS), rows)
     more = f"{count:,} jobs; further columns: {names}"
-    return (
-        f"<div class='hdsim'>{_STYLE}<div class='jobs'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        f"</table></div><small>{escape(more)}</small></div>"
-    )
+    return f"<div class='hdsim'>{_STYLE}<div class='jobs'>{shown}</div><small>{escape(more)}</small></div>"
 
 
 def figure(run: Run, kind: str) -> Figure:
@@ -88,4 +85,4 @@ def _subject(result: Any) -> str:
 
 
 def _cell(value: object) -> str:
-    return format_number(value) if isinstance(value, float) else escape(str(value))
+    return f"<td>{format_number(value) if isinstance(value, float) else escape(str(value))}</td>"

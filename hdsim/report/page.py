@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hdsim.report.charts import Heat, Panel
 from hdsim.report.colors import HEAT, sheet
+from hdsim.report.tables import table
 from hdsim.results import metrics
 from hdsim.util.plugins import short_name
 from hdsim.util.text import format_number
@@ -145,18 +146,17 @@ def words(name: str) -> str:
     return _NAMES.get(name, name.replace("_", " "))
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def facts(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Returns the HTML of a table: names in the first column, units in the last, and numbers between them."""
 
-    def row(cells: Iterable[str]) -> str:
+    def row(cells: Iterable[str]) -> list[str]:
         first, *middle, unit = (escape(cell) for cell in cells)
-        numbers = "".join(f"<td>{_powers(cell)}</td>" for cell in middle)
-        return f"<tr><th scope='row'>{first}</th>{numbers}<td class='unit'>{unit}</td></tr>"
+        numbers = (f"<td>{_powers(cell)}</td>" for cell in middle)
+        return [f"<th scope='row'>{first}</th>", *numbers, f"<td class='unit'>{unit}</td>"]
 
     *columns, unit = heads
-    head = "".join(f"<th scope='col'>{column}</th>" for column in columns)
-    body = "".join(map(row, rows))
-    return f"<table><thead><tr>{head}<th scope='col' class='unit'>{unit}</th></tr></thead><tbody>{body}</tbody></table>"
+    head = (f"<th scope='col'>{column}</th>" for column in columns)
+    return table([*head, f"<th scope='col' class='unit'>{unit}</th>"], map(row, rows))
 
 
 def _powers(text: str) -> str:

@@ -82,6 +82,8 @@ def _factors(rows: Sequence[Row], better: Direction, to: str) -> Floats:
 def _text(factor: float) -> str:
     if np.isnan(factor):
         return "-"
+    if np.isinf(factor):  # The reference is 0, or the value is where higher ones are better.
+        return "∞"
     if not factor < 10:
         return f"{factor:,.0f}x"
     return "0 %" if factor == 1 else f"{100 * (factor - 1):+.3g} %"

@@ -29,6 +29,18 @@ class Cell:
     style: str = ""
 
 
+def table(head: Iterable[str], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
+    """Returns the HTML of a table.
+
+    Args:
+        head: Its head, as elements.
+        rows: Cells of each row, as elements.
+        attributes: Attributes of the table, after a space.
+    """
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    return f"<table{attributes}><thead><tr>{''.join(head)}</tr></thead><tbody>{body}</tbody></table>"
+
+
 def sortable(caption: str, heads: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:
     """Returns the HTML of a table whose rows are sorted by a click on a head, or by the enter key on it.
 
@@ -38,12 +50,10 @@ def sortable(caption: str, heads: Iterable[str], rows: Iterable[Sequence[Cell]])
         rows: Rows, the first cell of each its name.
     """
     buttons = (f"<button type='button'>{escape(name)}</button>" if name else "" for name in heads)
-    head = "".join(f"<th scope='col'>{button}</th>" for button in buttons)
-    body = "".join(f"<tr>{''.join(map(_cell, row, ['th', *['td'] * (len(row) - 1)]))}</tr>" for row in rows)
-    return (
-        f"<div class='scroll'><table class='sortable' aria-label='{escape(caption)}'>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    head = (f"<th scope='col'>{button}</th>" for button in buttons)
+    body = (map(_cell, row, ["th", *["td"] * (len(row) - 1)]) for row in rows)
+    named = f" class='sortable' aria-label='{escape(caption)}'"
+    return f"<div class='scroll'>{table(head, body, named)}</div>"
 
 
 def script() -> str:

@@ -150,14 +150,14 @@ class Original:
         Yields:
             Name of each file of results, and its first difference in words, None if the bytes are equal.
         """
-        written = {
-            str(path.relative_to(directory))
-            for pattern in _RESULTS
-            for path in directory.rglob(pattern)
+        names = {
+            str(path.relative_to(folder))
+            for folder, patterns in ((directory, _RESULTS), (self.directory, (*OUTPUTS, "*.safetensors")))
+            for pattern in patterns
+            for path in folder.rglob(pattern)
             if path.name not in _TIMED
         }
-        kept = {name for name in OUTPUTS if (self.directory / name).is_file()}
-        for name in sorted(written | kept, key=lambda name: (name not in OUTPUTS[:1], name)):
+        for name in sorted(names, key=lambda name: (name not in OUTPUTS[:1], name)):
             yield name, _difference(self.directory / name, directory / name)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hdsim.report.charts import duration
-from hdsim.report.page import heading, look, table, versions
+from hdsim.report.page import facts, heading, look, versions
 from hdsim.studies.perform import Outcome
 from hdsim.studies.tables import Table
 
@@ -60,7 +60,7 @@ def _table(name: str, found: Table, directory: Path) -> str:
     links = ", ".join(f"<a href='tables/{name}.{ending}'>{ending}</a>" for ending in ("csv", "tex", "md"))
     note = f"<p class='note'>{escape(found.note)}</p>" if found.note else ""
     rows = ([*line, ""] for line in found.lines())
-    numbers = table(["", *found.heads(), ""], rows)
+    numbers = facts(["", *found.heads(), ""], rows)
     title = escape(found.title or name)
     return f"<h2>{title}</h2><div class='scroll'>{numbers}</div>{note}<p class='note'>{links}</p>"
 
@@ -75,7 +75,7 @@ def _expected(outcome: Outcome) -> str:
     summary = f"{len(outcome.findings)} expected numbers, {sum(item.holds for item in outcome.findings)} as found"
     return (
         f"<details{'' if all(item.holds for item in outcome.findings) else ' open'}><summary>{summary}</summary>"
-        f"<div class='scroll'>{table(['', 'expected', 'found', ''], rows)}</div></details>"
+        f"<div class='scroll'>{facts(['', 'expected', 'found', ''], rows)}</div></details>"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hdsim.report.compare import Comparison
-from hdsim.report.compare_output import latex_text
+from hdsim.report.compare_output import booktabs, latex_text
 from hdsim.report.page import words
 from hdsim.report.pairing import joined
 from hdsim.report.statistics import Interval
@@ -98,8 +98,8 @@ def write(table: Table, stem: Path) -> list[Path]:
     files.write_csv(stem.with_suffix(".csv"), names, lines)
     head, body = ["", *table.heads()], table.lines()
     _write(stem.with_suffix(".md"), [_markdown(head), _markdown(["---"] * len(head)), *map(_markdown, body)])
-    tex = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", _latex(head), r"\midrule"]
-    _write(stem.with_suffix(".tex"), [*tex, *map(_latex, body), r"\bottomrule", r"\end{tabular}"])
+    tex = booktabs(len(table.columns), [_latex(head), r"\midrule", *map(_latex, body)])
+    _write(stem.with_suffix(".tex"), tex)
     return [stem.with_suffix(ending) for ending in (".csv", ".md", ".tex")]
 
 
