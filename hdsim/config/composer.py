@@ -327,10 +327,8 @@ class Composer:
                 return ConfigError(f"{unknown.message}{also}", where=key)
         message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
         if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
-            shown = " ".join(overrides)
-            message = (
-                f"expected overrides that Hydra can compose, got {shown[:200]} ({type(error).__name__}: {message})"
-            )
+            kind, shown = type(error).__name__, " ".join(overrides)[:200]
+            message = f"expected overrides that Hydra can compose, got {shown} ({kind}: {message})"
         if message.startswith("Could not override 'study'"):
             message = "expected a key of this command; a study has its own, `hdsim study NAME`"
         if message.startswith("Ambiguous value"):
