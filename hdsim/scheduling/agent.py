@@ -102,8 +102,8 @@ BACKFILLS = {
 SHORT_NAMES: dict[str, dict[str, str]] = {
     "easy": {"job_policy": "fcfs", "backfill": "easy"},
     "conservative": {"job_policy": "fcfs", "backfill": "conservative"},
-    "easy-sjbf": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"},
     "easy++": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf", "estimates": "last_two"},
+    "easy-sjbf": {"job_policy": "fcfs", "backfill": "easy", "backfill_order": "sjf"},
     "greedy": {"job_policy": "fcfs", "backfill": "greedy"},
     "void": {"job_policy": "void"},
 }
@@ -152,14 +152,15 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
     """
     from hdsim.scheduling.orders import ORDERS
 
-    given = {key: value for key, value in settings.items() if value not in (None, "none", "requested")}
+    given = {key: value for key, value in settings.items() if value not in (None, "none")}
     rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
-    words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order", "estimates")}
-    if list(words.values()) == ["greedy", "priority", None, None] and given.get("core_policy") in SCORES:
+    words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order")}
+    if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
         return rest.pop("core_policy"), rest
     with_cores = cores and "core_policy" in given and words["job_policy"] in ORDERS
     for name, fixed in SHORT_NAMES.items():
-        if words == {key: fixed.get(key) for key in words} and ("backfill_order" in fixed or not with_cores):
+        same = words == {key: fixed.get(key) for key in words} and given.items() >= fixed.items()
+        if same and ("backfill_order" in fixed or not with_cores):
             return name, {key: value for key, value in rest.items() if key not in ("backfill_order", *fixed)}
     parts = [given.get("backfill"), given.get("job_policy"), rest.pop("core_policy") if with_cores else None]
     return "-".join(str(part) for part in parts if part) or "classic", rest
