@@ -1,7 +1,8 @@
 """Search: the heads of several orders are played out in scenarios of the jobs to come; the best one is served.
 
 A rollout in the sense of Bertsekas, Tsitsiklis and Wu (1997): one step of search, then a base policy. All candidates
-meet the same scenarios (common random numbers).
+meet the same scenarios (common random numbers), and those that are clearly worse are dropped (racing, Maron and Moore
+1994).
 """
 
 from __future__ import annotations
@@ -19,9 +20,18 @@ from numpy.typing import NDArray
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels import counted_replay
-from hdsim.kernels.heap import make_heap
-from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, TURNAROUND_TIME, WAITING_TIME, Scenarios, mean_cost, play_outs
-from hdsim.kernels.profiles import make_releases
+from hdsim.kernels.play_outs import (
+    BOUNDED_SLOWDOWN,
+    TURNAROUND_TIME,
+    WAITING_TIME,
+    Scenarios,
+    Situation,
+    behind,
+    first_starts,
+    make_space,
+    mean_cost,
+    play_outs,
+)
 from hdsim.scheduling.orders import job_order
 from hdsim.workload.model import COLUMNS
 
@@ -47,6 +57,8 @@ OBJECTIVES = {
 RUNTIMES = ("past", "requested")
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
+#: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
+ROUND = 8
 #: Resolution of drawn run times in seconds, a power of two, so that sums of dates are exact.
 TICK = 2.0**-10
 
@@ -77,6 +89,10 @@ class Future:
     remaining: Floats
     jobs: Workload | None
 
+    def __len__(self) -> int:
+        """Number of scenarios."""
+        return len(self.remaining)
+
 
 class Rollout(ClassicAgent):
     """Serves that head, of the heads of several orders, that does best in play-outs.
@@ -86,12 +102,12 @@ class Rollout(ClassicAgent):
         base: Order of the queue in play-outs, and of backfilling with EASY.
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
-        scenarios: Scenarios of a decision.
+        scenarios: Most scenarios of a decision.
         arrivals: Jobs that arrive in a scenario.
         runtimes: ``past``: run times are requested times times the factor of an ended job; ``requested``.
         objective: The mean of it over all jobs of a play-out is to be small: ``mean_bounded_slowdown``,
             ``mean_waiting_time`` or ``mean_turnaround_time``.
-        budget: Most play-outs of a decision; with many candidates there are fewer scenarios, but at least one.
+        budget: Most play-outs of a decision, but at least one of each candidate.
         commit_head: A head that does not fit stays the head until it starts; otherwise the head is chosen anew at every
             pass. Null: false with EASY, else true; with ``rlscheduler`` never false.
         budget_ms: Milliseconds of an instant after which no further scenario is played out, null for no limit. Results
@@ -103,15 +119,15 @@ class Rollout(ClassicAgent):
 
     def __init__(
         self,
-        candidates: Sequence[str] = ("saf", "f1", "f2", "f4"),
-        base: str = "f2",
+        candidates: Sequence[str] = ("saf", "f1", "f2", "f3", "f4", "sjf", "fcfs"),
+        base: str = "f1",
         backfill: str = "none",
         core_policy: str = "high_gflops",
-        scenarios: int = 16,
-        arrivals: int = 100,
+        scenarios: int = 64,
+        arrivals: int = 30,
         runtimes: str = "past",
         objective: str = "mean_bounded_slowdown",
-        budget: int = 64,
+        budget: int = 256,
         budget_ms: float | None = None,
         commit_head: bool | None = None,
     ) -> None:
@@ -147,7 +163,7 @@ class Rollout(ClassicAgent):
         }
         super().__init__(**self._settings)
         self._orders = [job_order(name) for name in dict.fromkeys(candidates)]
-        self._scenarios = max(1, min(scenarios, budget // len(self._orders)))
+        self._scenarios, self._budget = scenarios, budget
         self._arrivals, self._past = arrivals, runtimes == "past"
         self._objective, self._rule = OBJECTIVES[objective], RULES[backfill]
         self._seconds = math.inf if budget_ms is None else budget_ms / 1000
@@ -168,6 +184,7 @@ class Rollout(ClassicAgent):
         # Run times of ended jobs relative to their expected ones, ascending.
         self._factors: list[float] = []
         self._scored: dict[str, Floats] = {}
+        self._space = make_space(0)
 
     def decide(self, cluster: Cluster) -> None:
         """One scheduling pass."""
@@ -189,7 +206,9 @@ class Rollout(ClassicAgent):
             list(dict.fromkeys(int(self._scores(cluster, each, queued).argmin()) for each in self._orders))
         )
         if len(heads) > 1:
-            heads = heads[[self._search(cluster, queued, heads).mean(axis=1).argmin()]]
+            heads = self._distinct(cluster, queued, heads)
+        if len(heads) > 1:
+            heads = heads[[self._search(cluster, queued, heads)]]
         return int(queued[heads[0]])
 
     def _scores(self, cluster: Cluster, order: JobOrder, queued: Ints) -> Floats:
@@ -202,42 +221,71 @@ class Rollout(ClassicAgent):
             self._scored[order.name] = order.score(jobs)
         return self._scored[order.name][queued]
 
-    def _search(self, cluster: Cluster, queued: Ints, heads: Ints) -> Floats:
-        """Returns the (C, S) mean costs of candidates, which are places in the queue, in scenarios."""
-        future = self._drawn(cluster, queued)
-        assert self.rules is not None
-        play = self._compiled if self._counted and not self.rules.order.dynamic else self._on_forks
-        if self._seconds == math.inf:
-            return play(cluster, queued, heads, future, range(self._scenarios))
-        costs = []
-        for scenario in range(self._scenarios):
-            if scenario and time.perf_counter() > self._until:
-                break
-            costs.append(play(cluster, queued, heads, future, range(scenario, scenario + 1)))
-        return np.concatenate(costs, axis=1)
+    def _distinct(self, cluster: Cluster, queued: Ints, heads: Ints) -> Ints:
+        """Returns the first of all candidates behind which the same jobs start now and the same head waits."""
+        if self._compiles:
+            # Run times do not matter to the present instant.
+            jobs = self._table(cluster, queued, Future(np.ones((1, len(cluster.running) + len(queued))), None))
+            starts = [queued[row].tolist() for row in first_starts(self._situation(cluster), heads, jobs, self._space)]
+        else:
+            starts = []
+            for head in queued[heads].tolist():
+                fork = cluster.fork(Follower(head, **self._settings))
+                fork.run_until(cluster.now)
+                starts.append(list(fork.cluster.started))
+        kept = dict[Any, int]()
+        for place, started in zip(heads.tolist(), starts, strict=True):
+            waits = self._commit and int(queued[place]) not in started
+            kept.setdefault((*started, place if waits else None), place)
+        return np.array(list(kept.values()))
 
-    def _drawn(self, cluster: Cluster, queued: Ints) -> Future:
-        """Draws scenarios from the past of the cluster."""
-        rng, jobs, number, seen = cluster.rng, cluster.workload, self._scenarios, np.array(list(self._seen))
-        running = np.fromiter(cluster.running, np.int64, len(cluster.running))
-        requested = jobs.requested_time[np.concatenate([running, queued])]
+    def _search(self, cluster: Cluster, queued: Ints, heads: Ints) -> int:
+        """Returns which of the (C,) candidates, which are places in the queue, has the least mean cost."""
+        play = self._compiled if self._compiles else self._on_forks
+        left, costs, played = np.arange(len(heads)), np.empty((len(heads), 0)), 0
+        while len(left) > 1 and costs.shape[1] < self._scenarios:
+            done = costs.shape[1]
+            affordable = (self._budget - played) // len(left)
+            number = max(ROUND, done) if self._seconds == math.inf else 1
+            number = min(number, self._scenarios - done, affordable if done else max(affordable, 1))
+            if number < 1 or (done and time.perf_counter() > self._until):
+                break
+            future = self._drawn(cluster, queued, number)
+            costs = np.hstack([costs, play(cluster, queued, heads[left], future)])
+            played += number * len(left)
+            worse = behind(np.ascontiguousarray(costs)) if costs.shape[1] >= ROUND else np.zeros(len(left), bool)
+            left, costs = left[~worse], costs[~worse]
+        return int(left[costs.mean(axis=1).argmin()])
+
+    def _without_arrivals(self, cluster: Cluster, queued: Ints, number: int) -> Future:
+        """Draws run times of the running and queued jobs."""
+        running, started = _running(cluster)
+        requested = cluster.workload.requested_time[np.concatenate([running, queued])]
         worked = np.zeros(len(requested))
-        worked[: len(running)] = cluster.now - np.array(cluster.starting_time)[running]
-        remaining = self._runtimes(rng, np.broadcast_to(requested, (number, len(requested))), worked) - worked
+        worked[: len(running)] = cluster.now - started
+        drawn = self._runtimes(cluster.rng, np.broadcast_to(requested, (number, len(requested))), worked)
+        return Future(np.maximum(drawn - worked, TICK), None)
+
+    def _drawn(self, cluster: Cluster, queued: Ints, number: int) -> Future:
+        """Draws scenarios from the past of the cluster."""
+        rng, jobs, seen = cluster.rng, cluster.workload, np.array(list(self._seen))
+        future = self._without_arrivals(cluster, queued, number)
         if len(seen) < ENOUGH or not self._arrivals:
-            return Future(np.maximum(remaining, TICK), None)
-        drawn = rng.choice(seen, (number, self._arrivals)).ravel()
-        gaps = rng.choice(np.diff(jobs.submission_time[seen]), (number, self._arrivals))
+            return future
+        # Consecutive jobs with the gaps before them, from the first again behind the last, so that bursts are kept.
+        first = rng.integers(len(seen) - 1, size=(number, 1))
+        place = 1 + (first + np.arange(self._arrivals)) % (len(seen) - 1)
+        drawn, gaps = seen[place].ravel(), np.diff(jobs.submission_time[seen])[place - 1]
         offset = np.maximum(np.cumsum(gaps, axis=1), TICK).ravel()
         arrivals = replace(jobs, **{key: getattr(jobs, key)[drawn] for key in COLUMNS})
         since = float(jobs.original_submission_time[0] - jobs.submission_time[0])
-        arrivals = replace(
+        future.jobs = replace(
             arrivals,
             submission_time=offset,
             original_submission_time=cluster.now + offset + since,
             runtime=np.maximum(self._runtimes(rng, arrivals.requested_time, np.zeros(len(drawn))), TICK),
         )
-        return Future(np.maximum(remaining, TICK), arrivals)
+        return future
 
     def _runtimes(self, rng: np.random.Generator, requested: Floats, worked: Floats) -> Floats:
         """Draws run times that are longer than the jobs have `worked`, as long as requested where none is known.
@@ -252,59 +300,49 @@ class Rollout(ClassicAgent):
         seconds = np.append(factors, 1.0)[chosen] * requested
         return np.ceil(seconds / TICK) * TICK
 
-    def _compiled(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future, scenarios: range) -> Floats:
-        """Plays out in compiled code."""
+    @property
+    def _compiles(self) -> bool:
         assert self.rules is not None
-        jobs, now, number, arrivals = cluster.workload, cluster.now, len(scenarios), future.jobs
-        running = np.fromiter(cluster.running, np.int64, len(cluster.running))
+        return self._counted and not self.rules.order.dynamic
+
+    def _situation(self, cluster: Cluster) -> Situation:
+        return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))
+
+    def _table(self, cluster: Cluster, queued: Ints, future: Future) -> Scenarios:
+        """Returns the jobs of play-outs in compiled code, for which there is space then."""
+        assert self.rules is not None
+        jobs, now, number, arrivals, order = cluster.workload, cluster.now, len(future), future.jobs, self.rules.order
+        running, started = _running(cluster)
         present = np.concatenate([running, queued])
-        started = np.array(cluster.starting_time)[running]
-        runtime = future.remaining[scenarios.start : scenarios.stop].copy()
+        known, n = len(present), len(present) + (0 if arrivals is None else len(arrivals) // number)
+        submission, runtime, requested, key = np.empty((4, number, n))
+        size = np.empty((number, n), np.int64)
+        submission[:, :known], size[:, :known] = jobs.submission_time[present], jobs.requested_cores[present]
+        requested[:, :known], key[:, :known] = jobs.requested_time[present], self._scores(cluster, order, present)
+        runtime[:, :known] = future.remaining
         runtime[:, : len(running)] += now - started
-        columns = [
-            np.broadcast_to(each, (number, len(present)))
-            for each in (
-                jobs.submission_time[present],
-                runtime,
-                jobs.requested_time[present],
-                jobs.requested_cores[present],
-                self._scores(cluster, self.rules.order, present),
-            )
-        ]
         if arrivals is not None:
-            to_come = (
-                now + arrivals.submission_time,
-                arrivals.runtime,
-                arrivals.requested_time,
-                arrivals.requested_cores,
-                self.rules.order.score(replace(arrivals, submission_time=now + arrivals.submission_time)),
-            )
-            columns = [
-                np.hstack([each, new.reshape(self._scenarios, -1)[scenarios.start : scenarios.stop]])
-                for each, new in zip(columns, to_come, strict=True)
-            ]
-        table = Scenarios(len(running), len(queued), started, *map(np.ascontiguousarray, columns))
-        n = table.size.shape[1]
-        costs: Floats = play_outs(
-            self._objective,
-            self._rule,
-            self._commit,
-            self._batch,
-            now,
-            int(cluster.n_idle),
-            heads,
-            table,
-            make_heap(n),
-            make_releases(n),
-        )
+            dates, shape = now + arrivals.submission_time, (number, -1)
+            submission[:, known:], size[:, known:] = dates.reshape(shape), arrivals.requested_cores.reshape(shape)
+            requested[:, known:] = arrivals.requested_time.reshape(shape)
+            runtime[:, known:] = arrivals.runtime.reshape(shape)
+            key[:, known:] = order.score(replace(arrivals, submission_time=dates)).reshape(shape)
+        if len(self._space.line) < n:
+            self._space = make_space(2 * n)
+        return Scenarios(len(running), len(queued), started, submission, runtime, requested, size, key)
+
+    def _compiled(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future) -> Floats:
+        """Returns the (C, S) mean costs of candidates in scenarios, played out in compiled code."""
+        jobs = self._table(cluster, queued, future)
+        costs: Floats = play_outs(self._objective, self._situation(cluster), heads, jobs, self._space)
         return costs
 
-    def _on_forks(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future, scenarios: range) -> Floats:
-        """Plays out on forks of the simulation."""
+    def _on_forks(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future) -> Floats:
+        """Returns the same from forks of the simulation."""
         known, each = len(cluster.workload), self._arrivals
         present = [*cluster.running, *queued.tolist()]
-        costs = np.empty((len(heads), len(scenarios)))
-        for column, scenario in enumerate(scenarios):
+        costs = np.empty((len(heads), len(future)))
+        for scenario in range(len(future)):
             remaining = dict(zip(present, future.remaining[scenario].tolist(), strict=True))
             arrivals: Any = "none"
             if future.jobs is not None:
@@ -317,5 +355,11 @@ class Rollout(ClassicAgent):
                 end = fork.cluster
                 jobs = [*present, *range(known, len(end.workload))]
                 start, finish = np.array(end.starting_time)[jobs], np.array(end.finish_time)[jobs]
-                costs[row, column] = mean_cost(self._objective, end.workload.submission_time[jobs], start, finish)
+                costs[row, scenario] = mean_cost(self._objective, end.workload.submission_time[jobs], start, finish)
         return costs
+
+
+def _running(cluster: Cluster) -> tuple[Ints, Floats]:
+    """Returns the (R,) running jobs and their starts in seconds."""
+    running = np.fromiter(cluster.running, np.int64, len(cluster.running))
+    return running, np.array([cluster.starting_time[job] for job in cluster.running])

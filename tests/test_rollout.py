@@ -13,6 +13,7 @@ import hdsim
 from hdsim.agents.rollout import Future, Rollout
 from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError
+from hdsim.kernels.play_outs import behind
 
 SIXTEEN = hdsim.Platform.homogeneous(nodes=2, cores_per_node=8)
 
@@ -34,11 +35,10 @@ class Both(Rollout):
 
     decisions = 0
 
-    def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
-        future, scenarios = self._drawn(cluster, queued), range(self._scenarios)
+    def _compiled(self, cluster: Cluster, queued: Any, heads: Any, future: Any) -> Any:
         assert self._counted
-        costs = self._compiled(cluster, queued, heads, future, scenarios)
-        np.testing.assert_array_equal(costs, self._on_forks(cluster, queued, heads, future, scenarios))
+        costs = super()._compiled(cluster, queued, heads, future)
+        np.testing.assert_array_equal(costs, self._on_forks(cluster, queued, heads, future))
         self.decisions += 1
         return costs
 
@@ -71,7 +71,7 @@ def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
         def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
             future = Future(np.array([[30.0, 100.0, 20.0]]), None)
             play = self._compiled if compiled else self._on_forks
-            found.append(play(cluster, queued, np.array([0, 1]), future, range(1)).tolist())
+            found.append(play(cluster, queued, np.array([0, 1]), future).tolist())
             return super()._search(cluster, queued, heads)
 
     class Waiting(Noted):
@@ -136,17 +136,72 @@ def test_forks_serve_everything_else(platform: Any, workload: Any, options: dict
     assert result.metrics["jobs_completed"] + result.metrics["jobs_killed"] == 30
 
 
+class Counted(Rollout):
+    """Counts the play-outs of every decision."""
+
+    def begin(self, cluster: Cluster) -> None:
+        super().begin(cluster)
+        self.played: list[list[tuple[int, int]]] = []
+
+    def _search(self, cluster: Cluster, queued: Any, heads: Any) -> int:
+        self.played.append([])
+        return super()._search(cluster, queued, heads)
+
+    def _compiled(self, cluster: Cluster, queued: Any, heads: Any, future: Any) -> Any:
+        self.played[-1].append((len(heads), len(future)))
+        return super()._compiled(cluster, queued, heads, future)
+
+
 def test_budgets() -> None:
-    assert Rollout(budget=64)._scenarios == 16
-    assert Rollout(budget=12)._scenarios == 3
-    assert Rollout(budget=1)._scenarios == 1
-    limited = Rollout(arrivals=5, budget_ms=1e-6)
-    seen = []
-    play = limited._compiled
-    limited._compiled = lambda *arguments: seen.append(arguments[-1]) or play(*arguments)  # type: ignore[func-returns-value]
-    hdsim.simulate(SIXTEEN, jobs(4), limited)
-    assert seen
-    assert set(seen) == {range(1)}
+    def played(**options: Any) -> list[list[tuple[int, int]]]:
+        agent = Counted(arrivals=5, **options)
+        hdsim.simulate(SIXTEEN, jobs(4, 150), agent)
+        assert agent.played
+        return agent.played
+
+    # At least one play-out of each candidate, then as many as the budget has.
+    assert all(len(rounds) == 1 and rounds[0][1] == 1 for rounds in played(budget=1))
+    for budget in (12, 50, 200):
+        rounds = played(budget=budget, scenarios=100)
+        assert max(sum(heads * scenarios for heads, scenarios in each) for each in rounds) <= budget
+    assert all(each[-1][1] == 1 and len(each) == 1 for each in played(budget_ms=1e-6))
+    rounds = played(scenarios=40, budget=10**6)
+    # Rounds double what has been played; candidates that are clearly worse drop out in between.
+    assert {tuple(number for _, number in each) for each in rounds} <= {(8,), (8, 8), (8, 8, 16), (8, 8, 16, 8)}
+    assert any(each[0][0] > each[-1][0] for each in rounds)
+
+
+def test_a_candidate_that_is_clearly_worse_is_dropped() -> None:
+    rng = np.random.default_rng(0)
+    common, noise = rng.normal(size=8) * 100, rng.normal(size=(3, 8))
+    np.testing.assert_array_equal(behind(common + noise + np.array([[5.0], [0.0], [0.2]])), [True, False, False])
+    np.testing.assert_array_equal(behind(np.ones((2, 8))), [False, False])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("backfill", ["none", "easy"])
+def test_candidates_that_start_the_same_jobs_are_one(compiled: bool, backfill: str) -> None:
+    # At 10 s four cores are idle and the heads of both orders need more: nothing starts behind either of them.
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 4, 10, 40], runtime=[40, 100, 20, 5], requested_cores=[12, 16, 8, 1]
+    )
+    kept = {}
+
+    class Noted(Rollout):
+        @property
+        def _compiles(self) -> bool:
+            return compiled
+
+        def _distinct(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
+            kept[cluster.now] = super()._distinct(cluster, queued, heads).tolist()
+            return super()._distinct(cluster, queued, heads)
+
+        def _next(self, cluster: Cluster) -> int | None:
+            return super()._next(cluster) if cluster.now >= 10 or not cluster.running else None
+
+    hdsim.simulate(SIXTEEN, workload, Noted(["fcfs", "sjf"], backfill=backfill, scenarios=2, arrivals=0))
+    # A head that stays the head is a decision of its own.
+    assert kept[10] == ([0, 1] if backfill == "none" else [0])
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
 from hdsim.kernels.counted_replay import EASY, NONE, RLSCHEDULER
-from hdsim.kernels.heap import Heap, pop, push
-from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.heap import Heap, make_heap, pop, push
+from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, make_releases, remove_release
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -52,9 +52,16 @@ class Scenarios(NamedTuple):
 
 @kernel
 def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats) -> float:
-    """Returns the mean cost of the jobs that have ended; see the constants above. All arrays are (N,) in seconds."""
+    """Returns the mean cost of the jobs that have ended; see the constants above.
+
+    Args:
+        objective: The cost.
+        submission: (N,) seconds.
+        start: (N,) seconds; the arrays may be longer, also the next.
+        finish: (N,) seconds, NaN for a job that has not ended.
+    """
     total, count = 0.0, 0
-    for job in range(len(start)):
+    for job in range(len(submission)):
         if math.isnan(finish[job]):
             continue
         count += 1
@@ -67,102 +74,138 @@ def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats)
     return total / count
 
 
+class Situation(NamedTuple):
+    """The present and the rules.
+
+    Attributes:
+        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts, as the given ones do in any case.
+        batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
+        now: Present time in seconds.
+        idle: Idle cores.
+    """
+
+    backfill: int
+    commit: bool
+    batch: bool
+    now: float
+    idle: int
+
+
+class Space(NamedTuple):
+    """Space for a play-out of N jobs.
+
+    Attributes:
+        ends: Ends of running jobs.
+        releases: Their expected ends.
+        item: (N,) the job of each start.
+        order: (N,) queued jobs in order.
+        line: (N,) waiting jobs in order.
+        early: (N,) waiting jobs in order of submission.
+        start: (N,) seconds, NaN before the start.
+        finish: (N,) seconds, NaN before the start.
+    """
+
+    ends: Heap
+    releases: Releases
+    item: Ints
+    order: Ints
+    line: Ints
+    early: Ints
+    start: Floats
+    finish: Floats
+
+
+def make_space(n: int) -> Space:
+    """Returns space for a play-out of `n` jobs."""
+    numbers, dates = np.empty((4, n), np.int64), np.empty((2, n))
+    return Space(make_heap(n), make_releases(n), *numbers, *dates)
+
+
 @kernel
-def play_outs(
-    objective: int,
-    backfill: int,
-    commit: bool,
-    batch: bool,
-    now: float,
-    idle: int,
-    heads: Ints,
-    jobs: Scenarios,
-    ends: Heap,
-    releases: Releases,
-) -> Floats:
+def sort_queue(jobs: Scenarios, space: Space) -> None:
+    """Fills the order of the queued jobs."""
+    first, behind = jobs.running, jobs.running + jobs.queued
+    space.order[: jobs.queued] = first + np.argsort(jobs.key[0, first:behind], kind="mergesort")
+
+
+@kernel
+def first_starts(situation: Situation, heads: Ints, jobs: Scenarios, space: Space) -> NDArray[np.bool_]:
+    """Returns the (C, Q) queued jobs that start now behind each of (C,) heads, which are places in the queue."""
+    started = np.zeros((len(heads), jobs.queued), np.bool_)
+    sort_queue(jobs, space)
+    for c in range(len(heads)):
+        play_out(situation, jobs.running + heads[c], jobs, 0, space, False)
+        for place in range(jobs.queued):
+            started[c, place] = not math.isnan(space.start[jobs.running + place])
+    return started
+
+
+@kernel
+def play_outs(objective: int, situation: Situation, heads: Ints, jobs: Scenarios, space: Space) -> Floats:
     """Returns the (C, S) mean costs of candidates in scenarios.
 
     Args:
         objective: See :func:`mean_cost`.
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
-        commit: A head stays the head until it starts, as the candidate does in any case.
-        batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
-        now: Present time in seconds.
-        idle: Idle cores.
+        situation: The present.
         heads: (C,) candidates, places among the queued jobs.
         jobs: The jobs.
-        ends: Space for N entries.
-        releases: Space for N entries.
+        space: Space for N jobs.
     """
-    scenarios, n = jobs.size.shape
-    cost, start, finish = np.empty((len(heads), scenarios)), np.empty(n), np.empty(n)
-    order, line, early = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    order[: jobs.queued] = jobs.running + np.argsort(
-        jobs.key[0, jobs.running : jobs.running + jobs.queued], kind="mergesort"
-    )
-    for s in range(scenarios):
+    cost = np.empty((len(heads), len(jobs.size)))
+    sort_queue(jobs, space)
+    for s in range(len(jobs.size)):
         for c in range(len(heads)):
-            line[: jobs.queued] = order[: jobs.queued]
-            _play_out(
-                backfill,
-                commit,
-                batch,
-                now,
-                idle,
-                jobs.running + heads[c],
-                jobs,
-                s,
-                ends,
-                releases,
-                line,
-                early,
-                start,
-                finish,
-            )
-            cost[c, s] = mean_cost(objective, jobs.submission[s], start, finish)
+            play_out(situation, jobs.running + heads[c], jobs, s, space, True)
+            cost[c, s] = mean_cost(objective, jobs.submission[s], space.start, space.finish)
     return cost
 
 
 @kernel
-def _play_out(
-    backfill: int,
-    commit: bool,
-    batch: bool,
-    now: float,
-    idle: int,
-    head: int,
-    jobs: Scenarios,
-    scenario: int,
-    ends: Heap,
-    releases: Releases,
-    line: Ints,
-    early: Ints,
-    start: Floats,
-    finish: Floats,
-) -> None:
-    """Fills (N,) starts and finishes in seconds.
+def behind(cost: Floats) -> NDArray[np.bool_]:
+    """Returns which of (C,) candidates are clearly worse than the best one.
+
+    The mean of the paired difference of their (C, S) costs is above two of its standard errors.
+    """
+    candidates, scenarios = cost.shape
+    worse = np.zeros(candidates, np.bool_)
+    best = 0
+    for c in range(1, candidates):
+        if cost[c].sum() < cost[best].sum():
+            best = c
+    for c in range(candidates):
+        more = cost[c] - cost[best]
+        mean = more.mean()
+        worse[c] = mean > 0 and mean**2 * scenarios * (scenarios - 1) > 4 * ((more - mean) ** 2).sum()
+    return worse
+
+
+@kernel
+def play_out(situation: Situation, head: int, jobs: Scenarios, scenario: int, space: Space, whole: bool) -> None:
+    """Fills starts and finishes of a scenario, or only of the present instant.
 
     Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of submission; the latter
     are those that RLScheduler's backfilling tries.
     """
+    backfill, commit, batch, now, idle = situation
+    ends, releases, item, order, line, early, start, finish = space
     submission, runtime, requested = jobs.submission[scenario], jobs.runtime[scenario], jobs.requested[scenario]
     size, key = jobs.size[scenario], jobs.key[scenario]
     n, coming, strict = len(size), jobs.running + jobs.queued, backfill == RLSCHEDULER
     ends.length[0] = releases.length[0] = 0
     for job in range(jobs.running):
-        start[job] = jobs.started[job]
+        # Ends at one date are in order of starts.
+        item[job], start[job] = job, jobs.started[job]
         finish[job] = start[job] + runtime[job]
         push(ends, finish[job], job)
         if backfill != NONE:
             add_release(releases, start[job] + requested[job], job, float(size[job]))
+    for job in range(jobs.running, n):
+        start[job] = finish[job] = math.nan
     for place in range(jobs.queued):
-        early[place] = jobs.running + place
+        line[place], early[place] = order[place], jobs.running + place
     first, last, waiting, reserved, shadow, extra, starts = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, jobs.running
-    chosen = True
-    # Ends at one date are in order of starts.
-    item = np.empty(n, np.int64)
-    for job in range(jobs.running):
-        item[job] = job
+    longest, chosen = 0.0, True
     while True:
         # A pass: heads start until one does not fit, then backfilling starts others.
         place = -1
@@ -240,7 +283,7 @@ def _play_out(
             starts += 1
             if backfill != NONE:
                 add_release(releases, now + requested[job], job, float(size[job]))
-        if starts == n:
+        if starts == n or not whole:
             return
         arrival = submission[coming] if coming < n else math.inf
         now = min(arrival, ends.key[0]) if ends.length[0] else arrival
