@@ -103,7 +103,7 @@ class Rollout(ClassicAgent):
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
         scenarios: Most scenarios of a decision.
-        arrivals: Jobs that arrive in a scenario.
+        arrivals: Jobs that arrive in a scenario; null: 8 with EASY, whose heads wait for little, else 30.
         runtimes: ``past``: run times are requested times times the factor of an ended job; ``requested``.
         objective: The mean of it over all jobs of a play-out is to be small: ``mean_bounded_slowdown``,
             ``mean_waiting_time`` or ``mean_turnaround_time``.
@@ -124,7 +124,7 @@ class Rollout(ClassicAgent):
         backfill: str = "none",
         core_policy: str = "high_gflops",
         scenarios: int = 64,
-        arrivals: int = 30,
+        arrivals: int | None = None,
         runtimes: str = "past",
         objective: str = "mean_bounded_slowdown",
         budget: int = 256,
@@ -141,6 +141,8 @@ class Rollout(ClassicAgent):
                     f"rollout: {not_one_of(value, allowed)}",
                     where=f"agent.{key}",
                 )
+        if arrivals is None:
+            arrivals = 8 if backfill == "easy" else 30
         for key, number, least in (("scenarios", scenarios, 1), ("arrivals", arrivals, 0), ("budget", budget, 1)):
             if number != int(number) or number < least:
                 raise ConfigError(

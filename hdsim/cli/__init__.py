@@ -29,6 +29,7 @@ SUBCOMMANDS = {
     "rerun": "Repeat a run from its manifest and compare the results byte by byte.",
     "compare": "Compare runs or sweeps in one table and one figure.",
     "study": "Make a whole table or figure by one command, and check its numbers.",
+    "bound": "Bound what any scheduler can attain on a trace.",
     "report": "Write report.html, or static figures, of a run.",
     "show": "List agents, policies, metrics, keys, experiments, ..., or describe one.",
     "platform": "Show, validate or convert a platform file.",

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 #: Costs of a job of which the mean is taken.
 BOUNDED_SLOWDOWN, WAITING_TIME, TURNAROUND_TIME = range(3)
 #: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
-_TAU = 10.0
+TAU = 10.0
 
 
 class Scenarios(NamedTuple):
@@ -70,7 +70,7 @@ def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats)
         elif objective == TURNAROUND_TIME:
             total += finish[job] - submission[job]
         else:
-            total += max(1.0, (finish[job] - submission[job]) / max(finish[job] - start[job], _TAU))
+            total += max(1.0, (finish[job] - submission[job]) / max(finish[job] - start[job], TAU))
     return total / count
 
 
