@@ -141,7 +141,7 @@ def test_the_command(hdsim: Callable[..., Any]) -> None:
     told = hdsim(*given, "--moves", "50")
     lines = told.stdout.splitlines()
     assert lines[0].startswith("mean_bounded_slowdown of windows of 40 jobs on homogeneous_256")
-    assert [line.split()[0] for line in lines[3:]] == ["0", "40", "80", "120", "160", "mean"]
+    assert [line.split()[0] for line in lines[3:]] == ["0", "40", "mean"]
     rows = json.loads(hdsim(*given, "--moves", "50", "--windows", "1", "--json").stdout)
     assert len(rows) == 1
     assert rows[0]["lower"] <= rows[0]["attained"] <= rows[0]["orders"][rows[0]["best"]]

@@ -213,7 +213,7 @@ def test_candidates_that_start_the_same_jobs_are_one(compiled: bool, backfill: s
         ),
         ({"objective": "makespan"}, "agent.objective: rollout: expected one of mean_bounded_slowdown, mean_waiting"),
         ({"runtimes": "actual"}, "agent.runtimes: rollout: expected one of past, requested"),
-        ({"candidates": ["saf", "nearest"]}, "expected one of first, fcfs"),
+        ({"candidates": ["saf", "nearest"]}, "agent.job_policy: expected one of"),
         ({"candidates": []}, "agent.candidates: rollout: expected a list of orders"),
         ({"candidates": "saf"}, "agent.candidates: rollout: expected a list of orders"),
         ({"scenarios": 0}, "agent.scenarios: rollout: expected an integer of at least 1, got 0"),
