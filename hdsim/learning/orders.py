@@ -98,8 +98,8 @@ def first_weights(rng: np.random.Generator) -> Floats:
 
 
 def scales() -> Floats:
-    """Returns (WEIGHTS,) relative sizes of changes: 1 for the linear part, 0.35 elsewhere, 0 without effect."""
-    sizes = np.full(WEIGHTS, 0.35)
+    """Returns (WEIGHTS,) relative sizes of changes: 1 for the linear part, half of it elsewhere, 0 without effect."""
+    sizes = np.full(WEIGHTS, 0.5)
     sizes[learned_scores.GATED : learned_scores.INPUT].reshape(GATES, COLUMNS)[:4] = 1.0
     sizes[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)[:, -1] = 1.0
     sizes[learned_scores.CONTEXT : learned_scores.OUTPUT].reshape(STATE, LANES)[:, -1] = 0.0
@@ -191,10 +191,10 @@ class Evolution:
     """
 
     seed: int = 1
-    generations: int = 140
+    generations: int = 180
     pairs: int = 16
-    home: int = 12
-    away: int = 10
+    home: int = 14
+    away: int = 12
     sigma: float = 0.08
     learning_rate: float = 0.03
     generation: int = field(default=0, init=False)
@@ -221,8 +221,7 @@ class Evolution:
             for i, (window, rule) in enumerate(zip(windows, chosen, strict=True)):
                 ratio = window.cost(self.center - change, *rule) / window.cost(self.center + change, *rule)
                 gains[pair, i] = np.clip(math.log(ratio), -1.5, 1.5)
-        # A window counts by the order of the networks in it, not by how far apart they are.
-        fitness = (gains / (gains.std(axis=0) + 0.02)) @ share
+        fitness = gains @ share
         gradient = fitness / (fitness.std() + 1e-12) @ noise / self.pairs
         self.first += 0.1 * (gradient - self.first)
         self.second += 0.01 * (gradient**2 - self.second)
