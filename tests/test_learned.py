@@ -15,8 +15,9 @@ from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay
 from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS, learned_scores, past_sums
 from hdsim.kernels.profiles import Releases
+from hdsim.kernels.scored_replay import PERIOD
 from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, smallest_area_first
-from hdsim.scheduling.learned import columns_of, read_weights
+from hdsim.scheduling.learned import Checks, columns_of, read_networks
 from hdsim.simulation import simulation
 from hdsim.workload.generators.lublin import generate
 
@@ -60,8 +61,7 @@ def reference_scores(weights, cores, backfill, commit, now, idle, queue, jobs, r
     state = [
         *(math.log1p(len(queue)) / 3 - 1, idle / cores, np.clip(load, -3, 3), 0.5 * (clear - mean_r)),
         *(np.log(all_r).std() - 1.5, np.log(all_c).std() - 1, 0.5 * brevity, narrowness),
-        *(0.5 * (mean_c - math.log(cores)) + 1, backfill == counted_replay.NONE, backfill == counted_replay.EASY),
-        *(commit, 1.0),
+        *(0.5 * (mean_c - math.log(cores)) + 1, commit and backfill == counted_replay.NONE, not commit, 1.0),
     ]
     state = np.array(state, float)
     shapes = ((GATES, STATE), (GATES, COLUMNS), (COLUMNS, LANES), (STATE, LANES), (LANES,))
@@ -123,6 +123,41 @@ def test_the_network_that_evolution_begins_with_is_smallest_area_first(backfill:
     assert cost == pytest.approx(saf.metrics["mean_bounded_slowdown"], rel=1e-12)
 
 
+def test_a_plain_order_that_is_far_better_on_the_past_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the network serves the largest area first."""
+    card = tmp_path / "learned.json"
+    card.write_text(json.dumps({"weights": (-smallest_area_first()).tolist()}))
+    jobs = generate(600, seed=8, cores=64, typed=False, arrival_factor=0.7)
+    agent = {"job_policy": str(card), "backfill": "easy"}
+    compiled = hdsim.simulate(PLATFORM, jobs, agent)
+    monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
+    engine = hdsim.simulate(PLATFORM, jobs, agent)
+    np.testing.assert_array_equal(compiled.jobs["starting_time"], engine.jobs["starting_time"])
+    laf = hdsim.simulate(PLATFORM, jobs, "easy-laf")
+    assert (compiled.jobs["starting_time"] != laf.jobs["starting_time"]).any()
+    for network, follows in ((-smallest_area_first(), True), (smallest_area_first(), False)):
+        checks = Checks(np.stack([network, smallest_area_first()]), 64, counted_replay.EASY, False)
+        checks.advance(4, columns_of(jobs), engine.jobs["starting_time"], engine.jobs["finish_time"])
+        assert any(checks.followed) == follows
+
+
+def test_checks_know_nothing_of_ends_to_come() -> None:
+    jobs = columns_of(generate(300, seed=8, cores=64, typed=False))
+    networks = np.stack([-smallest_area_first(), smallest_area_first()])
+    outcomes = []
+    for later in (0.0, 5e5):
+        start = jobs.submission + 100.0
+        finish = start + jobs.requested / 2
+        finish[finish >= jobs.submission[PERIOD - 1]] += later
+        checks = Checks(networks, 64, counted_replay.EASY, False)
+        checks.advance(1, jobs, start, finish)
+        outcomes.append((checks.followed, checks._advantage))
+    assert outcomes[0][0] == outcomes[1][0]
+    np.testing.assert_array_equal(outcomes[0][1], outcomes[1][1])
+
+
 def test_scores_know_nothing_of_jobs_to_come() -> None:
     jobs = generate(120, seed=3, cores=64, typed=False)
     whole, part = columns_of(jobs), columns_of(jobs[:80])
@@ -165,4 +200,4 @@ def test_a_card_without_weights_is_an_error(content: str, tmp_path: Path) -> Non
     path = tmp_path / "learned.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match="weights"):
-        read_weights(str(path))
+        read_networks(str(path))

@@ -1,6 +1,6 @@
 """Scores of queued jobs by a small network whose inputs have no scale: the order ``learned``.
 
-Each job has 15 columns, the state of queue and machine 13. The state changes the weights of the columns (a gated linear
+Each job has 15 columns, the state of queue and machine 12. The state changes the weights of the columns (a gated linear
 part), and a perceptron with one hidden layer sees both. The job of the lowest score is first.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
-from hdsim.kernels.counted_replay import EASY, NONE
+from hdsim.kernels.counted_replay import NONE
 from hdsim.kernels.profiles import Releases, later
 from hdsim.kernels.rows import logarithms
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: Columns of a job, columns of the state, gates of the linear part, lanes: hidden units and, last, the linear part.
-COLUMNS, STATE, GATES, LANES = 15, 13, 8, 12
+COLUMNS, STATE, GATES, LANES = 15, 12, 8, 12
 #: Parts of the weights: state to gates, gates to linear, columns to lanes, state to lanes, hidden units to score.
 GATED = GATES * STATE
 INPUT = GATED + GATES * COLUMNS
@@ -117,10 +117,10 @@ def learned_scores(
     state[6] = 0.5 * brevity
     state[7] = narrowness
     state[8] = 0.5 * (width_mean - math.log(cores)) + 1.0
-    state[9] = 1.0 if backfill == NONE else 0.0
-    state[10] = 1.0 if backfill == EASY else 0.0
-    state[11] = 1.0 if commit else 0.0
-    state[12] = 1.0
+    # Without a committed head every rule lets jobs pass those that wait.
+    state[9] = 1.0 if commit and backfill == NONE else 0.0
+    state[10] = 0.0 if commit else 1.0
+    state[11] = 1.0
 
     queue_time, queue_width, queue_area, queue_wait = 0.0, 0.0, 0.0, 0.0
     for i in range(count):

@@ -27,10 +27,14 @@ Ints = NDArray[np.int64]
 #: instant, number of cores.
 _BACKFILL, _COMMIT, _BATCH, _CORES = range(4)
 #: Entries of `ScoredReplay.numbers`: arrived and queued jobs, starts, committed head, head that has the reservation,
-#: idle cores, changes so far.
-ARRIVED, QUEUED, STARTED, HEAD, RESERVED, IDLE, CHANGES = range(7)
+#: idle cores, changes, checks of the past.
+ARRIVED, QUEUED, STARTED, HEAD, RESERVED, IDLE, CHANGES, CHECKS = range(8)
 #: Entries of `ScoredReplay.dates`: present time, shadow time and extra cores of the reservation.
 NOW, SHADOW, EXTRA = range(3)
+#: Result of `scored_replay` besides those of `counted_replay`: the past is to be checked before the next instant.
+CHECK = 3
+#: Submitted jobs from one check of the past to the next.
+PERIOD = 128
 
 
 class ScoredReplay(NamedTuple):
@@ -38,7 +42,8 @@ class ScoredReplay(NamedTuple):
 
     Attributes:
         rules: (4,) see above.
-        weights: The network, see :func:`hdsim.kernels.learned_scores.learned_scores`.
+        networks: (N, WEIGHTS) weights, see :func:`hdsim.kernels.learned_scores.learned_scores`.
+        followed: (J // PERIOD + 1,) network in use after each check.
         arriving: (A,) the jobs in order of their arrival, without those that are rejected.
         submission: (J,) s.
         runtime: (J,) s.
@@ -47,7 +52,7 @@ class ScoredReplay(NamedTuple):
         ends_in_delay: (J,) see ``Workload.ends_in_delay``.
         size: (J,) cores.
         sums: (J + 1, 9) see :func:`hdsim.kernels.learned_scores.past_sums`.
-        numbers: (7,) state.
+        numbers: (8,) state.
         dates: (3,) state.
         starting_time: (J,) s, NaN before the start.
         finish_time: (J,) s, NaN before the end.
@@ -61,7 +66,8 @@ class ScoredReplay(NamedTuple):
     """
 
     rules: Ints
-    weights: Floats
+    networks: Floats
+    followed: Ints
     arriving: Ints
     submission: Floats
     runtime: Floats
@@ -85,9 +91,10 @@ class ScoredReplay(NamedTuple):
 
 @kernel
 def scored_replay(state: ScoredReplay, instants: int) -> int:
-    """Simulates at most a number of instants; returns ``PAUSED`` or ``OVER``."""
+    """Simulates at most a number of instants; returns ``PAUSED``, ``OVER`` or ``CHECK``."""
     numbers, dates, batch, commit = state.numbers, state.dates, state.rules[_BATCH] != 0, state.rules[_COMMIT] != 0
-    backfill, cores, weights = state.rules[_BACKFILL], float(state.rules[_CORES]), state.weights
+    backfill, cores = state.rules[_BACKFILL], float(state.rules[_CORES])
+    networks, followed = state.networks, state.followed
     arriving, submission, runtime, requested = state.arriving, state.submission, state.runtime, state.requested
     walltime, ends_in_delay, size, sums = state.walltime, state.ends_in_delay, state.size, state.sums
     starting_time, finish_time, killed, changes = state.starting_time, state.finish_time, state.killed, state.changes
@@ -98,6 +105,12 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
         now = min(arrival, ends.key[0]) if ends.length[0] else arrival
         if now == math.inf:
             return OVER
+        if now == arrival:
+            last = arrived
+            while batch and last + 1 < len(arriving) and submission[arriving[last + 1]] == now:
+                last += 1
+            if (arriving[last] + 1) // PERIOD > numbers[CHECKS]:
+                return CHECK
         dates[NOW] = now
         while ends.length[0] and ends.key[0] == now and (batch or arrival > now):
             start = pop(ends)
@@ -126,8 +139,9 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
                     needed = True
                     break
         if needed:
+            network = networks[followed[(queue[waiting - 1] + 1) // PERIOD]]
             learned_scores(
-                weights, cores, backfill, commit, now, float(idle), queue, waiting, submission, requested, size, sums,
+                network, cores, backfill, commit, now, float(idle), queue, waiting, submission, requested, size, sums,
                 releases, score,
             )  # fmt: skip
         elif backfill != RLSCHEDULER or head < 0:

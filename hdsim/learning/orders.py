@@ -20,8 +20,8 @@ from hdsim.errors import WorkloadError
 from hdsim.kernels import counted_replay, learned_scores
 from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
-from hdsim.kernels.scored_replay import ScoredReplay, scored_replay
-from hdsim.simulation.compiled_learned import make_replay
+from hdsim.kernels.scored_replay import CHECKS, ScoredReplay, scored_replay
+from hdsim.scheduling.learned import columns_of, make_replay, power_order
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.model import Workload
 
@@ -30,9 +30,8 @@ Floats = NDArray[np.float64]
 #: Rules of a window, each with its share: backfilling algorithm and whether a head stays the head.
 RULES = {
     (counted_replay.EASY, False): 0.4,
-    (counted_replay.RLSCHEDULER, True): 0.38,
-    (counted_replay.NONE, True): 0.16,
-    (counted_replay.NONE, False): 0.06,
+    (counted_replay.RLSCHEDULER, True): 0.4,
+    (counted_replay.NONE, True): 0.2,
 }
 #: Jobs of a window that count, and jobs before them in a window that begins warm.
 JOBS, WARM = 1024, 256
@@ -63,14 +62,16 @@ class Window:
     @cached_property
     def _replay(self) -> ScoredReplay:
         nothing = np.zeros(0, np.int64)
-        return make_replay(self.jobs, np.zeros(WEIGHTS), self.cores, nothing, backfill=counted_replay.NONE, commit=True)
+        rule = {"backfill": counted_replay.NONE, "commit": True}
+        runtime, network = self.jobs.runtime.copy(), np.zeros((1, WEIGHTS))
+        return make_replay(columns_of(self.jobs), runtime, network, self.cores, nothing, **rule)
 
     def cost(self, weights: Floats, backfill: int, commit: bool) -> float:
         """Returns the mean bounded slowdown under a network."""
-        replay, warm = self._replay._replace(weights=weights), self.warm
+        replay, warm = self._replay._replace(networks=weights[np.newaxis]), self.warm
         replay.rules[:2] = backfill, commit
         # The rest of the state is written before it is read.
-        replay.numbers[:] = 0, 0, 0, -1, -1, self.cores, 0
+        replay.numbers[:CHECKS] = 0, 0, 0, -1, -1, self.cores, 0
         scored_replay(replay, 4 * len(self.jobs))
         columns = (replay.submission[warm:], replay.starting_time[warm:], replay.finish_time[warm:])
         return float(mean_cost(BOUNDED_SLOWDOWN, *columns))
@@ -78,18 +79,15 @@ class Window:
 
 def smallest_area_first() -> Floats:
     """Returns the (WEIGHTS,) network that is the order ``saf``."""
-    weights = np.zeros(WEIGHTS)
-    lanes = weights[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)
-    lanes[:2, -1] = 1.0
-    return weights
+    return power_order(1.0, 1.0)
 
 
 def first_weights(rng: np.random.Generator) -> Floats:
     """Draws (WEIGHTS,) weights of a network that is the order ``saf``, with gates that tell the rules apart."""
     weights = smallest_area_first()
     gates = weights[: learned_scores.GATED].reshape(GATES, STATE)
-    gates[4:] = 0.3 * rng.standard_normal((GATES - 4, STATE))
-    gates[0, 9], gates[1, 10], gates[2, 11], gates[2, 9], gates[3, 9], gates[3, 11] = 4.0, 4.0, 4.0, -4.0, 4.0, -4.0
+    gates[3:] = 0.3 * rng.standard_normal((GATES - 3, STATE))
+    gates[0, 9], gates[1, 10], gates[2, 9:] = 4.0, 4.0, (-4.0, -4.0, 4.0)
     inputs = weights[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)
     context = weights[learned_scores.CONTEXT : learned_scores.OUTPUT].reshape(STATE, LANES)
     inputs[:, :-1] = 0.3 * rng.standard_normal((COLUMNS, LANES - 1))
@@ -100,7 +98,7 @@ def first_weights(rng: np.random.Generator) -> Floats:
 def scales() -> Floats:
     """Returns (WEIGHTS,) relative sizes of changes: 1 for the linear part, half of it elsewhere, 0 without effect."""
     sizes = np.full(WEIGHTS, 0.5)
-    sizes[learned_scores.GATED : learned_scores.INPUT].reshape(GATES, COLUMNS)[:4] = 1.0
+    sizes[learned_scores.GATED : learned_scores.INPUT].reshape(GATES, COLUMNS)[:3] = 1.0
     sizes[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)[:, -1] = 1.0
     sizes[learned_scores.CONTEXT : learned_scores.OUTPUT].reshape(STATE, LANES)[:, -1] = 0.0
     sizes[-1] = 0.0
@@ -191,7 +189,7 @@ class Evolution:
     """
 
     seed: int = 1
-    generations: int = 180
+    generations: int = 160
     pairs: int = 16
     home: int = 14
     away: int = 12

@@ -1,8 +1,13 @@
-"""The order ``learned``: a small network scores the queued jobs, see :mod:`hdsim.kernels.learned_scores`."""
+"""The order ``learned``: a small network scores the queued jobs, see :mod:`hdsim.kernels.learned_scores`.
+
+The network is checked on the past: from time to time the latest jobs are replayed under it and under some plain orders,
+and an order that has been far better is followed instead, until the network is as good again.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,9 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
-from hdsim.kernels import counted_replay
-from hdsim.kernels.learned_scores import WEIGHTS, learned_scores, past_sums
-from hdsim.kernels.profiles import Releases
+from hdsim.kernels import counted_replay, learned_scores
+from hdsim.kernels.heap import make_heap
+from hdsim.kernels.learned_scores import COLUMNS, LANES, WEIGHTS, past_sums
+from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
+from hdsim.kernels.profiles import Releases, make_releases
+from hdsim.kernels.scored_replay import PERIOD, ScoredReplay, scored_replay
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -25,6 +33,10 @@ Ints = NDArray[np.int64]
 
 #: Rules of backfilling that the network tells apart; the others count as EASY.
 RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
+#: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and one between them.
+PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5))
+#: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
+CHECKED, MEMORY, MARGIN = 512, 0.7, 0.5
 
 
 class Jobs(NamedTuple):
@@ -40,8 +52,8 @@ _JOBS: WeakKeyDictionary[Workload, Jobs] = WeakKeyDictionary()
 
 
 @cache
-def read_weights(card: str) -> Floats:
-    """Reads the weights of a model card.
+def read_networks(card: str) -> Floats:
+    """Reads the weights of a model card; returns them and those of the plain orders, (4, WEIGHTS).
 
     Raises:
         ConfigError: The file has no such weights.
@@ -52,6 +64,14 @@ def read_weights(card: str) -> Floats:
         raise ConfigError(f"expected a card with the weights of a network: {error}", where=card) from None
     if weights.shape != (WEIGHTS,) or not np.isfinite(weights).all():
         raise ConfigError(f"expected {WEIGHTS} finite weights, got {weights.shape}", where=card)
+    return np.stack([weights, *(power_order(*powers) for powers in PLAIN)])
+
+
+def power_order(runtime: float, cores: float) -> Floats:
+    """Returns the (WEIGHTS,) network that orders jobs by a product of powers of their run time and their cores."""
+    weights = np.zeros(WEIGHTS)
+    lanes = weights[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)
+    lanes[:2, -1] = runtime, cores
     return weights
 
 
@@ -63,20 +83,135 @@ def columns_of(workload: Workload) -> Jobs:
     return _JOBS[workload]
 
 
+def make_replay(
+    jobs: Jobs,
+    runtime: Floats,
+    networks: Floats,
+    cores: int,
+    infeasible: Ints,
+    *,
+    backfill: int,
+    commit: bool,
+    walltime: Floats | None = None,
+    ends_in_delay: NDArray[np.bool_] | None = None,
+    batch_events: bool = True,
+) -> ScoredReplay:
+    """Returns a replay before its first event.
+
+    Args:
+        jobs: The jobs.
+        runtime: (J,) s.
+        networks: (N, WEIGHTS) the network, and those that may be followed instead.
+        cores: Number of cores.
+        infeasible: Jobs that are rejected.
+        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts.
+        walltime: (J,) s after which jobs are killed, None if none are.
+        ends_in_delay: (J,) see ``Workload.ends_in_delay``, None with `walltime`.
+        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
+    """
+    count = len(runtime)
+    running = min(count, cores) + 1
+    return ScoredReplay(
+        rules=np.array([backfill, commit, batch_events, cores]),
+        networks=networks,
+        followed=np.zeros(count // PERIOD + 1, np.int64),
+        arriving=np.delete(np.arange(count), infeasible),
+        submission=jobs.submission,
+        runtime=runtime,
+        requested=jobs.requested,
+        walltime=np.full(count, math.inf) if walltime is None else walltime,
+        ends_in_delay=np.zeros(count, bool) if ends_in_delay is None else ends_in_delay,
+        size=jobs.size,
+        sums=jobs.sums,
+        numbers=np.array([0, 0, 0, -1, -1, cores, 0, 0 if len(networks) > 1 else count]),
+        dates=np.zeros(3),
+        starting_time=np.full(count, math.nan),
+        finish_time=np.full(count, math.nan),
+        killed=np.zeros(count, bool),
+        queue=np.zeros(count + 1, np.int64),
+        score=np.zeros(count + 1),
+        started=np.zeros(count, np.int64),
+        changes=np.zeros(2 * count, np.int64),
+        ends=make_heap(running),
+        releases=make_releases(running),
+    )
+
+
+class Checks:
+    """The checks of a replay; equal pasts give equal results.
+
+    Attributes:
+        followed: Network in use after each check, 0 for the one that was trained.
+
+    Args:
+        networks: (N, WEIGHTS) the network, and those that may be followed instead.
+        cores: Number of cores.
+        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts.
+    """
+
+    def __init__(self, networks: Floats, cores: int, backfill: int, commit: bool) -> None:
+        self._networks, self._cores, self._rule = networks, cores, {"backfill": backfill, "commit": commit}
+        self._advantage = np.zeros(len(networks) - 1)
+        self.followed = [0]
+
+    def advance(self, number: int, jobs: Jobs, start: Floats, finish: Floats) -> None:
+        """Carries out all checks up to a number of them.
+
+        Args:
+            number: Number of the last check, made when this number of periods has been submitted.
+            jobs: The jobs.
+            start: (J,) starts in seconds, NaN where there is none.
+            finish: (J,) finishes in seconds; only those before the last submission of a check count in it.
+        """
+        while len(self.followed) <= number:
+            end = len(self.followed) * PERIOD
+            rows = np.arange(max(end - CHECKED, 0), end)
+            rows = rows[jobs.size[rows] <= self._cores]
+            if not len(rows):
+                self.followed.append(self.followed[-1])
+                continue
+            with np.errstate(invalid="ignore"):
+                ended = finish[rows] < jobs.submission[end - 1]
+            runtime = np.where(ended, finish[rows] - start[rows], jobs.requested[rows])
+            past = Jobs(*(column[rows] for column in jobs[:3]), past_sums(jobs.requested[rows], jobs.size[rows]))
+            costs = [self._cost(past, runtime, network) for network in self._networks]
+            self._advantage = MEMORY * self._advantage + np.log(np.array(costs[1:]) / costs[0])
+            best = int(self._advantage.argmin())
+            self.followed.append(best + 1 if self._advantage[best] < -MARGIN else 0)
+
+    def _cost(self, past: Jobs, runtime: Floats, network: Floats) -> float:
+        nothing = np.zeros(0, np.int64)
+        replay = make_replay(past, runtime, network[np.newaxis], self._cores, nothing, **self._rule)
+        scored_replay(replay, 4 * len(runtime))
+        return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, replay.starting_time, replay.finish_time))
+
+
+#: The checks of each cluster whose queue is scored, by rule and network.
+_CHECKS: WeakKeyDictionary[Cluster, dict[tuple[str, int, bool], Checks]] = WeakKeyDictionary()
+
+
 def scores(
     workload: Workload, queued: Ints, cluster: Cluster, network: str, backfill: str, commit_head: bool
 ) -> Floats:
     """Returns the (Q,) scores of the queued jobs."""
-    jobs, running = columns_of(workload), cluster.running
+    jobs, running, networks = columns_of(workload), cluster.running, read_networks(network)
+    rule, cores = RULES.get(backfill, counted_replay.EASY), int(cluster.platform.n_cpu_cores)
+    known = _CHECKS.setdefault(cluster, {})
+    checks = known.setdefault((network, rule, commit_head), Checks(networks, cores, rule, commit_head))
+    number = (int(queued[-1]) + 1) // PERIOD
+    if number >= len(checks.followed):
+        checks.advance(number, jobs, np.array(cluster.starting_time, float), np.array(cluster.finish_time, float))
     begins = [cluster.starting.get(job, cluster.starting_time[job]) for job in running]
     ends = np.array([t + cluster.estimate(job, running[job]) for t, job in zip(begins, running, strict=True)], float)
     held = np.fromiter(running, np.int64, len(running))
     order = np.lexsort((held, ends))
-    cores = np.array([cluster.size[job] for job in running], float)
-    releases = Releases(ends[order], held[order], cores[order], np.array([len(held)]))
+    sizes = np.array([cluster.size[job] for job in running], float)
+    releases = Releases(ends[order], held[order], sizes[order], np.array([len(held)]))
     result = np.empty(len(queued))
-    learned_scores(
-        read_weights(network), float(cluster.platform.n_cpu_cores), RULES.get(backfill, counted_replay.EASY),
-        commit_head, float(cluster.now), float(cluster.n_idle), queued, len(queued), *jobs, releases, result,
+    learned_scores.learned_scores(
+        networks[checks.followed[number]], float(cores), rule, commit_head, float(cluster.now), float(cluster.n_idle),
+        queued, len(queued), *jobs, releases, result,
     )  # fmt: skip
     return result

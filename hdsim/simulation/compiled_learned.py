@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 from hdsim.cluster.stores.ordered import core_sets
 from hdsim.kernels import counted_replay, scored_replay
 from hdsim.kernels.free_ranges import make_free_ranges
-from hdsim.kernels.heap import make_heap
-from hdsim.kernels.profiles import make_releases
 from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.scheduling.agent import stock_rules
-from hdsim.scheduling.learned import columns_of, read_weights
+from hdsim.scheduling.learned import Checks, Jobs, columns_of, make_replay, read_networks
 from hdsim.simulation.compiled import CompiledReplay, interchangeable_cores
 
 if TYPE_CHECKING:
@@ -49,60 +46,14 @@ def compiled_learned(
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:
         return None
-    weights, backfill = read_weights(rules.order.network), _BACKFILLS[rules.backfill]
-    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events, "commit": rules.commit_head}
-    make_state = partial(make_replay, workload, weights, len(ranked), refused, backfill=backfill, **options)
-    return CompiledLearned(platform, workload, ranked, refused, make_state)
-
-
-def make_replay(
-    workload: Workload,
-    weights: Floats,
-    cores: int,
-    infeasible: Ints,
-    *,
-    backfill: int,
-    commit: bool,
-    kill_at_walltime: bool = False,
-    batch_events: bool = True,
-) -> ScoredReplay:
-    """Returns a replay before its first event.
-
-    Args:
-        workload: The jobs.
-        weights: The network.
-        cores: Number of cores.
-        infeasible: Jobs that are rejected.
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
-        commit: A head stays the head until it starts.
-        kill_at_walltime: Kill jobs at their walltime.
-        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
-    """
-    jobs, seen = len(workload), columns_of(workload)
-    running = min(jobs, cores) + 1
-    return ScoredReplay(
-        rules=np.array([backfill, commit, batch_events, cores]),
-        weights=weights,
-        arriving=np.delete(np.arange(jobs), infeasible),
-        submission=seen.submission,
-        runtime=workload.runtime.copy(),
-        requested=seen.requested,
-        walltime=workload.walltime.copy() if kill_at_walltime else np.full(jobs, math.inf),
-        ends_in_delay=workload.ends_in_delay.copy() if kill_at_walltime else np.zeros(jobs, bool),
-        size=seen.size,
-        sums=seen.sums,
-        numbers=np.array([0, 0, 0, -1, -1, cores, 0]),
-        dates=np.zeros(3),
-        starting_time=np.full(jobs, math.nan),
-        finish_time=np.full(jobs, math.nan),
-        killed=np.zeros(jobs, bool),
-        queue=np.zeros(jobs + 1, np.int64),
-        score=np.zeros(jobs + 1),
-        started=np.zeros(jobs, np.int64),
-        changes=np.zeros(2 * jobs, np.int64),
-        ends=make_heap(running),
-        releases=make_releases(running),
-    )
+    jobs, networks = columns_of(workload), read_networks(rules.order.network)
+    rule = {"backfill": _BACKFILLS[rules.backfill], "commit": rules.commit_head}
+    walltime, delay = (workload.walltime.copy(), workload.ends_in_delay.copy()) if kill_at_walltime else (None, None)
+    make_state = partial(
+        make_replay, jobs, workload.runtime.copy(), networks, len(ranked), refused,
+        walltime=walltime, ends_in_delay=delay, batch_events=batch_events, **rule,
+    )  # fmt: skip
+    return CompiledLearned(platform, workload, ranked, refused, make_state, Checks(networks, len(ranked), **rule))
 
 
 class CompiledLearned(CompiledReplay[ScoredReplay]):
@@ -114,6 +65,7 @@ class CompiledLearned(CompiledReplay[ScoredReplay]):
         ranked: (C,) cores by ascending preference.
         infeasible: Jobs that are rejected.
         make_state: Makes the replay before its first event.
+        checks: The checks of its past.
     """
 
     engine: ClassVar[Mapping[str, str]] = {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
@@ -125,12 +77,21 @@ class CompiledLearned(CompiledReplay[ScoredReplay]):
         ranked: NDArray[np.int32],
         infeasible: Ints,
         make_state: Callable[[], ScoredReplay],
+        checks: Checks,
     ) -> None:
         super().__init__(platform, workload, infeasible, make_state)
-        self._ranked = ranked
+        self._ranked, self._checks = ranked, checks
 
     def _advance(self, instants: int) -> bool:
-        return bool(scored_replay.scored_replay(self._state, instants) == counted_replay.OVER)
+        state = self._state
+        told = scored_replay.scored_replay(state, instants)
+        if told == scored_replay.CHECK:
+            jobs = Jobs(state.submission, state.requested, state.size, state.sums)
+            number = int(state.numbers[scored_replay.CHECKS]) + 1
+            self._checks.advance(number, jobs, state.starting_time, state.finish_time)
+            state.numbers[scored_replay.CHECKS] = number
+            state.followed[number] = self._checks.followed[number]
+        return bool(told == counted_replay.OVER)
 
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         return self._state.starting_time, self._state.finish_time, self._state.killed
