@@ -61,10 +61,9 @@ class Window:
 
     @cached_property
     def _replay(self) -> ScoredReplay:
-        nothing = np.zeros(0, np.int64)
-        rule = {"backfill": counted_replay.NONE, "commit": True}
-        runtime, network = self.jobs.runtime.copy(), np.zeros((1, WEIGHTS))
-        return make_replay(columns_of(self.jobs), runtime, network, self.cores, nothing, **rule)
+        jobs, runtime, network = columns_of(self.jobs), self.jobs.runtime.copy(), np.zeros((1, WEIGHTS))
+        nothing, rule = np.zeros(0, np.int64), counted_replay.NONE
+        return make_replay(jobs, runtime, network, self.cores, nothing, backfill=rule, commit=True)
 
     def cost(self, weights: Floats, backfill: int, commit: bool) -> float:
         """Returns the mean bounded slowdown under a network."""

@@ -152,7 +152,7 @@ class Checks:
     """
 
     def __init__(self, networks: Floats, cores: int, backfill: int, commit: bool) -> None:
-        self._networks, self._cores, self._rule = networks, cores, {"backfill": backfill, "commit": commit}
+        self._networks, self._cores, self._backfill, self._commit = networks, cores, backfill, commit
         self._advantage = np.zeros(len(networks) - 1)
         self.followed = [0]
 
@@ -175,7 +175,8 @@ class Checks:
             with np.errstate(invalid="ignore"):
                 ended = finish[rows] < jobs.submission[end - 1]
             runtime = np.where(ended, finish[rows] - start[rows], jobs.requested[rows])
-            past = Jobs(*(column[rows] for column in jobs[:3]), past_sums(jobs.requested[rows], jobs.size[rows]))
+            requested, size = jobs.requested[rows], jobs.size[rows]
+            past = Jobs(jobs.submission[rows], requested, size, past_sums(requested, size))
             costs = [self._cost(past, runtime, network) for network in self._networks]
             self._advantage = MEMORY * self._advantage + np.log(np.array(costs[1:]) / costs[0])
             best = int(self._advantage.argmin())
@@ -183,7 +184,8 @@ class Checks:
 
     def _cost(self, past: Jobs, runtime: Floats, network: Floats) -> float:
         nothing = np.zeros(0, np.int64)
-        replay = make_replay(past, runtime, network[np.newaxis], self._cores, nothing, **self._rule)
+        networks, rule, commit = network[np.newaxis], self._backfill, self._commit
+        replay = make_replay(past, runtime, networks, self._cores, nothing, backfill=rule, commit=commit)
         scored_replay(replay, 4 * len(runtime))
         return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, replay.starting_time, replay.finish_time))
 

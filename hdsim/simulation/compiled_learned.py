@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ def compiled_learned(
     if ranked is None:
         return None
     jobs, networks = columns_of(workload), read_networks(rules.order.network)
-    rule = {"backfill": _BACKFILLS[rules.backfill], "commit": rules.commit_head}
+    rule: dict[str, Any] = {"backfill": _BACKFILLS[rules.backfill], "commit": rules.commit_head}
     walltime, delay = (workload.walltime.copy(), workload.ends_in_delay.copy()) if kill_at_walltime else (None, None)
     make_state = partial(
         make_replay, jobs, workload.runtime.copy(), networks, len(ranked), refused,
