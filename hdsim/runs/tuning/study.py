@@ -189,7 +189,8 @@ class Study:
             return same[0].value
         runs, values = self.runs(trial), list[float]()
         for number, run in enumerate(runs, 1):
-            judge = Judge(self.directory, self._pruner, trial._trial_id) if len(runs) == 1 else None
+            last = run.config["train"]["steps"] if self.goal.trains else 0
+            judge = Judge(self.directory, self._pruner, trial._trial_id, last) if len(runs) == 1 else None
             outcome = yield self.goal.command_for(run, judge), run
             if outcome.failure and "pruned" in self.study.get_trials(deepcopy=False)[trial.number].user_attrs:
                 return None
@@ -210,11 +211,13 @@ class Judge:
         directory: Of the search.
         pruner: Its pruner.
         trial: Id of the trial.
+        last: Steps of the training, after which it is not pruned any more.
     """
 
     directory: Path
     pruner: optuna.pruners.BasePruner
     trial: int
+    last: int
 
     def __call__(self, step: int, score: float) -> None:
         """Reports a score.
@@ -224,7 +227,7 @@ class Judge:
         """
         study = optuna.load_study(study_name=_NAME, storage=database(self.directory), pruner=self.pruner)
         trial = Trial(study, self.trial)
-        if report(trial, study, score, step):
+        if report(trial, study, score, step) and step < self.last:
             trial.set_user_attr("pruned", step)
             raise Pruned(f"pruned by hdsim tune after step {step}")
 
