@@ -39,19 +39,19 @@ def event_seconds(flows: int, sharing: int = 5, events: int = 4000) -> float:
     groups = flows // sharing
     fluid = Fluid(cluster(groups * (sharing + 1)))
     nodes = [range(group * (sharing + 1), (group + 1) * (sharing + 1)) for group in range(groups)]
-    for group in nodes:
-        for source in group[1:]:
-            fluid.start(source, source, group[0], 100 * MB, 0.0)
+    phases = {source: fluid.phase([(source, group[0], 100 * MB)]) for group in nodes for source in group[1:]}
+    for source, phase in phases.items():
+        fluid.start_phase(source, phase, 0.0)
     assert len(list(fluid.settle(0.0))) == flows
     chosen = np.random.default_rng(1).integers(0, groups, events // 2).tolist()
 
     def work() -> float:
         begin = time.process_time()
         for group in chosen:
-            target, source = nodes[group][0], nodes[group][1]
+            source = nodes[group][1]
             fluid.end(source, 0.001)
             assert len(list(fluid.settle(0.001))) == sharing - 1
-            fluid.start(source, source, target, 100 * MB, 0.001)
+            fluid.start_phase(source, phases[source], 0.001)
             assert len(list(fluid.settle(0.001))) == sharing
         return (time.process_time() - begin) / events
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, lean_kernel
 from hdsim.kernels.maxmin import water_level
 from hdsim.kernels.sharing import (
     BOUND,
@@ -113,7 +113,7 @@ def _solve_component(net: Sharing, seed: int, now: float, found: Ints, known: In
         set_rate(net, found[i], rates[i], now)
 
 
-@kernel
+@lean_kernel
 def _add_links(net: Sharing, flow: int, known: Ints, count: int) -> int:
     """Appends the new ones of the saturated links of a flow to `count` known ones; returns their number."""
     use = net.items[flow, FIRST]
@@ -136,11 +136,15 @@ def _climb(net: Sharing, members: Ints, saturated: Ints) -> Floats:
     """
     uses, amounts = net.uses, net.amounts
     rates, steps, active = np.empty(len(net.items)), np.empty(len(net.items)), np.empty(len(net.items), np.bool_)
-    rates[members], active[members] = 0.0, True
-    left, width = net.links[:, CAPACITY].copy(), np.empty(len(net.links))
+    left, width = np.empty(len(net.links)), np.empty(len(net.links))
+    for flow in members:
+        rates[flow], active[flow] = 0.0, True
+    for link in saturated:
+        left[link] = net.links[link, CAPACITY]
     remaining = len(members)
     while remaining:
-        width[saturated] = 0.0
+        for link in saturated:
+            width[link] = 0.0
         for flow in members:
             use = net.items[flow, FIRST] if active[flow] else -1
             while use >= 0:
@@ -169,7 +173,9 @@ def _climb(net: Sharing, members: Ints, saturated: Ints) -> Floats:
         remaining = 0
         for flow in members:
             remaining += active[flow]
-    return rates[members]
+    for i in range(len(members)):
+        steps[i] = rates[members[i]]
+    return steps
 
 
 @kernel
@@ -179,15 +185,16 @@ def _balance(net: Sharing, members: Ints, saturated: Ints) -> Floats:
     Each level in turn is set to saturate its link. Once the resulting bottlenecks are correct, a linear system gives
     the exact levels.
     """
-    uses, amounts, capacity = net.uses, net.amounts, net.links[:, CAPACITY]
-    level = np.full(len(capacity), math.inf)
+    uses, amounts, links = net.uses, net.amounts, net.links
+    level, used = np.empty(len(links)), np.empty(len(links))
+    level[:] = math.inf
     for link in saturated:
         # Lower bounds of the levels: an equal part for each claim.
         width, user = 0.0, uses[link, USERS]
         while user != link:
             width += amounts[user, USAGE] * amounts[user, SLOPE]
             user = uses[user, USERS]
-        level[link] = capacity[link] / width
+        level[link] = links[link, CAPACITY] / width
     demands, claims, rates = np.empty(len(members)), np.empty(len(members)), np.empty(len(members))
     excess = 0.0
     for sweep in range(_SWEEPS + 1):
@@ -196,7 +203,7 @@ def _balance(net: Sharing, members: Ints, saturated: Ints) -> Floats:
             for link in saturated:
                 level[link] = _uneven_level(net, link, level, demands, claims)
             exact = _exact_levels(net, members, saturated, level)
-        used, excess, same = np.zeros(len(capacity)), 0.0, True
+        used[:], excess, same = 0.0, 0.0, True
         for i in range(len(members)):
             promised = _rate(net, members[i], _bottleneck(net, members[i], level), exact)
             rates[i] = _rate(net, members[i], _bottleneck(net, members[i], exact), exact)
@@ -205,14 +212,16 @@ def _balance(net: Sharing, members: Ints, saturated: Ints) -> Floats:
             while use >= 0:
                 link = uses[use, LINK]
                 used[link] += rates[i] * amounts[use, USAGE]
-                excess = max(excess, used[link] / capacity[link])
+                excess = max(excess, used[link] / links[link, CAPACITY])
                 use = uses[use, NEXT]
         if sweep < _SWEEPS and same and excess <= 1.0 + _SLACK:
             return rates
-    return rates / max(1.0, excess)
+    for i in range(len(members)):
+        rates[i] /= max(1.0, excess)
+    return rates
 
 
-@kernel
+@lean_kernel
 def _uneven_level(net: Sharing, link: int, level: Floats, demands: Floats, claims: Floats) -> float:
     """Returns the level of a link for the levels of all others; `demands` and `claims` are scratch."""
     uses, amounts = net.uses, net.amounts
@@ -230,7 +239,7 @@ def _uneven_level(net: Sharing, link: int, level: Floats, demands: Floats, claim
     return water_level(demands, claims, count, net.links[link, CAPACITY])
 
 
-@kernel
+@lean_kernel
 def _bottleneck(net: Sharing, flow: int, level: Floats) -> int:
     """Returns the use that limits a flow, -1 if its own limit does."""
     rate, limiting, use = net.flows[flow, LIMIT], -1, net.items[flow, FIRST]
@@ -241,7 +250,7 @@ def _bottleneck(net: Sharing, flow: int, level: Floats) -> int:
     return limiting
 
 
-@kernel
+@lean_kernel
 def _rate(net: Sharing, flow: int, limiting: int, level: Floats) -> float:
     """Returns the rate of a flow that a use limits, see :func:`_bottleneck`."""
     if limiting < 0:
@@ -256,7 +265,8 @@ def _exact_levels(net: Sharing, members: Ints, saturated: Ints, level: Floats) -
     Gaussian elimination with partial pivoting solves the linear system; all levels are 0 if it is singular.
     """
     uses, amounts = net.uses, net.amounts
-    column = np.full(len(level), -1)
+    column, exact = np.empty(len(level), np.int64), np.empty(len(level))
+    column[:], exact[:] = -1, math.inf
     for flow in members:
         limiting = _bottleneck(net, flow, level)
         if limiting >= 0:
@@ -286,14 +296,14 @@ def _exact_levels(net: Sharing, members: Ints, saturated: Ints, level: Floats) -
             if abs(matrix[row, k]) > abs(matrix[pivot, k]):
                 pivot = row
         if matrix[pivot, k] == 0.0:
-            return np.zeros(len(level))
+            exact[:] = 0.0
+            return exact
         for j in range(k, size + 1):
             matrix[k, j], matrix[pivot, j] = matrix[pivot, j], matrix[k, j]
         for row in range(k + 1, size):
             factor = matrix[row, k] / matrix[k, k]
             for j in range(k + 1, size + 1):
                 matrix[row, j] -= factor * matrix[k, j]
-    exact = np.full(len(level), math.inf)
     for k in range(size - 1, -1, -1):
         for j in range(k + 1, size):
             matrix[k, size] -= matrix[k, j] * matrix[j, size]
