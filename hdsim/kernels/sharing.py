@@ -132,17 +132,19 @@ def idle(capacities: Floats, rounds: bool) -> Sharing:
 
 
 def grown(net: Sharing, items: int, uses: int) -> Sharing:
-    """Returns a copy with room for more items and uses, at least 1 each."""
-    for name, column, free, more in (("items", MEMBERS, FREE_ITEM, items), ("uses", NEXT, FREE_USE, uses)):
+    """Returns a copy with room for some more items and uses."""
+    for name, column, free, needed in (("items", MEMBERS, FREE_ITEM, items), ("uses", NEXT, FREE_USE, uses)):
         rows = getattr(net, name)
-        added = np.zeros((more, rows.shape[1]), np.int64)
-        added[:, column] = [*range(len(rows) + 1, len(rows) + more), net.counts[free]]
-        net.counts[free] = len(rows)
-        net.counts[free + 1] += more
-        net = net._replace(**{name: np.concatenate((rows, added))})
+        if needed > net.counts[free + 1]:
+            # Twice as many rows, so that the time of all copies is proportional to their number.
+            added = np.zeros((needed + len(rows), rows.shape[1]), np.int64)
+            added[:, column] = [*range(len(rows) + 1, len(rows) + len(added)), net.counts[free]]
+            net.counts[free] = len(rows)
+            net.counts[free + 1] += len(added)
+            net = net._replace(**{name: np.concatenate((rows, added))})
     return net._replace(
-        amounts=np.concatenate((net.amounts, np.zeros((uses, 2)))),
-        flows=np.concatenate((net.flows, np.zeros((items, 10)))),
+        amounts=np.concatenate((net.amounts, np.zeros((len(net.uses) - len(net.amounts), 2)))),
+        flows=np.concatenate((net.flows, np.zeros((len(net.items) - len(net.flows), 10)))),
         scratch=np.zeros((2, len(net.items))),
     )
 

@@ -108,8 +108,7 @@ class MaxMin:
         """
         given = (now, begin, bound, announced, chosen, left, *streams)
         while (transfer := flows.add(*given, *self._state)) < 0:
-            size = len(self._state.items)
-            self._state = grown(self._state, size + len(chosen), len(self._state.uses) + len(streams.link))
+            self._state = grown(self._state, len(chosen) + 1, len(streams.link))
         return transfer
 
     def remove(self, transfer: int) -> None:
