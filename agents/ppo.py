@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, clipped_loss
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.networks import SoftmaxAgent, score_network, state_value_network
@@ -136,9 +137,7 @@ class PPOAgent(SoftmaxAgent):
             return map_arrays(lambda array: array.reshape(-1, *array.shape[2:]), arrays)
 
         taken = {name: self.rollout[name] for name in ("masks", "actions", "log_probs")}
-        columns = self.tensors(
-            {name: flat(x) for name, x in (taken | {"advantages": advantages, "returns": returns}).items()}
-        )
+        columns = {name: flat(x) for name, x in (taken | {"advantages": advantages, "returns": returns}).items()}
         observations = self.inputs(flat(self.rollout["observations"]))
         size = returns.size
         names = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
@@ -146,9 +145,9 @@ class PPOAgent(SoftmaxAgent):
         for _ in range(self.update_epochs):
             for chosen in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
                 rows = self.tensors(chosen)
-                part = {name: column[rows] for name, column in columns.items()}
+                part = {name: column[chosen] for name, column in columns.items()}
                 advantage = part["advantages"]
-                part["advantages"] = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+                part["advantages"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 losses = np.zeros(len(names))
                 self.optimizer.zero_grad()
                 for first in range(0, len(rows), self._part_size):
@@ -168,21 +167,19 @@ class PPOAgent(SoftmaxAgent):
         """Steps whose gradients are computed together: on a CPU few, since larger tensors leave its caches."""
         return 512 if self.torch_device.type == "cpu" else 2**30
 
-    def _add_gradients(self, observations: Any, part: dict[str, Tensor], size: int) -> np.ndarray:
+    def _add_gradients(self, observations: Any, part: dict[str, np.ndarray], size: int) -> np.ndarray:
         """Adds the gradients of a part of a minibatch of `size` steps; returns its terms of the losses."""
-        log_probs = self.policy(observations, part["masks"])
-        log_ratio = log_probs.gather(1, part["actions"][:, None]).squeeze(1) - part["log_probs"]
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
-        policy_loss = -torch.min(part["advantages"] * ratio, part["advantages"] * clipped).sum() / size
-        value_loss = 0.5 * (self.value(observations) - part["returns"]).square().sum() / size
-        with torch.set_grad_enabled(self.ent_coef > 0):
-            entropy = -(log_probs.exp() * log_probs).sum() / size
-        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
-        loss.backward()
-        approx_kl = (ratio - 1 - log_ratio).sum() / size  # Schulman's low-variance estimate
-        terms = torch.stack([loss, policy_loss, value_loss, entropy, approx_kl])
-        return terms.detach().double().cpu().numpy()
+        outputs = self.policy_network()(observations), self.value(observations)
+        logits, values = (each.detach().cpu().numpy() for each in outputs)
+        slopes, terms = (np.zeros_like(logits), np.zeros_like(values)), np.zeros(4)
+        clipped_loss(
+            logits, *(part[name] for name in ("masks", "actions", "log_probs", "advantages")), values, part["returns"],
+            float(self.clip_coef), float(self.ent_coef), float(self.vf_coef), size, *slopes, terms,
+        )  # fmt: skip
+        torch.autograd.backward(outputs, [torch.from_numpy(slope).to(self.torch_device) for slope in slopes])
+        weights = np.zeros(len(terms))
+        weights[[POLICY, VALUE, ENTROPY]] = 1.0, self.vf_coef, -self.ent_coef
+        return np.append(weights @ terms, terms)
 
     @torch.no_grad()
     def _values(self, observations: Any) -> np.ndarray:

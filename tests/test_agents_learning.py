@@ -214,6 +214,37 @@ def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observati
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize(("hidden", "void", "scores"), [((32, 16, 8), 1, True), ((5, 7), 0, True), ((9,), 1, False)])
+def test_compiled_layers_and_their_gradients_are_those_of_pytorch(
+    hidden: tuple[int, ...], void: int, scores: bool
+) -> None:
+    import torch
+
+    from hdsim.kernels.row_networks import BLOCK
+    from hdsim.learning.training.networks import RowKernel, Rows
+
+    torch.manual_seed(1)
+    observations = torch.rand(60, 2 * BLOCK, 3)
+    # Observations without a row, with few of them, and with more than a block.
+    observations[torch.rand(60, 2 * BLOCK) < torch.rand(60, 1)] = 0.0
+    observations[::7] = 0.0
+    observations[11] = 0.5
+    rows = Rows.of(observations)[torch.randint(60, (40,))]
+    kernel = RowKernel(3, hidden, void, scores=scores, gain=1.0)
+    for weights in kernel.parameters():
+        weights.data = torch.randn_like(weights) / 3
+    compiled = kernel(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hdsim.learning.training.networks._Layers.apply", lambda *_: kernel.layers(rows))
+        plain = kernel(rows)
+    if not scores:
+        plain = plain[:, -1:]
+    torch.testing.assert_close(compiled, plain, rtol=1e-4, atol=1e-5)
+    slopes = torch.randn_like(plain)
+    gradients = [torch.autograd.grad(result, list(kernel.parameters()), slopes) for result in (compiled, plain)]
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
 def test_members_of_a_generation_are_compared_window_by_window() -> None:
     from hdsim.agents.evolution import relative
 

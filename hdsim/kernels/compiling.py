@@ -52,7 +52,9 @@ def part_of_kernel(function: _Function) -> _Function:
     return kernel(function, inline=True, allocates=False)
 
 
-def kernel(function: _Function, *, inline: bool = False, allocates: bool = True) -> _Function:
+def kernel(
+    function: _Function, *, inline: bool = False, allocates: bool = True, reorders: bool = False
+) -> _Function:
     """Compiles a function at its first call for each combination of argument types.
 
     The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a
@@ -62,11 +64,14 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True)
         function: The function.
         inline: See :func:`part_of_kernel`.
         allocates: See :func:`lean_kernel`.
+        reorders: Sums may be taken in another order, several terms at a time; the order is the same at each call.
     """
     if not HAS_NUMBA:
         return function
     options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
     # Kernels are called from Python or from other kernels, parts of kernels from these only.
+    if reorders:
+        options["fastmath"] = {"reassoc", "contract", "nsz"}
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inline}
     compiled: Any = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 it is the function itself.

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
+from hdsim.kernels import row_networks
+from hdsim.kernels.row_networks import BLOCK
 from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
+from hdsim.util.arrays import Ints
 
 #: Logit of an illegal action; its probability is exactly 0 in single precision.
 _NEVER = -1e8
@@ -65,37 +68,71 @@ class Rows:
     """The P rows in use of B observations of R rows each, which several kernels share; most rows are empty.
 
     Attributes:
-        inputs: (P, 2 F) numbers of the rows and their scaled logarithms, observation by observation.
-        counts: (B,) rows in use of each observation.
+        inputs: (2, F x P) numbers of the rows and their scaled logarithms, for each observation those of the first
+            column first.
         places: (P,) index of each row in its observation.
-        owners: (P,) observation of each row.
+        first: (B,) first row of each observation; rows may be of none or of several.
+        counts: (B,) rows of each observation.
         size: R.
     """
 
-    def __init__(self, inputs: Tensor, counts: Tensor, places: Tensor, size: int) -> None:
+    def __init__(self, inputs: Tensor, places: Tensor, first: Tensor, counts: Tensor, size: int) -> None:
         self.inputs = inputs
-        self.counts = counts
         self.places = places
+        self.first = first
+        self.counts = counts
         self.size = size
-        self.owners = torch.arange(len(counts), device=counts.device).repeat_interleave(counts, output_size=len(inputs))
 
     @classmethod
     def of(cls, observations: Tensor) -> Rows:
         """Finds the rows in use of (B, R, F) observations."""
-        used = (observations != 0).any(dim=-1)
-        owners, places = used.nonzero(as_tuple=True)
-        rows = observations[owners, places]
-        inputs = torch.cat([rows, (rows + _TINY).log() / -_LOG_TINY], dim=-1)
-        return cls(inputs, used.sum(dim=1), places, observations.shape[1])
+        batch, size, features = observations.shape
+        seen = observations.contiguous().cpu().numpy()
+        counts = np.empty(batch, np.int64)
+        total = row_networks.count_rows(seen, counts)
+        inputs, places = np.empty((2, features * total), np.float32), np.empty(total, np.int64)
+        row_networks.pack_rows(seen, counts, places, inputs[0])
+        np.log(inputs[0] + np.float32(_TINY), out=inputs[1])
+        inputs[1] /= np.float32(-_LOG_TINY)
+        arrays = inputs, places, counts.cumsum() - counts, counts
+        return cls(*(torch.from_numpy(array).to(observations.device) for array in arrays), size)
 
     def __getitem__(self, chosen: Tensor) -> Rows:
         """The rows of some of the observations, in their order."""
-        counts = self.counts[chosen]
-        # Difference of the index of a row here and there, which is the same for all rows of an observation.
-        moved = (self.counts.cumsum(0) - self.counts)[chosen] - (counts.cumsum(0) - counts)
-        moved = moved.repeat_interleave(counts)
-        index = moved + torch.arange(len(moved), device=moved.device)
-        return Rows(self.inputs[index], counts, self.places[index], self.size)
+        return Rows(self.inputs, self.places, self.first[chosen], self.counts[chosen], self.size)
+
+    def listed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(P', 2 F) inputs, (P',) places and (P',) observation of the rows one by one."""
+        device, features = self.counts.device, self.inputs.shape[1] // max(len(self.places), 1)
+        owners = torch.arange(len(self.counts), device=device).repeat_interleave(self.counts)
+        # Index of a row within its observation.
+        within = torch.arange(len(owners), device=device) - (self.counts.cumsum(0) - self.counts)[owners]
+        columns = torch.arange(features, device=device) * self.counts[owners, None]
+        index = (self.first[owners] * features + within)[:, None] + columns
+        return torch.cat([each[index] for each in self.inputs], dim=1), self.places[self.first[owners] + within], owners
+
+
+class _Layers(torch.autograd.Function):
+    """Layers that are applied to every row, in compiled kernels on the CPU: scores of rows, and sums of outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, widths: Ints, scored: bool, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(W,) weights -> (B, R) scores and (B, H) sums over the rows of each observation."""
+        batch = len(rows.counts)
+        scores, totals = weights.new_zeros(batch, rows.size if scored else 0), weights.new_zeros(batch, widths[-1])
+        packed = (rows.inputs, rows.places, rows.first, rows.counts)
+        ctx.arrays = weights.detach().numpy(), widths, scored, *(array.numpy() for array in packed)
+        ctx.space = np.empty(BLOCK, np.int64), np.empty((widths.sum() + 1, BLOCK), np.float32)
+        row_networks.forward(*ctx.arrays, *ctx.space, scores.numpy(), totals.numpy())
+        return scores, totals
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        """Gradients of the weights."""
+        gradients = np.zeros_like(ctx.arrays[0])
+        above = (slope.contiguous().numpy() for slope in slopes)
+        row_networks.add_gradients(*ctx.arrays, *ctx.space, np.empty_like(ctx.space[1]), *above, gradients)
+        return torch.from_numpy(gradients), None, None, None
 
 
 class RowKernel(nn.Module):
@@ -118,6 +155,7 @@ class RowKernel(nn.Module):
         super().__init__()
         if not hidden:
             raise ConfigError("expected at least one width, got none", where="agent.kernel")
+        self._widths = np.array([2 * features, *hidden])
         self.embed = nn.Sequential(mlp([2 * features, *hidden], _relu, math.sqrt(2)), _relu())
         self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
@@ -125,17 +163,27 @@ class RowKernel(nn.Module):
     def forward(self, observations: Tensor | Rows) -> Tensor:
         """(B, R, F) -> (B, R + actions)."""
         rows = observations if isinstance(observations, Rows) else Rows.of(observations)
-        embedded = self.embed(rows.inputs)
-        batch = len(rows.counts)
-        outputs = []
-        if self.score is not None:
-            scores = embedded.new_zeros(batch, rows.size)
-            outputs.append(scores.index_put((rows.owners, rows.places), self.score(embedded).squeeze(-1)))
+        if rows.inputs.device.type == "cpu":
+            parts = [self.embed] if self.score is None else [self.embed, self.score]
+            weights = torch.cat([each.flatten() for part in parts for each in part.parameters()])
+            scores, totals = _Layers.apply(weights, self._widths, self.score is not None, rows)
+        else:
+            scores, totals = self.layers(rows)
+        outputs = [] if self.score is None else [scores]
         if self.pooled is not None:
-            total = embedded.new_zeros(batch, embedded.shape[1]).index_add(0, rows.owners, embedded)
             number = rows.counts[:, None]
-            outputs.append(self.pooled(torch.cat([total / number.clamp(min=1), number.float().log1p()], dim=-1)))
+            outputs.append(self.pooled(torch.cat([totals / number.clamp(min=1), number.float().log1p()], dim=-1)))
         return torch.cat(outputs, dim=-1)
+
+    def layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(B, R) scores of the rows, and (B, H) sums of the last layer's outputs, by PyTorch."""
+        inputs, places, owners = rows.listed()
+        embedded = self.embed(inputs)
+        batch = len(rows.counts)
+        scores = embedded.new_zeros(batch, rows.size)
+        if self.score is not None:
+            scores = scores.index_put((owners, places), self.score(embedded).squeeze(-1))
+        return scores, embedded.new_zeros(batch, embedded.shape[1]).index_add(0, owners, embedded)
 
 
 def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int], gain: float = 0.01) -> nn.Module:
