@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hdsim.learning.agent import TensorShapes, Transitions, map_arrays, stacked
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.networks import SoftmaxAgent, score_network, state_value_network
+from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax
 
 
 @dataclass(eq=False, kw_only=True)
@@ -48,26 +48,17 @@ class ActorCriticAgent(SoftmaxAgent):
     def build(self, shapes: TensorShapes) -> None:
         """Policy (actor) and value (critic), RMSprop, and an empty rollout."""
         self.any_size = shapes.row_per_action
-        self.network = nn.ModuleDict(self.networks(shapes)).to(self.torch_device)
+        self.network = self.networks(shapes).to(self.torch_device)
         self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=self.learning_rate, alpha=0.99, eps=1e-5)
         self.rollout: list[dict[str, Any]] = []
 
-    def networks(self, shapes: TensorShapes) -> dict[str, nn.Module]:
+    def networks(self, shapes: TensorShapes) -> ActorCritic:
         """Policy and value."""
-        return {
-            "actor": score_network(shapes, self.hidden, self.kernel),
-            "critic": state_value_network(shapes, self.hidden, self.kernel),
-        }
+        return ActorCritic.of(shapes, self.hidden, self.kernel)
 
     def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""
-        return self.network["actor"]
-
-    # ---- choosing
-
-    def value(self, observations: Any) -> Tensor:
-        """(B,) value of the state."""
-        return self.network["critic"](observations).squeeze(-1)
+        return self.network.actor
 
     # ---- learning
 
@@ -100,8 +91,8 @@ class ActorCriticAgent(SoftmaxAgent):
             for name in ("observations", "masks", "actions")
         )
         self.rollout = []
-        seen = self.inputs(observations)
-        log_probs, values = self.policy(seen, self.tensors(masks)), self.value(seen)
+        logits, values = self.network(self.inputs(observations))
+        log_probs = masked_log_softmax(logits, self.tensors(masks))
         advantage = self.tensors(np.concatenate(targets)) - values
         taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)
         policy_loss = -(advantage.detach() * taken).mean()
@@ -121,4 +112,5 @@ class ActorCriticAgent(SoftmaxAgent):
 
     @torch.no_grad()
     def _values(self, observations: Any) -> np.ndarray:
-        return self.value(self.tensors(observations)).cpu().numpy()
+        values: np.ndarray = self.network(self.inputs(observations))[1].cpu().numpy()
+        return values

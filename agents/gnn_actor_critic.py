@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
-
 from hdsim.agents.actor_critic import ActorCriticAgent
 from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer, layer_widths
 from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer, graph_valuer
+from hdsim.learning.training.networks import ActorCritic
 
 
 @dataclass(eq=False, kw_only=True)
@@ -39,9 +38,9 @@ class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
     hidden: Sequence[int] = layer_widths(64)
     kernel: Sequence[int] = layer_widths(32)
 
-    def networks(self, shapes: TensorShapes) -> dict[str, nn.Module]:
+    def networks(self, shapes: TensorShapes) -> ActorCritic:
         """See :class:`ActorCriticAgent`."""
-        return {
-            "actor": graph_scorer(shapes, self.problem, self.convolutions, self.kernel, self.hidden),
-            "critic": graph_valuer(shapes, self.convolutions, self.hidden),
-        }
+        return ActorCritic(
+            graph_scorer(shapes, self.problem, self.convolutions, self.kernel, self.hidden),
+            graph_valuer(shapes, self.convolutions, self.hidden),
+        )

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, clipped_loss
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.networks import SoftmaxAgent, score_network, state_value_network
+from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax
 
 
 @dataclass(eq=False, kw_only=True)
@@ -66,12 +66,7 @@ class PPOAgent(SoftmaxAgent):
     def build(self, shapes: TensorShapes) -> None:
         """Creates policy (actor) and value (critic), Adam, and an empty rollout."""
         self.any_size = shapes.row_per_action
-        self.network = nn.ModuleDict(
-            {
-                "actor": score_network(shapes, self.hidden, self.kernel),
-                "critic": state_value_network(shapes, self.hidden, self.kernel),
-            }
-        ).to(self.torch_device)
+        self.network = ActorCritic.of(shapes, self.hidden, self.kernel).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5)
         self.rollout: dict[str, Any] = {}
         self.filled = 0  # steps of the rollout that have been taken
@@ -79,25 +74,22 @@ class PPOAgent(SoftmaxAgent):
 
     def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""
-        return self.network["actor"]
+        return self.network.actor
 
     # ---- choosing
-
-    def value(self, observations: Any) -> Tensor:
-        """(B,) value of the state."""
-        return self.network["critic"](observations).squeeze(-1)
 
     @torch.no_grad()
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
         seen = self.inputs(observations)
-        log_probs = self.policy(seen, self.tensors(masks)).cpu().numpy()
+        logits, values = self.network(seen)
+        log_probs = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy()
         actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
         self._put("observations", observations)
         self._put("masks", masks)
         self._put("actions", actions)
         self._put("log_probs", np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0])
-        self._put("values", self.value(seen).cpu().numpy())
+        self._put("values", values.cpu().numpy())
         return actions
 
     # ---- learning
@@ -169,7 +161,7 @@ class PPOAgent(SoftmaxAgent):
 
     def _add_gradients(self, observations: Any, part: dict[str, np.ndarray], size: int) -> np.ndarray:
         """Adds the gradients of a part of a minibatch of `size` steps; returns its terms of the losses."""
-        outputs = self.policy_network()(observations), self.value(observations)
+        outputs = self.network(observations)
         logits, values = (each.detach().cpu().numpy() for each in outputs)
         slopes, terms = (np.zeros_like(logits), np.zeros_like(values)), np.zeros(4)
         clipped_loss(
@@ -183,7 +175,8 @@ class PPOAgent(SoftmaxAgent):
 
     @torch.no_grad()
     def _values(self, observations: Any) -> np.ndarray:
-        return self.value(self.inputs(observations)).cpu().numpy()
+        values: np.ndarray = self.network(self.inputs(observations))[1].cpu().numpy()
+        return values
 
     def _put(self, name: str, values: Any) -> None:
         """Writes the values of E environments at this step into the rollout, (T, E, ...)."""

@@ -207,17 +207,15 @@ def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observati
     observations[torch.rand(50, 12) < 0.6] = 0.0
     observations[7] = 0.0
     chosen = torch.randint(50, (30,))
-    kernel = RowKernel(3, (8, 4), void, scores=True, gain=1.0)
+    kernel = RowKernel(3, (8, 4), void, gain=1.0)
     results = kernel(Rows.of(observations)[chosen]), torch.cat([kernel(one[None]) for one in observations[chosen]])
     torch.testing.assert_close(*results)
     gradients = [torch.autograd.grad(result.square().sum(), list(kernel.parameters())) for result in results]
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize(("hidden", "void", "scores"), [((32, 16, 8), 1, True), ((5, 7), 0, True), ((9,), 1, False)])
-def test_compiled_layers_and_their_gradients_are_those_of_pytorch(
-    hidden: tuple[int, ...], void: int, scores: bool
-) -> None:
+@pytest.mark.parametrize("hidden", [(32, 16, 8), (5, 7), (9,)])
+def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[int, ...]) -> None:
     import torch
 
     from hdsim.kernels.row_networks import BLOCK
@@ -230,19 +228,49 @@ def test_compiled_layers_and_their_gradients_are_those_of_pytorch(
     observations[::7] = 0.0
     observations[11] = 0.5
     rows = Rows.of(observations)[torch.randint(60, (40,))]
-    kernel = RowKernel(3, hidden, void, scores=scores, gain=1.0)
+    kernel = RowKernel(3, hidden, 1, gain=1.0)
     for weights in kernel.parameters():
         weights.data = torch.randn_like(weights) / 3
     compiled = kernel(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hdsim.learning.training.networks._Layers.apply", lambda *_: kernel.layers(rows))
+        patch.setattr("hdsim.learning.training.networks._Layers.apply", lambda *_: kernel.plain_layers(rows))
         plain = kernel(rows)
-    if not scores:
-        plain = plain[:, -1:]
     torch.testing.assert_close(compiled, plain, rtol=1e-4, atol=1e-5)
     slopes = torch.randn_like(plain)
     gradients = [torch.autograd.grad(result, list(kernel.parameters()), slopes) for result in (compiled, plain)]
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("ent_coef", [0.0, 0.1])
+def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coef: float) -> None:
+    import torch
+
+    from hdsim.kernels.policy_loss import clipped_loss
+    from hdsim.learning.training.networks import masked_log_softmax
+
+    rng = np.random.default_rng(2)
+    masks, actions = rng.random((200, 6)) < 0.6, rng.integers(6, size=200)
+    masks[np.arange(200), actions] = True
+    logits, values = torch.randn(200, 6, requires_grad=True), torch.randn(200, requires_grad=True)
+    log_probs, advantages, returns = (rng.normal(size=200).astype(np.float32) for _ in range(3))
+    log_probs -= 1.5
+    terms, slopes = np.zeros(4), (np.zeros((200, 6), np.float32), np.zeros(200, np.float32))
+    clipped_loss(
+        logits.detach().numpy(), masks, actions, log_probs, advantages, values.detach().numpy(), returns,
+        0.2, ent_coef, 0.5, 300, *slopes, terms,
+    )  # fmt: skip
+    probs = masked_log_softmax(logits, torch.from_numpy(masks))
+    log_ratio = probs[torch.arange(200), torch.from_numpy(actions)] - torch.from_numpy(log_probs)
+    ratio, gain = log_ratio.exp(), torch.from_numpy(advantages)
+    assert ((ratio - 1).abs() > 0.2).any() and ((ratio - 1).abs() < 0.2).any()
+    policy = -torch.min(gain * ratio, gain * ratio.clamp(0.8, 1.2)).sum() / 300
+    value = 0.5 * (values - torch.from_numpy(returns)).square().sum() / 300
+    entropy = -(probs.exp() * probs).sum() / 300
+    (policy + 0.5 * value - ent_coef * entropy).backward()
+    expected = [term.item() for term in (policy, value, entropy, (ratio - 1 - log_ratio).sum() / 300)]
+    np.testing.assert_allclose(terms, expected, rtol=1e-5)
+    np.testing.assert_allclose(slopes[0], logits.grad, atol=1e-7)
+    np.testing.assert_allclose(slopes[1], values.grad, atol=1e-7)
 
 
 def test_members_of_a_generation_are_compared_window_by_window() -> None:

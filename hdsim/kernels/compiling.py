@@ -52,9 +52,7 @@ def part_of_kernel(function: _Function) -> _Function:
     return kernel(function, inline=True, allocates=False)
 
 
-def kernel(
-    function: _Function, *, inline: bool = False, allocates: bool = True, reorders: bool = False
-) -> _Function:
+def kernel(function: _Function, *, inline: bool = False, allocates: bool = True, reorders: bool = False) -> _Function:
     """Compiles a function at its first call for each combination of argument types.
 
     The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
-from hdsim.kernels.rows import Flags, Floats, Ints, Numbers, Table
+from hdsim.kernels.rows import Floats, Ints, Numbers, Table
 
 #: Terms of the loss: policy, value, entropy, and the approximate KL divergence (Schulman's low-variance estimate).
 POLICY, VALUE, ENTROPY, KL = range(4)

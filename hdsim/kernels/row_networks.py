@@ -64,17 +64,16 @@ def pack_rows(observations: Tables, counts: Ints, places: Ints, numbers: Numbers
 
 @_part
 def _is_used(observations: Tables, b: int, r: int) -> bool:
-    for f in range(observations.shape[2] - 1, -1, -1):
-        if observations[b, r, f] != 0:
-            return True
-    return False
+    f = observations.shape[2] - 1
+    while f >= 0 and observations[b, r, f] == 0:
+        f -= 1
+    return f >= 0
 
 
 @_kernel
 def forward(
     weights: Numbers,
     widths: Ints,
-    scored: bool,
     inputs: Tables,
     places: Ints,
     first: Ints,
@@ -87,17 +86,16 @@ def forward(
     """Applies a network to the rows of B observations.
 
     Args:
-        weights: (W,) weights (outputs, inputs) and biases of each layer, one layer after the other; with `scored`
-            followed by those of a linear unit above the last layer.
+        weights: (W,) weights (outputs, inputs) and biases of each layer, one layer after the other, and those of the
+            score, a linear unit above the last layer.
         widths: Inputs, and outputs of each layer; the last are H.
-        scored: Whether there is such a unit.
         inputs: (2, inputs / 2 x P) numbers of the rows and numbers made of them, see `pack_rows`.
         places: (P,) index of each row in its observation.
         first: (B,) first row of each observation.
         counts: (B,) its rows.
         owners: (BLOCK,) space.
         units: (sum of the widths + 1, BLOCK) space.
-        scores: (B, R) zeros that receive the linear unit's outputs.
+        scores: (B, R) zeros that receive the scores.
         totals: (B, H) zeros that receive the sums of the last layer's outputs over the rows of each observation.
     """
     hidden = totals.shape[1]
@@ -106,22 +104,16 @@ def forward(
         begin, skipped = b, taken
         b, taken, n = _load(widths[0] // 2, inputs, first, counts, b, taken, owners, units)
         end, row = _through(weights, widths, units)
-        if scored:
-            score = units[-1]
-            score[:] = weights[end + hidden]
-            for o in range(hidden):
-                w, y = weights[end + o], units[row + o]
-                for r in range(BLOCK):
-                    score[r] += w * y[r]
+        units[-1] = weights[end + hidden]
+        _add_product(weights, end, hidden, 1, 1, hidden, units[row : row + hidden], units[row + hidden :])
         r = 0
         while r < n:
             owner, low = owners[r], r
             while r < n and owners[r] == owner:
                 r += 1
-            if scored:
-                at = first[owner] + (skipped if owner == begin else 0)
-                for k in range(low, r):
-                    scores[owner, places[at + k - low]] = units[-1, k]
+            at = first[owner] - low + (skipped if owner == begin else 0)
+            for k in range(low, r):
+                scores[owner, places[at + k]] = units[-1, k]
             for o in range(hidden):
                 total = np.float32(0.0)
                 for k in range(low, r):
@@ -133,7 +125,6 @@ def forward(
 def add_gradients(
     weights: Numbers,
     widths: Ints,
-    scored: bool,
     inputs: Tables,
     places: Ints,
     first: Ints,
@@ -150,7 +141,6 @@ def add_gradients(
     Args:
         weights: See there, also for those up to `units`.
         widths: See there.
-        scored: See there.
         inputs: See there.
         places: See there.
         first: See there.
@@ -168,26 +158,22 @@ def add_gradients(
         begin, skipped = b, taken
         b, taken, n = _load(widths[0] // 2, inputs, first, counts, b, taken, owners, units)
         at, row = _through(weights, widths, units)
-        above = slopes[-1]
+        above, low = slopes[row + hidden], 0
         above[:] = 0.0
-        if scored:
-            low = 0
-            for r in range(n):
-                owner = owners[r]
-                if r > 0 and owner != owners[r - 1]:
-                    low = r
-                above[r] = of_scores[owner, places[first[owner] + (skipped if owner == begin else 0) + r - low]]
-            gradients[at + hidden] += above.sum()
+        for r in range(n):
+            owner = owners[r]
+            if r > 0 and owner != owners[r - 1]:
+                low = r
+            above[r] = of_scores[owner, places[first[owner] - low + r + (skipped if owner == begin else 0)]]
+        gradients[at + hidden] += above.sum()
+        _add_outer(slopes[row + hidden :], units[row : row + hidden], 1, hidden, gradients, at)
         for o in range(hidden):
-            g, w, total = slopes[row + o], weights[at + o] if scored else np.float32(0.0), np.float32(0.0)
+            g, w = slopes[row + o], weights[at + o]
             for r in range(n):
                 g[r] = of_totals[owners[r], o]
             g[n:] = 0.0
             for r in range(BLOCK):
-                total += above[r] * units[row + o, r]
                 g[r] += w * above[r]
-            if scored:
-                gradients[at + o] += total
         for layer in range(len(widths) - 2, -1, -1):
             below, width = widths[layer], widths[layer + 1]
             at -= (below + 1) * width

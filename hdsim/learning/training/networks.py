@@ -95,7 +95,8 @@ class Rows:
         np.log(inputs[0] + np.float32(_TINY), out=inputs[1])
         inputs[1] /= np.float32(-_LOG_TINY)
         arrays = inputs, places, counts.cumsum() - counts, counts
-        return cls(*(torch.from_numpy(array).to(observations.device) for array in arrays), size)
+        packed: Any = [torch.from_numpy(array).to(observations.device) for array in arrays]
+        return cls(*packed, size=size)
 
     def __getitem__(self, chosen: Tensor) -> Rows:
         """The rows of some of the observations, in their order."""
@@ -116,23 +117,24 @@ class _Layers(torch.autograd.Function):
     """Layers that are applied to every row, in compiled kernels on the CPU: scores of rows, and sums of outputs."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, widths: Ints, scored: bool, rows: Rows) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, weights: Tensor, widths: Ints, rows: Rows) -> tuple[Tensor, Tensor]:
         """(W,) weights -> (B, R) scores and (B, H) sums over the rows of each observation."""
         batch = len(rows.counts)
-        scores, totals = weights.new_zeros(batch, rows.size if scored else 0), weights.new_zeros(batch, widths[-1])
-        packed = (rows.inputs, rows.places, rows.first, rows.counts)
-        ctx.arrays = weights.detach().numpy(), widths, scored, *(array.numpy() for array in packed)
-        ctx.space = np.empty(BLOCK, np.int64), np.empty((widths.sum() + 1, BLOCK), np.float32)
-        row_networks.forward(*ctx.arrays, *ctx.space, scores.numpy(), totals.numpy())
+        scores, totals = weights.new_zeros(batch, rows.size), weights.new_zeros(batch, widths[-1])
+        packed = (array.numpy() for array in (rows.inputs, rows.places, rows.first, rows.counts))
+        space = np.empty(BLOCK, np.int64), np.empty((widths.sum() + 1, BLOCK), np.float32)
+        arrays: Any = (weights.detach().numpy(), widths, *packed, *space)
+        ctx.arrays = arrays
+        row_networks.forward(*arrays, scores.numpy(), totals.numpy())
         return scores, totals
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         """Gradients of the weights."""
-        gradients = np.zeros_like(ctx.arrays[0])
-        above = (slope.contiguous().numpy() for slope in slopes)
-        row_networks.add_gradients(*ctx.arrays, *ctx.space, np.empty_like(ctx.space[1]), *above, gradients)
-        return torch.from_numpy(gradients), None, None, None
+        arrays, gradients = ctx.arrays, np.zeros_like(ctx.arrays[0])
+        above: Any = [slope.contiguous().numpy() for slope in slopes]
+        row_networks.add_gradients(*arrays, np.empty_like(arrays[-1]), *above, gradients)
+        return torch.from_numpy(gradients), None, None
 
 
 class RowKernel(nn.Module):
@@ -147,43 +149,44 @@ class RowKernel(nn.Module):
         features: Numbers in a row.
         hidden: Widths of the kernel's layers.
         actions: Outputs besides those of the rows: 0 or 1.
-        scores: One output per row.
         gain: See :func:`mlp`.
     """
 
-    def __init__(self, features: int, hidden: Sequence[int], actions: int, *, scores: bool, gain: float) -> None:
+    def __init__(self, features: int, hidden: Sequence[int], actions: int, *, gain: float) -> None:
         super().__init__()
         if not hidden:
             raise ConfigError("expected at least one width, got none", where="agent.kernel")
         self._widths = np.array([2 * features, *hidden])
         self.embed = nn.Sequential(mlp([2 * features, *hidden], _relu, math.sqrt(2)), _relu())
-        self.score = mlp([hidden[-1], 1], gain=gain) if scores else None
+        self.score = mlp([hidden[-1], 1], gain=gain)
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
 
     def forward(self, observations: Tensor | Rows) -> Tensor:
         """(B, R, F) -> (B, R + actions)."""
+        return self.scores(*self.layers(observations))
+
+    def layers(self, observations: Tensor | Rows) -> tuple[Tensor, Tensor]:
+        """(B, R) scores of the rows, and (B, H + 1) mean of the last layer over them and logarithm of their number."""
         rows = observations if isinstance(observations, Rows) else Rows.of(observations)
         if rows.inputs.device.type == "cpu":
-            parts = [self.embed] if self.score is None else [self.embed, self.score]
-            weights = torch.cat([each.flatten() for part in parts for each in part.parameters()])
-            scores, totals = _Layers.apply(weights, self._widths, self.score is not None, rows)
+            weights = torch.cat([each.flatten() for part in (self.embed, self.score) for each in part.parameters()])
+            scores, totals = _Layers.apply(weights, self._widths, rows)
         else:
-            scores, totals = self.layers(rows)
-        outputs = [] if self.score is None else [scores]
-        if self.pooled is not None:
-            number = rows.counts[:, None]
-            outputs.append(self.pooled(torch.cat([totals / number.clamp(min=1), number.float().log1p()], dim=-1)))
-        return torch.cat(outputs, dim=-1)
+            scores, totals = self.plain_layers(rows)
+        number = rows.counts[:, None]
+        return scores, torch.cat([totals / number.clamp(min=1), number.float().log1p()], dim=-1)
 
-    def layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(B, R) scores of the rows, and (B, H) sums of the last layer's outputs, by PyTorch."""
+    def plain_layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(B, R) scores of the rows, and (B, H) sums of the last layer, by PyTorch."""
         inputs, places, owners = rows.listed()
-        embedded = self.embed(inputs)
-        batch = len(rows.counts)
+        embedded, batch = self.embed(inputs), len(rows.counts)
         scores = embedded.new_zeros(batch, rows.size)
-        if self.score is not None:
-            scores = scores.index_put((owners, places), self.score(embedded).squeeze(-1))
+        scores = scores.index_put((owners, places), self.score(embedded).squeeze(-1))
         return scores, embedded.new_zeros(batch, embedded.shape[1]).index_add(0, owners, embedded)
+
+    def scores(self, scores: Tensor, summary: Tensor) -> Tensor:
+        """(B, R + actions) scores of all actions from the results of `layers`."""
+        return scores if self.pooled is None else torch.cat([scores, self.pooled(summary)], dim=-1)
 
 
 def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int], gain: float = 0.01) -> nn.Module:
@@ -200,7 +203,7 @@ def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[
     """
     if shapes.row_per_action:
         rows, features = _array(shapes)
-        return RowKernel(features, kernel, shapes.actions - rows, scores=True, gain=gain)
+        return RowKernel(features, kernel, shapes.actions - rows, gain=gain)
     return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
 
 
@@ -255,11 +258,42 @@ def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]
     return values
 
 
-def state_value_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int]) -> nn.Module:
-    """A network from observations to the value of the state, (B, 1); see :func:`score_network`."""
-    if shapes.row_per_action:
-        return RowKernel(_array(shapes)[1], kernel, 1, scores=False, gain=1.0)
-    return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1]))
+class ActorCritic(nn.Module):
+    """A policy and the value of the state, which has the kernel of the policy below it if that is one.
+
+    Args:
+        actor: Network of the policy.
+        critic: Network of the value, of the summary of the kernel's rows or of observations.
+    """
+
+    def __init__(self, actor: nn.Module, critic: nn.Module) -> None:
+        super().__init__()
+        self.actor = actor
+        self.critic = critic
+        self.register_load_state_dict_pre_hook(_with_own_critic)
+
+    @classmethod
+    def of(cls, shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[int]) -> ActorCritic:
+        """Creates both; see :func:`score_network`."""
+        actor = score_network(shapes, hidden, kernel)
+        if isinstance(actor, RowKernel):
+            return cls(actor, mlp([kernel[-1] + 1, kernel[0], 1]))
+        return cls(actor, nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1])))
+
+    def forward(self, observations: Any) -> tuple[Tensor, Tensor]:
+        """(B, A) logits and (B,) values."""
+        if not isinstance(self.actor, RowKernel):
+            return self.actor(observations), self.critic(observations).squeeze(-1)
+        scores, summary = self.actor.layers(observations)
+        return self.actor.scores(scores, summary), self.critic(summary).squeeze(-1)
+
+
+def _with_own_critic(network: ActorCritic, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Replaces a critic with a kernel of its own, as in checkpoints before this form: decisions need none."""
+    if f"{prefix}critic.embed.0.0.weight" in weights:
+        for name in [name for name in weights if name.startswith(f"{prefix}critic.")]:
+            del weights[name]
+        weights |= {f"{prefix}critic.{name}": kept for name, kept in network.critic.state_dict().items()}
 
 
 def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
