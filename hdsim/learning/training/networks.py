@@ -94,9 +94,9 @@ class Rows:
         row_networks.pack_rows(seen, counts, places, inputs[0])
         np.log(inputs[0] + np.float32(_TINY), out=inputs[1])
         inputs[1] /= np.float32(-_LOG_TINY)
-        arrays = inputs, places, counts.cumsum() - counts, counts
-        packed: Any = [torch.from_numpy(array).to(observations.device) for array in arrays]
-        return cls(*packed, size=size)
+        first = counts.cumsum() - counts
+        packed = [torch.from_numpy(each).to(observations.device) for each in (inputs, places, first, counts)]
+        return cls(packed[0], packed[1], packed[2], packed[3], size)
 
     def __getitem__(self, chosen: Tensor) -> Rows:
         """The rows of some of the observations, in their order."""
@@ -123,17 +123,18 @@ class _Layers(torch.autograd.Function):
         scores, totals = weights.new_zeros(batch, rows.size), weights.new_zeros(batch, widths[-1])
         packed = (array.numpy() for array in (rows.inputs, rows.places, rows.first, rows.counts))
         space = np.empty(BLOCK, np.int64), np.empty((widths.sum() + 1, BLOCK), np.float32)
-        arrays: Any = (weights.detach().numpy(), widths, *packed, *space)
-        ctx.arrays = arrays
-        row_networks.forward(*arrays, scores.numpy(), totals.numpy())
+        ctx.arrays = arrays = (weights.detach().numpy(), widths, *packed, *space)
+        compiled: Any = row_networks.forward
+        compiled(*arrays, scores.numpy(), totals.numpy())
         return scores, totals
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         """Gradients of the weights."""
         arrays, gradients = ctx.arrays, np.zeros_like(ctx.arrays[0])
-        above: Any = [slope.contiguous().numpy() for slope in slopes]
-        row_networks.add_gradients(*arrays, np.empty_like(arrays[-1]), *above, gradients)
+        above = (slope.contiguous().numpy() for slope in slopes)
+        compiled: Any = row_networks.add_gradients
+        compiled(*arrays, np.empty_like(arrays[-1]), *above, gradients)
         return torch.from_numpy(gradients), None, None
 
 
