@@ -144,6 +144,26 @@ def test_every_experiment_composes_and_begins_with_its_command(path: Path) -> No
     assert runs
 
 
+TRAINED = [
+    path.stem
+    for path in sorted((folder("conf") / "experiment").glob("*.yaml"))
+    if path.read_text().splitlines()[1].startswith("# hdsim train")
+]
+
+
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(name, marks=() if name == "rlscheduler" else pytest.mark.nightly) for name in TRAINED]
+)
+def test_every_agent_fits_every_experiment(experiment: str) -> None:
+    composer = Composer(config_name="train")
+    for agent in options("agent"):
+        alone = compose(composer, f"agent={agent}")["agent"]
+        inside = compose(composer, f"experiment={experiment}", f"agent={agent}")["agent"]
+        tuned = folder("conf") / "experiment" / experiment / f"{agent}.yaml"
+        assert inside.keys() == alone.keys()
+        assert (inside != alone) == tuned.is_file()
+
+
 def keys(rules: dict[str, Any] = RULES, parent: str = "") -> list[str]:
     return [key for name, rule in rules.items() for key in ([parent + name] if isinstance(rule, Rule) else
             keys(rule, f"{parent}{name}."))]  # fmt: skip
