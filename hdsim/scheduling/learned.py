@@ -36,7 +36,7 @@ RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and one between them.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5))
 #: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
-CHECKED, MEMORY, MARGIN = 512, 0.7, 0.5
+CHECKED, MEMORY, MARGIN = 512, 0.7, 1.0
 
 
 class Jobs(NamedTuple):
