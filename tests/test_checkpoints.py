@@ -1,19 +1,22 @@
-"""Trained agents that come with hdsim: they load and are as good as documented."""
+"""Trained agents that come with hdsim: they load, schedule, and have the scores of their cards.
+
+No test depends on whether an agent is better than another one, so that none selects agents on test windows.
+"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-import rlscheduler
 
 import hdsim
+from hdsim.config.inputs import seed_of_jobs
 from hdsim.gangs.load import GANG_KEYS, load_gang
 from hdsim.gangs.simulation import Gang
 from hdsim.learning.controller import Learned
 from hdsim.platform.load import load_platform
+from hdsim.platform.schema import CORES
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.alone import run_alone
 from hdsim.util.resources import bundled, folder
@@ -46,7 +49,6 @@ def test_a_controller_of_gangs_takes_as_long_as_its_card_says(name: str) -> None
     planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
     gang = Gang(planner, workloads.actual, Learned(name), config["start"], config["supersteps"], config["penalty"])
     assert run_alone(gang).metrics["total"] == pytest.approx(score, rel=0.01)
-    assert score < min(facts["scores"]["static_window"][0], facts["scores"]["dynamic_mpc"][0])
 
 
 @pytest.mark.parametrize("name", [name for name in CARDS if name not in GANGS])
@@ -58,7 +60,7 @@ def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: s
     trace = load_workload(
         bundled("workloads")[named] if named else config["workload"]["generate"],
         platform=platform,
-        seed=config["seed"],
+        seed=seed_of_jobs(config),
         memory_bandwidth=config["workload"]["memory_bandwidth"],
         runtime=config["workload"]["runtime"],
         arrival_factor=config["workload"]["arrival_factor"],
@@ -77,23 +79,18 @@ def test_a_checkpoint_scores_on_the_first_test_window_what_its_card_says(name: s
     assert metrics[facts["metric"]] == pytest.approx(facts["scores"]["best"][0], rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [
-        ("rlscheduler", min(254.67, *(alone for alone, _ in rlscheduler.PUBLISHED.values()))),
-        ("rlscheduler_backfill", min(58.64, *(filled for _, filled in rlscheduler.PUBLISHED.values()))),
-    ],
-)
-def test_the_published_agent_and_orders_are_beaten_on_its_windows(shared_data: Path, name: str, limit: float) -> None:
-    """Mean over seeds, on RLScheduler's windows of Lublin-1, without and with its backfilling."""
-    platform = load_platform(folder("platforms") / "homogeneous_256.json")
-    trace = load_workload(shared_data / "traces" / "lublin_256.swf", platform=platform, memory_bandwidth="none")
-    windows = [trace[first : first + rlscheduler.LENGTH] for first in rlscheduler.WINDOWS]
-    seeds = [each for each in CARDS if each.startswith(f"{name}-")]
-    scores = [
-        hdsim.simulate(platform, window, shipped(each), batch_events=False).metrics["mean_bounded_slowdown"]
-        for each in seeds
-        for window in windows
-    ]
-    assert len(seeds) >= 3
-    assert np.mean(scores) < limit
+@pytest.mark.parametrize("name", [name for name in CARDS if name not in GANGS])
+def test_a_checkpoint_schedules_jobs_that_decide_nothing(name: str) -> None:
+    """Every job ends, one that never waits starts at once; whether an agent is good, studies say and no test."""
+    facts = card(name)
+    config = facts["config"]
+    platform = load_platform(folder("platforms") / f"{config['platform']['path']}.json")
+    trace = load_workload("lublin_4000_train", platform=platform, jobs=40, seed=3)
+    if platform.kind == CORES:
+        trace = trace.replaced(memory=0.0, memory_bandwidth=0.0)
+    options = {"batch_events": config["backend"]["batch_events"]}
+    busy, again = (hdsim.simulate(platform, trace, shipped(name), **options) for _ in range(2))
+    assert np.array_equal(busy.finish_time, again.finish_time)
+    assert not np.isnan(busy.finish_time).any()
+    idle = trace.scaled_arrivals(1e4)
+    assert np.array_equal(hdsim.simulate(platform, idle, shipped(name), **options).starting_time, idle.submission_time)

@@ -19,6 +19,7 @@ import pytest
 from training_setups import make_setup, train, train_whole_and_cut
 
 from hdsim.errors import ConfigError
+from hdsim.results.run_directory.inputs import digest
 
 pytestmark = pytest.mark.requires("torch")
 
@@ -250,6 +251,17 @@ def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
 
 
 # ---- trainings
+
+
+def test_the_seed_of_a_training_changes_no_job() -> None:
+    drawn = ("platform=gaia", "workload.memory_bandwidth=draw")
+    generated = ("workload=family", "workload.family=random", "workload.generate.jobs=400")
+    held = ("agent=ppo", "train.window_jobs=40", "train.test=2")
+    for overrides in (drawn, generated):
+        one, two, other = (make_setup(*held, *overrides, *more) for more in ((), ("seed=2",), ("workload.seed=2",)))
+        for name in ("traces", "validation", "test"):
+            digests = [[digest(jobs) for jobs in getattr(setup, name)] for setup in (one, two, other)]
+            assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
+#: Seed of what is drawn of the jobs of trainings.
+_TRAINING_SEED = 1
+
 
 def read_platform(config: Mapping[str, Any], backend: Backend | None = None) -> Platform:
     """Reads the platform of a configuration.
@@ -68,8 +71,19 @@ def read_workload(
             raise ConfigError("expected false; `hdsim run` can read a cluster", where="workload.cluster")
         return backend.read_workload(platform)
     source = _source(config) if trace is None else _trace(trace, where)
-    settings = {"source": source, "seed": config["seed"]} | config["workload"]
+    settings = {**config["workload"], "source": source, "seed": seed_of_jobs(config)}
     return _workload(platform, json.dumps(settings))
+
+
+def seed_of_jobs(config: Mapping[str, Any]) -> int:
+    """Seed of what is drawn of the jobs; that of a training would change the jobs that it is tested on.
+
+    Configurations of earlier versions have no such key, and their trainings drew jobs from their seeds.
+    """
+    settings = config["workload"]
+    if settings.get("seed") is not None:
+        return int(settings["seed"])
+    return _TRAINING_SEED if "train" in config and "seed" in settings else int(config["seed"])
 
 
 def find_inputs(config: Mapping[str, Any]) -> None:

@@ -77,6 +77,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         },
         "generate": _GENERATOR | NULL,
         "family": TEXT | NULL,
+        "seed": integers_from(0) | NULL,
     },
 }
 OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller", "forecaster")

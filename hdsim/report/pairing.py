@@ -24,7 +24,7 @@ _BOOKKEEPING = (
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
-REPLICATION = ("seed", "workload.start", "start")
+REPLICATION = ("seed", "workload.seed", "workload.start", "start")
 
 
 @dataclass(frozen=True)
