@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import pickle
@@ -256,7 +257,7 @@ def test_environments_come_back_to_where_they_were(tmp_path: Path) -> None:
 def test_the_seed_of_a_training_changes_no_job() -> None:
     drawn = ("platform=gaia", "workload.memory_bandwidth=draw")
     generated = ("workload=family", "workload.family=random", "workload.generate.jobs=400")
-    held = ("agent=ppo", "train.window_jobs=40", "train.test=2")
+    held = ("agent=ppo", "env.jobs=40", "train.test=2")
     for overrides in (drawn, generated):
         one, two, other = (make_setup(*held, *overrides, *more) for more in ((), ("seed=2",), ("workload.seed=2",)))
         for name in ("traces", "validation", "test"):
@@ -395,6 +396,16 @@ def test_the_model_card_tells_what_was_learned_from_what(trained: Path) -> None:
     assert [point["step"] for point in card["curve"]] == [0, 300, 600]
     assert set(card["scores"]) == {"final", "best", "fcfs", "sjf-low_power"}
     assert all(len(scores) == 2 for scores in card["scores"].values())
+    assert [window["start"] for window in card["test_windows"]] == [260, 280]
+    assert card["test_windows"][1]["first_job"] == "281"
+    # The digest of a split is that of its windows' digests.
+    for split, windows in (("validation", card["validation_windows"]), ("test", card["test_windows"])):
+        lines = "\n".join(window["jobs_sha256"] for window in windows)
+        assert card["splits"][split] == hashlib.sha256(lines.encode()).hexdigest()
+    assert set(card["differences"]) == {"fcfs", "sjf-low_power"}
+    for name, (value, low, high) in card["differences"].items():
+        assert value == pytest.approx(card["means"]["best"] - card["means"][name])
+        assert low <= value <= high
     text = (trained / "checkpoints/model_card.md").read_text()
     assert "# PPOAgent" in text and trace["sha256"] in text and "| sjf-low_power |" in text
 

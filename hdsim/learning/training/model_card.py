@@ -5,6 +5,8 @@ After Mitchell et al., Model Cards for Model Reporting (FAT* 2019).
 
 from __future__ import annotations
 
+import hashlib
+import math
 import platform as host
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.report.statistics import bootstrap
 from hdsim.results.metrics import Direction, direction, unit
 from hdsim.util.files import dump_json, replacing
 from hdsim.util.version import __version__
@@ -36,9 +39,12 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
     judged = f"validation_{evaluation.metric}"
     scores = {name: evaluation.read(results).tolist() for name, results in replays.items()}
     means = {name: float(np.mean(values)) for name, values in scores.items()}
+    shipped = "final" if state.best_score is None else "best"
+    sets = {"train": setup.traces, "validation": setup.validation, "test": setup.test}
+    described = {split: [setup.described(part) for part in parts] for split, parts in sets.items()}
     return {
         "agent": type(setup.agent).__name__,
-        "shipped": "final.safetensors" if state.best_score is None else "best.safetensors",
+        "shipped": f"{shipped}.safetensors",
         "settings": setup.agent.settings(),
         "task": setup.agent.problem.settings,
         "config": dict(setup.config),
@@ -47,19 +53,33 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
         "episodes": state.episodes,
         "parameters": setup.agent.n_parameters(),
         **setup.sources(),
-        "traces": [setup.described(trace) for trace in setup.traces],
-        "validation_windows": [setup.described(window) for window in setup.validation],
-        "test_windows": [setup.described(window) for window in setup.test],
+        "traces": described["train"],
+        "validation_windows": described["validation"],
+        "test_windows": described["test"],
+        "splits": {split: _digest(parts) for split, parts in described.items()},
         "metric": evaluation.metric,
         "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
         "scores": scores,
         "means": means,
+        "differences": {name: _difference(scores[shipped], scores[name]) for name in setup.baselines},
         "best_classic": evaluation.best({name: means[name] for name in setup.baselines}) if setup.baselines else None,
         "best_step": state.best_step,
         "curve": [{"step": row["step"], "score": row[judged]} for row in training.records.rows if judged in row],
         "versions": {"hdsim": __version__, "python": host.python_version()}
         | {name: version(name) for name in _PACKAGES},
     }
+
+
+def _digest(parts: Sequence[Mapping[str, Any]]) -> str:
+    """The sha256 of a split: of the digests of its traces or windows."""
+    told = [part[next(key for key in part if key.endswith("_sha256"))] for part in parts]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
+def _difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Mean difference of the shipped agent to another one over the test windows, with its interval."""
+    found = bootstrap(np.subtract(ours, theirs))
+    return found.value, found.low, found.high
 
 
 def write(directory: Path, card: Mapping[str, Any]) -> None:
@@ -75,8 +95,17 @@ def table(card: Mapping[str, Any]) -> str:
     windows, contents = card["test_windows"], _unit(card)
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
     width = max(map(len, means))
-    lines = [f"{name:{width}}  {means[name]:>16,.6g}" for name in _best_first(card)]
+    lines = [f"{name:{width}}  {means[name]:>16,.6g}{_less(card, name)}" for name in _best_first(card)]
     return "\n".join([f"mean {quantity} of {len(windows)} test windows of {windows[0][contents]} {contents}\n", *lines])
+
+
+def _less(card: Mapping[str, Any], name: str) -> str:
+    """Difference of the shipped agent to a classic policy, empty for others."""
+    if name not in card["differences"]:
+        return ""
+    value, low, high = card["differences"][name]
+    interval = "" if low is None or math.isnan(low) else f" [{low:+.6g}, {high:+.6g}]"
+    return f"  shipped agent {value:+.6g}{interval}"
 
 
 def _best_first(card: Mapping[str, Any]) -> list[str]:
@@ -94,11 +123,12 @@ def _text(card: Mapping[str, Any]) -> str:
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
     platform, tests = card.get("platform"), card["test_windows"]
     place = f"{platform['name']} ({platform['cores']:,} cores)" if platform else "a gang"
-    scores = [f"| {name} | {means[name]:.6g} |" for name in _best_first(card)]
+    scores = [f"| {name} | {means[name]:.6g} | {_less(card, name).strip()} |" for name in _best_first(card)]
     traces = [
         f"| {Path(trace['path']).name} | {trace[contents]} | `{trace['sha256'] or trace[f'{contents}_sha256']}` |"
         for trace in card["traces"]
     ]
+    splits = [f"| {split} | `{digest}` |" for split, digest in card["splits"].items()]
     curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
     settings = [f"| {name} | {value} |" for name, value in card["settings"].items()]
     problem = ", ".join(f"{name} {value}" for name, value in card["task"].items())
@@ -115,10 +145,11 @@ windows.
 
 ## Scores
 
-Mean {quantity} of {len(tests)} test windows of {tests[0][contents]} {contents}; {kind} is better.
+Mean {quantity} of {len(tests)} test windows of {tests[0][contents]} {contents}; {kind} is better. Differences of the
+shipped agent have 95 % bootstrap intervals over these windows, which are of one trace; a claim needs more of them.
 
-| agent | {metric} |
-|---|---|
+| agent | {metric} | |
+|---|---|---|
 {_lines(scores)}
 
 ## Traces
@@ -126,6 +157,10 @@ Mean {quantity} of {len(tests)} test windows of {tests[0][contents]} {contents};
 | trace | {contents} | sha256 |
 |---|---|---|
 {_lines(traces)}
+
+| split | sha256 |
+|---|---|
+{_lines(splits)}
 
 ## Learning curve
 

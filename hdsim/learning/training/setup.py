@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hdsim.backends.base import Backend, make_backend
 from hdsim.backends.sim import Sim
 from hdsim.decisions import DecisionProblem
@@ -191,11 +193,18 @@ class TrainingSetup(Setup):
         return {"platform": {"name": platform.name, "sha256": platform.sha256, "cores": platform.n_cores}}
 
     def described(self, trace: Workload) -> dict[str, Any]:
-        """A trace or a window, for the model card; `jobs_sha256` is the digest in manifest.json."""
+        """A trace or a window, for the model card; `jobs_sha256` is the digest in manifest.json.
+
+        ``start`` is the index in the trace that ``workload.start`` and ``train.test`` take, ``first_job`` an id.
+        """
+        places = (
+            np.flatnonzero(self.workload.job_id == trace.job_id[0]) if trace.source == self.workload.source else [0]
+        )
         return {
             "path": trace.source,
             "sha256": trace.sha256,
             "jobs": len(trace),
+            "start": int(places[0]),
             "first_job": str(trace.job_id[0]),
             "jobs_sha256": digest(trace),
         }
