@@ -100,8 +100,8 @@ def table(card: Mapping[str, Any]) -> str:
 
 
 def _less(card: Mapping[str, Any], name: str) -> str:
-    """Difference of the shipped agent to a classic policy, empty for others."""
-    if name not in card["differences"]:
+    """Difference of the shipped agent to a classic policy, empty for others and in cards of earlier versions."""
+    if name not in card.get("differences", {}):
         return ""
     value, low, high = card["differences"][name]
     interval = "" if low is None or math.isnan(low) else f" [{low:+.6g}, {high:+.6g}]"
