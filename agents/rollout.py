@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels import counted_replay
 from hdsim.kernels.play_outs import (
@@ -171,7 +172,7 @@ class Rollout(ClassicAgent):
         self._seconds = math.inf if budget_ms is None else budget_ms / 1000
 
     def begin(self, cluster: Cluster) -> None:
-        """Prepares an empty past.
+        """Takes the past of the cluster over, which is empty at the begin of a replay.
 
         Raises:
             ConfigError: The simulation has no forks.
@@ -182,9 +183,11 @@ class Rollout(ClassicAgent):
         except ConfigError as error:
             raise ConfigError(f"rollout: expected a simulation that has forks: {error}", where="agent") from None
         self._counted, self._batch = fork.counts_cores, fork.batch_events
-        self._seen: dict[int, None] = {}
+        # The past of an agent that takes over is that of the cluster.
+        self._seen = dict.fromkeys(job for job, state in enumerate(cluster.state) if state != FinalState.NOT_SUBMITTED)
         # Run times of ended jobs relative to their expected ones, ascending.
         self._factors: list[float] = []
+        self._learn(cluster, self._seen)
         self._scored: dict[str, Floats] = {}
         self._space = make_space(0)
 
@@ -192,12 +195,16 @@ class Rollout(ClassicAgent):
         """One scheduling pass."""
         self._until = time.perf_counter() + self._seconds
         self._seen.update(dict.fromkeys(cluster.submitted))
-        for job in cluster.ended:
+        self._learn(cluster, cluster.ended)
+        super().decide(cluster)
+
+    def _learn(self, cluster: Cluster, jobs: Iterable[int]) -> None:
+        """Adds the run times of jobs that have ended to the past."""
+        for job in jobs:
             seconds, expected = cluster.finish_time[job] - cluster.starting_time[job], cluster.requested_time[job]
-            # An interrupted job has no finish.
+            # A job that runs, or has been interrupted, has no finish.
             if seconds > 0 and expected > 0:
                 insort(self._factors, seconds / expected)
-        super().decide(cluster)
 
     def _next(self, cluster: Cluster) -> int | None:
         """Returns the candidate of the least mean cost."""

@@ -152,6 +152,23 @@ class Counted(Rollout):
         return super()._compiled(cluster, queued, heads, future)
 
 
+def test_an_agent_that_takes_over_knows_the_past() -> None:
+    workload = jobs(6, 80)
+    simulation = hdsim.Simulation(SIXTEEN, workload, "fcfs")
+    simulation.run_until(1500)
+    agent, whole = Rollout(scenarios=1, arrivals=5), Rollout(scenarios=1, arrivals=5)
+    simulation.fork(agent, runtimes="actual", arrivals="actual").run_until(1500)
+    fresh = hdsim.Simulation(SIXTEEN, workload, "fcfs")
+    whole.begin(fresh.cluster)
+    assert not whole._seen
+    assert list(agent._seen) == np.flatnonzero(workload.submission_time <= 1500).tolist()
+    result = simulation.run().jobs
+    ended = result["finish_time"] <= 1500
+    assert ended.sum() > 5
+    taken = result["finish_time"] - result["starting_time"]
+    np.testing.assert_allclose(agent._factors, np.sort((taken / workload.requested_time)[ended]))
+
+
 def test_budgets() -> None:
     def played(**options: Any) -> list[list[tuple[int, int]]]:
         agent = Counted(arrivals=5, **options)
