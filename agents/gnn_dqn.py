@@ -9,35 +9,24 @@ links (:class:`hdsim.decisions.observations.graph.Graph`). The weights fit every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from hdsim.agents.dqn import DQNAgent
 from hdsim.learning.agent import TensorShapes
-from hdsim.learning.settings import layer_widths
-from hdsim.learning.training.graphs import GraphAgentMixin, graph_scorer
+from hdsim.learning.training.graphs import GraphAgentMixin
 
 
 @dataclass(eq=False, kw_only=True)
 class GNNDQNAgent(GraphAgentMixin, DQNAgent):
     """GNN-DQN: learns the value of every node, job or other action from the graph of the cluster.
 
-    All settings of :class:`DQNAgent` and:
-
-    Args:
-        convolutions: Widths of the graph convolutions.
-        kernel: Widths of the hidden layers of the perceptron that scores every job or node.
-        hidden: Widths of the hidden layers of the perceptron behind the mean over the vertices.
+    All settings of :class:`DQNAgent` and :class:`GraphAgentMixin`.
     """
 
     starts_from = ("GNNImitationAgent",)
 
-    convolutions: Sequence[int] = layer_widths(32, 32)
-    hidden: Sequence[int] = layer_widths(64)
-    kernel: Sequence[int] = layer_widths(32)
-
     def q_network(self, shapes: TensorShapes) -> nn.Module:
         """See :class:`DQNAgent`."""
-        return graph_scorer(shapes, self.problem, self.convolutions, self.kernel, self.hidden, gain=1.0)
+        return self.graph_scorer(shapes, gain=1.0)

@@ -66,11 +66,15 @@ class PPOAgent(SoftmaxAgent):
     def build(self, shapes: TensorShapes) -> None:
         """Creates policy (actor) and value (critic), Adam, and an empty rollout."""
         self.any_size = shapes.row_per_action
-        self.network = ActorCritic.of(shapes, self.hidden, self.kernel).to(self.torch_device)
+        self.network = self.networks(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5)
         self.rollout: dict[str, Any] = {}
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
+
+    def networks(self, shapes: TensorShapes) -> ActorCritic:
+        """Policy and value."""
+        return ActorCritic.of(shapes, self.hidden, self.kernel)
 
     def policy_network(self) -> nn.Module:
         """See :class:`LearningAgent`."""

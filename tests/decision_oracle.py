@@ -266,6 +266,36 @@ class Oracle:
         assert objective == "energy_consumption"
         return -self.watts(at)
 
+    def bandwidth_rows(self, at: Snapshot, chosen: dict[int, int], job: int | None) -> list[list[float]]:
+        """The rows of nodes, each with what memory bandwidth there is for the demands there."""
+        rows = self.node_rows(at, chosen, job)
+        if job is None:
+            return [row + [0.0] * 7 for row in rows]
+        demand_of = [float(demand) for demand in self.jobs.memory_bandwidth]
+        bandwidth, cores, asked, busy, taken = ([0.0] * len(rows) for _ in range(5))
+        for processor, node in enumerate(map(int, self.platform.processor_node)):
+            bandwidth[node] += float(self.platform.mem_bw[processor])
+            cores[node] += int(self.platform.cores_per_processor[processor])
+            asked[node] += sum(demand_of[other] for other in self.busy(at, processor))
+            busy[node] += len(self.busy(at, processor))
+        left = int(self.jobs.requested_cores[job]) - sum(chosen.values())
+        for node in range(len(rows)):
+            taken[node] = chosen[node] if node in chosen else min(left, self.room(at, node, job))
+        most = max(have / number for have, number in zip(bandwidth, cores, strict=True))
+        together = [asked[node] + taken[node] * demand_of[job] for node in range(len(rows))]
+        so_far = [rows[node][3] * share(bandwidth[node], together[node]) for node in chosen]
+        counts = [math.log1p(number) / math.log1p(1000) for number in (len(at.queue), len(at.starts))]
+        for node, row in enumerate(rows):
+            row += [
+                share(bandwidth[node], asked[node]),
+                share(bandwidth[node], together[node]),
+                share(bandwidth[node], (busy[node] + taken[node]) * demand_of[job]),
+                min(1.0, demand_of[job] / most),
+                min([1.0, *so_far]),
+                *counts,
+            ]
+        return rows
+
 
 def percentile(values: list[float], q: float) -> float:
     """Between two of the sorted values on a line."""
@@ -278,3 +308,8 @@ def percentile(values: list[float], q: float) -> float:
 def week_share(seconds: float) -> float:
     """Seconds on the logarithmic scale on which a week is 1."""
     return min(1.0, math.log(1 + seconds) / math.log(1 + 7 * 86400))
+
+
+def share(supply: float, demand: float) -> float:
+    """A supply over a demand, at most 1."""
+    return supply / demand if demand > supply else 1.0

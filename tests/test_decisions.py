@@ -167,6 +167,14 @@ def test_jobs_shadow_observation(action: str, settings: dict[str, object]) -> No
     assert waited_for > 20
 
 
+def placed_by(player: Player, at: Snapshot) -> tuple[int | None, dict[int, int]]:
+    """The next job, and the cores that it has been given on each node so far."""
+    partial = player.env.problem.wait_queue.partial
+    if partial is None:
+        return next_job(player.env, at), {}
+    return partial.job, {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_nodes_observation(action: str) -> None:
     jobs = workload(5)
@@ -175,9 +183,7 @@ def test_nodes_observation(action: str) -> None:
     half_placed = 0
     while not player.over:
         at = snapshot(player.env.cluster)
-        partial = player.env.problem.wait_queue.partial
-        job = partial.job if partial else next_job(player.env, at)
-        chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
+        job, chosen = placed_by(player, at)
         half_placed += bool(chosen)
         assert player.observation == pytest.approx(np.array(oracle.node_rows(at, chosen, job)), abs=2e-6)
         if action == "node":
@@ -187,38 +193,34 @@ def test_nodes_observation(action: str) -> None:
     assert half_placed or action != "node"
 
 
+@pytest.mark.parametrize("action", ["job", "node"])
+def test_nodes_bandwidth_observation(action: str) -> None:
+    jobs = workload(6)
+    player = Player(environment(action, "nodes_bandwidth", jobs))
+    oracle = Oracle(PLATFORM, jobs)
+    slowed = 0
+    while not player.over:
+        at = snapshot(player.env.cluster)
+        job, chosen = placed_by(player, at)
+        rows = oracle.bandwidth_rows(at, chosen, job)
+        assert player.observation == pytest.approx(np.array(rows), abs=2e-6)
+        slowed += sum(row[13] < 1 for row in rows)
+        player.step()
+    assert slowed > 20
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_graph_observation(action: str) -> None:
     jobs = workload(6)
     player = Player(environment(action, "graph", jobs, queue_size=6))
     oracle = Oracle(PLATFORM, jobs)
-    nodes, processors, clusters = PLATFORM.n_nodes, PLATFORM.n_processors, PLATFORM.n_clusters
-    first_node, first_processor, first_link = 6, 6 + nodes, 6 + nodes + processors
+    nodes, clusters = PLATFORM.n_nodes, PLATFORM.n_clusters
     shared_seen = 0
     while not player.over:
         seen, at = player.observation, snapshot(player.env.cluster)
-        x = seen["x"]
-        assert x[:6] == pytest.approx(np.array(oracle.job_rows(at, 6)), abs=2e-6)
-        partial = player.env.problem.wait_queue.partial
-        job = partial.job if partial else next_job(player.env, at)
-        chosen = {} if partial is None else {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
-        assert x[first_node:first_processor] == pytest.approx(
-            np.array(oracle.node_rows(at, chosen, job))[:, :8], abs=2e-6
-        )
-        small = oracle.small(at)
-        for p in range(processors):
-            owned = int(PLATFORM.cores_per_processor[p])
-            row = [
-                1 - len(oracle.busy(at, p)) / owned,
-                small[nodes + p],
-                PLATFORM.gflops[p] / PLATFORM.gflops.max(),
-                PLATFORM.power[p] / PLATFORM.power.max(),
-                owned / 4,
-                float(oracle.free_bandwidth(at, p) < 0),
-                0.0,
-                0.0,
-            ]
-            assert x[first_processor + p] == pytest.approx(row, abs=2e-6)
+        assert seen["job"] == pytest.approx(np.array(oracle.job_rows(at, 6)), abs=2e-6)
+        job, chosen = placed_by(player, at)
+        assert seen["node"][:, :-3] == pytest.approx(np.array(oracle.bandwidth_rows(at, chosen, job)), abs=2e-6)
         nodes_of = {job: {core.node for core in at.cores if core.job == job} for job in oracle.running(at)}
         for n in range(nodes):
             cores = [core for core in at.cores if core.node == n]
@@ -227,10 +229,9 @@ def test_graph_observation(action: str) -> None:
             row = [
                 PLATFORM.local_bandwidth[k] / PLATFORM.local_bandwidth.max(),
                 PLATFORM.local_latency[k] / PLATFORM.global_latency.max(),
-                0.0,
                 shared / len(cores),
             ]
-            assert x[first_link + n, :4] == pytest.approx(row, abs=2e-6)
+            assert seen["node"][n, -3:] == pytest.approx(row, abs=2e-6)
             shared_seen += shared
         for k in range(clusters):
             cores = [core for core in at.cores if PLATFORM.node_cluster[core.node] == k]
@@ -238,17 +239,12 @@ def test_graph_observation(action: str) -> None:
                 core.job is not None and len({int(PLATFORM.node_cluster[n]) for n in nodes_of[core.job]}) > 1
                 for core in cores
             )
-            assert x[first_link + nodes + k, :4] == pytest.approx([1.0, 1.0, 1.0, shared / len(cores)], abs=2e-6)
-        assert seen["node_mask"].tolist() == [int(i < len(at.queue)) for i in range(6)] + [1] * (len(x) - 6)
-        there = {(int(u), int(v)) for u, v, mask in zip(*seen["edge_index"], seen["edge_mask"], strict=True) if mask}
-        expected = set()
+            assert seen["cluster"][k] == pytest.approx([1.0, 1.0, shared / len(cores)], abs=2e-6)
+        fits = np.zeros((6, nodes))
         for i, waiting in enumerate(at.queue[:6]):
-            expected |= {(i, first_node + n) for n in range(nodes) if oracle.room(at, n, waiting) > 0}
-        expected |= {(first_node + int(PLATFORM.processor_node[p]), first_processor + p) for p in range(processors)}
-        expected |= {(first_node + n, first_link + n) for n in range(nodes)}
-        expected |= {(first_link + n, first_link + nodes + int(PLATFORM.node_cluster[n])) for n in range(nodes)}
-        expected |= {(first_link + nodes, first_link + nodes + 1)}
-        assert there == expected | {(v, u) for u, v in expected}
+            fits[i] = [oracle.room(at, n, waiting) > 0 for n in range(nodes)]
+        assert np.array_equal(seen["fits"], fits)
+        assert np.array_equal(seen["node_cluster"], PLATFORM.node_cluster)
         player.step()
     assert shared_seen
 
@@ -264,17 +260,19 @@ def test_graph_views() -> None:
     data, hetero = to_data(seen), to_hetero_data(seen)
     data.validate()
     hetero.validate()
-    assert data.num_nodes == seen["node_mask"].sum() == hetero.num_nodes
-    assert data.num_edges == seen["edge_mask"].sum() == hetero.num_edges
-    source, target = data.vertex[data.edge_index].numpy()
-    kept = seen["edge_mask"] > 0
-    assert np.array_equal(np.stack([source, target]), seen["edge_index"][:, kept])
-    for number, (start, relation, end) in enumerate(EDGE_TYPES):
-        edges = hetero[start, relation, end].edge_index.numpy()
-        here = kept & (seen["edge_type"] == number)
-        assert np.array_equal(hetero[start].vertex.numpy()[edges[0]], seen["edge_index"][0, here])
-        assert np.array_equal(hetero[end].vertex.numpy()[edges[1]], seen["edge_index"][1, here])
-        assert {VERTEX_TYPES[kind] for kind in seen["node_type"][seen["edge_index"][1, here]]} <= {end}
+    queued, nodes, clusters = int(seen["job"][:, -1].sum()), PLATFORM.n_nodes, PLATFORM.n_clusters
+    assert 0 < queued < 6
+    assert data.num_nodes == hetero.num_nodes == queued + nodes + clusters
+    fits = int(seen["fits"].sum())
+    expected = dict(zip(EDGE_TYPES, (fits, fits, nodes, nodes, clusters * (clusters - 1)), strict=True))
+    assert {kind: hetero[kind].num_edges for kind in EDGE_TYPES} == expected
+    assert data.num_edges == sum(expected.values())
+    for kind in VERTEX_TYPES:
+        assert np.array_equal(hetero[kind].x, seen[kind][hetero[kind].vertex.numpy()])
+    job, node = hetero["job", "fits", "node"].edge_index.numpy()
+    assert set(zip(job, node, strict=True)) == set(zip(*seen["fits"].nonzero(), strict=True))
+    node, cluster = hetero["node", "in", "cluster"].edge_index.numpy()
+    assert np.array_equal(cluster, PLATFORM.node_cluster[node])
 
 
 # A constant action is the classic policy

@@ -411,6 +411,31 @@ def test_gymnasium_makes_vectors(mode: str) -> None:
         vector.close()
 
 
+@pytest.mark.parametrize("contention", ["none", "fair_share"])
+@pytest.mark.parametrize("failures", ["none", "frequent"])
+def test_expected_completion_adds_up_to_turnaround_times(contention: str, failures: str) -> None:
+    outages = {"_target_": "hdsim.failures.Exponential", "mtbf": "300s", "mttr": "50s"}
+    settings = {"contention": contention, "failures": outages if failures == "frequent" else "none"}
+    player = Player(environment("node", "nodes", workload(3, 40), objective="expected_completion", **settings))
+    total = 0.0
+    while not player.over:
+        total += player.step()
+    assert player.env.result is not None
+    assert total == pytest.approx(-player.env.result.jobs["turnaround_time"].sum())
+
+
+def test_expected_completion_pays_for_a_start_and_what_it_costs_others_at_once() -> None:
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 50], runtime=[100, 100], requested_cores=[1, 1], memory_bandwidth=40
+    )
+    env = SchedulingEnv("eight_nodes", jobs, "node", "nodes_bandwidth", "expected_completion", contention="fair_share")
+    env.reset(seed=0)
+    # The second job halves the speed of the first, 50 s before its end, and expects 200 s; 50 s of it come back.
+    assert [env.step(3)[1], env.step(3)[1]] == [-100.0, -(50.0 + 200.0 - 50.0)]
+    env.reset(seed=0)
+    assert [env.step(3)[1], env.step(4)[1]] == [-100.0, -100.0]
+
+
 # Mistakes
 
 

@@ -24,8 +24,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def agent_for(name: str, problem: DecisionProblem, platform: hdsim.Platform) -> Any:
     from hdsim.agents.gnn_actor_critic import GNNActorCriticAgent
     from hdsim.agents.gnn_dqn import GNNDQNAgent
+    from hdsim.agents.gnn_ppo import GNNPPOAgent
 
-    agent = {"dqn": GNNDQNAgent, "actor_critic": GNNActorCriticAgent}[name]()
+    agent = {"dqn": GNNDQNAgent, "actor_critic": GNNActorCriticAgent, "ppo": GNNPPOAgent}[name]()
     agent.begin_training(problem, platform, 3)
     return agent
 
@@ -58,7 +59,7 @@ def scores(agent: Any, graphs: dict[str, np.ndarray]) -> np.ndarray:
 
 @pytest.mark.parametrize("of", ["cores", "quantities"])
 @pytest.mark.parametrize("kind", SETTINGS)
-@pytest.mark.parametrize("name", ["dqn", "actor_critic"])
+@pytest.mark.parametrize("name", ["dqn", "actor_critic", "ppo"])
 def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kind: str, of: str) -> None:
     import torch
 
@@ -78,31 +79,112 @@ def test_weights_fit_every_platform_and_batches_are_single_graphs(name: str, kin
         (alone,) = scores(agent, {key: array[None] for key, array in observation.items()})
         np.testing.assert_allclose(alone, row, atol=1e-5)
         # What vertices that are not there look like, and where edges lead that are not there, does not matter.
-        changed = {key: array[None].copy() for key, array in observation.items()}
-        changed["x"][changed["node_mask"] == 0] = 0.7
-        changed["edge_index"][:, :, observation["edge_mask"] == 0] = 0
-        np.testing.assert_allclose(scores(agent, changed)[0], row, atol=1e-5)
+        if "x" in observation:
+            changed = {key: array[None].copy() for key, array in observation.items()}
+            changed["x"][changed["node_mask"] == 0] = 0.7
+            changed["edge_index"][:, :, observation["edge_mask"] == 0] = 0
+            np.testing.assert_allclose(scores(agent, changed)[0], row, atol=1e-5)
+
+
+def recorded(agent: Any, platform: hdsim.Platform) -> dict[str, np.ndarray]:
+    """A batch of the observations of a replay."""
+    workload = hdsim.load_workload(
+        folder("workloads") / "even_1000.swf", platform=platform, jobs=40, arrival_factor=0.2, memory_bandwidth=[1, 9]
+    )
+    recorder = Recorder(agent)
+    hdsim.simulate(platform, workload, recorder)
+    return {key: np.stack([observation[key] for observation, _ in recorder.seen]) for key in recorder.seen[0][0]}
+
+
+def graphs_of(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    return [dict(zip(batch, arrays, strict=True)) for arrays in zip(*batch.values(), strict=True)]
+
+
+def two_clusters() -> hdsim.Platform:
+    """Three nodes of a cluster and two of another."""
+    node = {"processors": [{"type": "p", "number": 1}], "memory": {"capacity": 8}}
+    clusters = [
+        {"id": name, "nodes": [{"type": "n", "number": count}], "local_links": {"type": "e", "latency": "5us"}}
+        for name, count in (("a", 3), ("b", 2))
+    ]
+    processor = {"cores": 4, "clock_rate": 2.5, "dpflops_per_cycle": 4, "mem_bw": 20, "power": 80}
+    types = {"network": {"e": {"bandwidth": "10Gbps"}}, "node": {"n": node}, "processor": {"p": processor}}
+    links = {"type": "e", "latency": "20us"}
+    return hdsim.Platform.from_dict({"name": "two", "clusters": clusters, "global_links": links, "types": types})
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "attention"])
+def test_layers_are_heterogeneous_convolutions(aggregation: str) -> None:
+    """Products of matrices against the layers of PyTorch Geometric, on lists of edges from its loader."""
+    import torch
+    from torch_geometric.loader import DataLoader
+    from torch_geometric.nn import SAGEConv
+
+    from hdsim.agents.gnn_ppo import GNNPPOAgent
+    from hdsim.decisions.observations.graph import EDGE_TYPES, VERTEX_TYPES, to_hetero_data
+
+    platform = two_clusters()
+    agent = GNNPPOAgent(convolutions=[7, 5], aggregation=aggregation)
+    agent.begin_training(DecisionProblem(**SETTINGS["node"]), platform, 3)
+    batch = recorded(agent, platform)
+    network = agent.policy_network()
+    batch["fits"] *= np.random.default_rng(5).random(batch["fits"].shape) < 0.4
+    assert (batch["fits"].sum(axis=1) == 0).any()  # nodes without edges to jobs
+    (graphs,) = DataLoader([to_hetero_data(graph) for graph in graphs_of(batch)], batch_size=len(batch["fits"]))
+    seen = {kind: [graphs[kind].x] for kind in VERTEX_TYPES}
+    for maps in network.layers:
+        present = {kind: steps[-1] for kind, steps in seen.items()}
+        received = {kind: maps[kind](present[kind]) for kind in VERTEX_TYPES}
+        for source, relation, target in EDGE_TYPES:
+            edges = graphs[source, relation, target].edge_index
+            if aggregation == "attention" and relation in ("fits", "takes"):
+                received[target] = received[target] + attended(maps, present, (source, relation, target), edges)
+                continue
+            convolution = SAGEConv((present[source].shape[1], 1), maps[relation].out_features, root_weight=False)
+            convolution.lin_l.weight.data, convolution.lin_l.bias.data = (
+                maps[relation].weight,
+                torch.zeros(len(maps[relation].weight)),
+            )
+            received[target] = received[target] + convolution((present[source], present[target]), edges)
+        for kind, sums in received.items():
+            seen[kind].append(sums.relu())
+    expected = network.score(torch.cat(seen["node"], dim=1)).view(len(batch["fits"]), -1)
+    with torch.no_grad():
+        found = network(agent.tensors(batch))[:, :-1]
+    np.testing.assert_allclose(found, expected.detach(), atol=2e-6)
+
+
+def attended(maps: Any, present: dict[str, Any], kind: tuple[str, str, str], edges: Any) -> Any:
+    """(V, F) what each target receives: the softmax of the dot products with its neighbours, edge by edge."""
+    from torch_geometric.utils import scatter, softmax
+
+    source, relation, target = kind
+    sent, (start, end) = maps[relation](present[source]), edges
+    keys = {name: maps[f"{name}_key"](present[name]) for name in ("job", "node")}
+    alike = (keys[source][start] * keys[target][end]).sum(dim=1) / sent.shape[1] ** 0.5
+    weights = softmax(alike, end, num_nodes=len(present[target]))
+    return scatter(weights[:, None] * sent[start], end, dim_size=len(present[target]))
 
 
 @pytest.mark.parametrize("name", ["dqn", "actor_critic"])
 def test_sums_over_stars_are_graph_convolutions(name: str) -> None:
-    from hdsim.learning.training.graphs import GraphNetwork
+    import torch
+
+    from hdsim.decisions.observations.graph import to_data
 
     platform = hdsim.Platform.homogeneous(5, 4, memory_gb_per_node=8.0).of_kind("quantities")
     agent = agent_for(name, DecisionProblem(**SETTINGS["node"]), platform)
-    workload = hdsim.load_workload(
-        folder("workloads") / "even_1000.swf", platform=platform, jobs=40, arrival_factor=0.2, memory_bandwidth="none"
-    )
-    recorder = Recorder(agent)
-    hdsim.simulate(platform, workload, recorder)
-    batch = {key: np.stack([observation[key] for observation, _ in recorder.seen]) for key in recorder.seen[0][0]}
+    batch = recorded(agent, platform)
     assert (batch["node_mask"] == 0).any()
-    sums = scores(agent, batch)
-    for part in agent.policy_network().modules():
-        if isinstance(part, GraphNetwork):
-            assert part.star
-            part.star = False
-    np.testing.assert_allclose(scores(agent, batch), sums, atol=2e-5)
+    network, found = agent.policy_network(), scores(agent, batch)
+    for graph, row in zip(graphs_of(batch), found, strict=True):
+        data = to_data(graph)
+        seen = [torch.cat([data.x, torch.nn.functional.one_hot(data.node_type, 4)], dim=1)]
+        for convolution in network.convolutions:
+            seen.append(convolution(seen[-1], data.edge_index).relu())
+        embedded = torch.cat(seen, dim=1)
+        expected = [*network.score(embedded[data.node_type == 1]).squeeze(1), network.pooled(embedded.mean(dim=0))[0]]
+        np.testing.assert_allclose(row, torch.stack(expected).detach(), atol=2e-5)
 
 
 def test_other_observations_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +171,17 @@ def test_drawn_bandwidth_depends_on_seed_and_not_on_the_part_taken(tmp_path: Pat
 def test_bandwidth_settings(tmp_path: Path, setting: str | float, expected: float) -> None:
     path = swf(tmp_path / "t.swf", job(1))
     assert load_workload(path, memory_bandwidth=setting).memory_bandwidth.tolist() == [expected]
+
+
+def test_each_job_draws_one_of_a_list_of_bandwidths(tmp_path: Path) -> None:
+    path = swf(tmp_path / "t.swf", *(job(n, n) for n in range(500)))
+    drawn = load_workload(path, seed=7, memory_bandwidth=[1, 6, 24]).memory_bandwidth
+    assert dict(Counter(drawn.tolist())).keys() == {1.0, 6.0, 24.0}
+    assert min(Counter(drawn.tolist()).values()) > 120
+    part = load_workload(path, seed=7, start=100, jobs=50, memory_bandwidth=[1, 6, 24])
+    assert np.array_equal(part.memory_bandwidth, drawn[100:150])
+    with pytest.raises(WorkloadError, match=r"workload\.memory_bandwidth: expected .* got '-1'"):
+        load_workload(path, memory_bandwidth=[1, -1])
 
 
 @pytest.mark.parametrize(("setting", "expected"), [("trace", [2.0, 0.0]), ("none", [0, 0]), (100, [100, 100])])

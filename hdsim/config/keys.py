@@ -47,6 +47,10 @@ def _grid_of(what: str, rule: Rule) -> Rule:
     return Rule(f"a list of at least four growing {what}", accepts)
 
 
+_AMOUNTS = Rule(
+    "a list of numbers >= 0",
+    lambda value: isinstance(value, list) and len(value) > 0 and all(map(NOT_NEGATIVE.accepts, value)),
+)
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
 
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
@@ -59,7 +63,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "start": integers_from(0),
         "arrival_factor": POSITIVE,
         # The allowed words are checked where the workload is read.
-        "memory_bandwidth": TEXT | NOT_NEGATIVE,
+        "memory_bandwidth": TEXT | NOT_NEGATIVE | _AMOUNTS,
         "memory": TEXT | NOT_NEGATIVE,
         "runtime": TEXT,
         "walltime": TEXT,

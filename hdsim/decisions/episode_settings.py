@@ -12,6 +12,7 @@ from hdsim.errors import ConfigError
 OBJECTIVES = {
     "avg_job_slowdown": None,
     "avg_job_completion": None,
+    "expected_completion": None,
     "avg_utilization": None,
     "makespan": None,
     "energy_consumption": None,

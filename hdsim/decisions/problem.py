@@ -12,6 +12,7 @@ from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.decisions.base import Action, Array, Mask, Observation, Observer, one_of
+from hdsim.decisions.observations.bandwidth import NodesBandwidth
 from hdsim.decisions.observations.graph import Graph
 from hdsim.decisions.observations.hdeeprm import Minimal, Normal, Small
 from hdsim.decisions.observations.jobs import Jobs
@@ -39,6 +40,7 @@ OBSERVATIONS: dict[str, type[Observer]] = {
     "jobs": Jobs,
     "jobs_shadow": JobsShadow,
     "nodes": Nodes,
+    "nodes_bandwidth": NodesBandwidth,
     "proposal": Proposal,
     "graph": Graph,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -29,9 +30,13 @@ class Objective:
 
     Attributes:
         needs_core_ids: The objective depends on the busy cores of processors.
+        needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
+        dates: The date of each job in seconds, NaN of one that does not run.
     """
 
     needs_core_ids: ClassVar[bool] = False
+    needs_dates: ClassVar[bool] = False
+    dates: Sequence[float]
 
     def __init__(self, integrated: bool) -> None:
         self.integrated = integrated
@@ -154,6 +159,44 @@ class AverageJobCompletion(Rate):
     def value(self) -> float:
         """See :meth:`Rate.value`."""
         return -float(len(self.cluster.queue) + len(self.cluster.running))
+
+
+class ExpectedCompletion(Objective):
+    """Minus the increment of the sum of turnaround times in seconds, as if all running jobs kept their speeds.
+
+    A job is paid for when it starts, with what its start costs the others, and every change of speed when it happens.
+    The rewards of an episode add up to minus the sum of the turnaround times: this is `avg_job_completion`, integrated,
+    with the expected remaining times as a potential (Ng, Harada, Russell, ICML 1999). It tells the agent of run times.
+    """
+
+    needs_dates = True
+
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+        """See :meth:`Objective.begin`."""
+        super().begin(setup, problem)
+        self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
+        self._ended = self._sum = self._paid = 0.0
+
+    def on_instant(self) -> None:
+        """See :meth:`Objective.on_instant`."""
+        cluster = self.cluster
+        # An interrupted job has no finish yet.
+        done = (job for job in cluster.ended if not math.isnan(cluster.finish_time[job]))
+        self._ended += sum(cluster.now - self._submission[job] for job in done)
+
+    def end_of_pass(self) -> None:
+        """See :meth:`Objective.end_of_pass`."""
+        cluster, submission, dates = self.cluster, self._submission, self.dates
+        self._sum = (
+            self._ended
+            + sum(dates[job] - submission[job] for job in cluster.running)
+            + sum(cluster.now - submission[job] for job in cluster.queue)
+        )
+
+    def reward(self, over: bool) -> float:
+        """See :meth:`Objective.reward`."""
+        before, self._paid = self._paid, self._sum
+        return before - self._sum
 
 
 class AverageUtilization(Rate):
@@ -350,6 +393,7 @@ class ClusterBalance(LoadImbalance):
 OBJECTIVES: dict[str, type[Objective]] = {
     "avg_job_slowdown": AverageJobSlowdown,
     "avg_job_completion": AverageJobCompletion,
+    "expected_completion": ExpectedCompletion,
     "avg_utilization": AverageUtilization,
     "makespan": Makespan,
     "energy_consumption": EnergyConsumption,

@@ -135,6 +135,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             raise ConfigError(
                 f"expected one of {usable} on a platform of quantities, got {objective}", where="env.objective"
             )
+        if self.objective.needs_dates and backend is not None:
+            raise ConfigError(f"expected another objective than {objective} on this backend", where="env.objective")
         if isinstance(self.objective, ClusterBalance):
             self.objective.per_deployment = per_deployment
         self.n_actions = self.problem.n_actions(platform)
@@ -173,6 +175,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.cluster = setup.cluster
         runner = self.runner
         self._backend = setup.engine(**self.options) if runner is None else runner.episode(setup)
+        self.objective.dates = getattr(self._backend, "dates", ())
         self.result = None
         self._steps = 0
         self.problem.begin(self.cluster)

@@ -24,6 +24,12 @@ def integer(default: int, low: int = 1) -> Any:
     return field(default=default, metadata={"rule": integers_from(low), "type": int})
 
 
+def word(default: str, *others: str) -> Any:
+    """A setting that is one of several words; a field of an agent's dataclass."""
+    allowed = (default, *others)
+    return field(default=default, metadata={"rule": Rule(" or ".join(allowed), lambda value: value in allowed)})
+
+
 def layer_widths(*default: int) -> Any:
     """A setting that lists whole numbers, such as widths of hidden layers; a field of an agent's dataclass."""
     return field(default=default, metadata={"rule": _WIDTHS, "type": lambda widths: list(map(int, widths))})

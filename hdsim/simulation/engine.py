@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -106,6 +106,11 @@ class Engine(UserEvents):
     def executor(self) -> str:
         """Name of the executor."""
         return type(self._executor).__name__
+
+    @property
+    def dates(self) -> Sequence[float]:
+        """Date at which each job ends if no speed changes, seconds; NaN of a job that does not run."""
+        return self._agenda.dates
 
     # The loop of a replay
 

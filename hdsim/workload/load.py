@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ def load_workload(
     start: int = 0,
     arrival_factor: float = 1.0,
     seed: int = 0,
-    memory_bandwidth: str | float = "draw",
+    memory_bandwidth: str | float | Sequence[float] = "draw",
     memory: str | float = "trace",
     runtime: str = "trace",
     walltime: str = "trace",
@@ -96,8 +96,8 @@ def load_workload(
         start: Index of the first job of the slice.
         arrival_factor: Factor of inter-arrival times.
         seed: Seed of the draws.
-        memory_bandwidth: GB/s per core of all jobs, "none", "trace" (SWF: none), or "draw": one of :data:`BANDWIDTHS`
-            for each job of an SWF file; jobs of a JSON file have their own.
+        memory_bandwidth: GB/s per core of all jobs, "none", "trace" (SWF: none), a sequence of which each job draws
+            one, or "draw": one of :data:`BANDWIDTHS` for each job of an SWF file; jobs of a JSON file have their own.
         memory: MB per core of all jobs, "none", or "trace".
         runtime: "trace", "requested" (exact estimates), or "hdeeprm" (a random share of the requested time,
             :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
@@ -255,12 +255,20 @@ def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | P
 
 
 def _synthesised(
-    workload: Workload, seed: int, memory_bandwidth: str | float, memory: str | float, runtime: str, walltime: str
+    workload: Workload,
+    seed: int,
+    memory_bandwidth: str | float | Sequence[float],
+    memory: str | float,
+    runtime: str,
+    walltime: str,
 ) -> Workload:
     bandwidth_rng, runtime_rng = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
     new: dict[str, Any] = {}
     if memory_bandwidth == "draw":
-        new["memory_bandwidth"] = bandwidth_rng.choice(BANDWIDTHS, len(workload))
+        memory_bandwidth = BANDWIDTHS
+    if not isinstance(memory_bandwidth, str | float | int):
+        choices = [_amount("memory_bandwidth", each, "draw") for each in memory_bandwidth]
+        new["memory_bandwidth"] = bandwidth_rng.choice(choices, len(workload))
     elif memory_bandwidth != "trace":
         new["memory_bandwidth"] = _amount("memory_bandwidth", memory_bandwidth, "draw")
     if memory != "trace":

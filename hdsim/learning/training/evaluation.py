@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 OBJECTIVE_METRICS = {
     "avg_job_slowdown": "mean_slowdown",
     "avg_job_completion": "mean_turnaround_time",
+    "expected_completion": "mean_turnaround_time",
     "avg_utilization": "utilization",
     "makespan": "makespan",
     "energy_consumption": "energy_joules",
