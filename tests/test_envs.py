@@ -600,3 +600,15 @@ def test_the_death_of_a_process_is_told() -> None:
             vector.step(np.zeros(2, int))
     finally:
         vector.close()
+
+
+def test_a_script_ends_without_closing_its_processes() -> None:
+    script = (
+        "import hdsim\n"
+        "trace = {'model': 'lublin', 'jobs': 20}\n"
+        "vector = hdsim.make_vec(2, platform='teaching', workload=trace, contention='threshold', workers=2)\n"
+        "vector.reset(seed=0)\n"
+        "print(len(vector._others))\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (shown.stdout, shown.returncode) == ("1\n", 0), shown.stderr

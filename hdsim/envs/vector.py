@@ -11,6 +11,7 @@ and sleeps at once only where the last wait took longer, as during the training 
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import multiprocessing
 import os
@@ -285,6 +286,8 @@ class _Process:
         self._process = start.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         other.close()
+        # Without it multiprocessing would wait at exit for a process that ignores SIGTERM.
+        atexit.register(self.close)
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -319,6 +322,7 @@ class _Process:
 
     def close(self) -> None:
         """Ends the process."""
+        atexit.unregister(self.close)
         self._word[0] = _CLOSE
         self._begun.give()
         self._process.join(timeout=_ALIVE_INTERVAL)
