@@ -65,16 +65,37 @@ TICK = 2.0**-10
 
 
 class Follower(ClassicAgent):
-    """The base policy of a play-out, whose first head is given."""
+    """The base policy of a play-out, whose first head is given; see :func:`hdsim.kernels.play_outs.play_out`.
 
-    def __init__(self, first: int, **settings: Any) -> None:
+    Args:
+        first: The first head.
+        plan: Orders that choose the heads behind it, each until one that it chose has started.
+        **settings: The base policy.
+    """
+
+    def __init__(self, first: int, plan: Sequence[JobOrder] = (), **settings: Any) -> None:
         super().__init__(**settings)
-        self._first = first
+        self._first, self._plan = first, list(plan)
+        self._planned: int | None = None
 
     def begin(self, cluster: Cluster) -> None:
         """Commits to the first head."""
         super().begin(cluster)
         self._head = self._first
+
+    def _next(self, cluster: Cluster) -> int | None:
+        if self._planned is not None and self._planned not in cluster.queue:
+            self._planned = None
+            del self._plan[0]
+        if not (self._plan and cluster.queue):
+            return super()._next(cluster)
+        queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
+        order = self._plan[0]
+        scores = (
+            order.score(cluster.workload, queued, cluster) if order.dynamic else order.score(cluster.workload)[queued]
+        )
+        self._planned = int(queued[scores.argmin()])
+        return self._planned
 
 
 @dataclass
@@ -165,7 +186,7 @@ class Rollout(ClassicAgent):
             "commit_head": self._commit,
         }
         super().__init__(**self._settings)
-        self._orders = [job_order(name) for name in dict.fromkeys(candidates)]
+        self._orders = [job_order(name).under(backfill, self._commit) for name in dict.fromkeys(candidates)]
         self._scenarios, self._budget = scenarios, budget
         self._arrivals, self._past = arrivals, runtimes == "past"
         self._objective, self._rule = OBJECTIVES[objective], RULES[backfill]
@@ -324,10 +345,10 @@ class Rollout(ClassicAgent):
         running, started = _running(cluster)
         present = np.concatenate([running, queued])
         known, n = len(present), len(present) + (0 if arrivals is None else len(arrivals) // number)
-        submission, runtime, requested, key = np.empty((4, number, n))
+        submission, runtime, requested = np.empty((3, number, n))
         size = np.empty((number, n), np.int64)
         submission[:, :known], size[:, :known] = jobs.submission_time[present], jobs.requested_cores[present]
-        requested[:, :known], key[:, :known] = jobs.requested_time[present], self._scores(cluster, order, present)
+        requested[:, :known] = jobs.requested_time[present]
         runtime[:, :known] = future.remaining
         runtime[:, : len(running)] += now - started
         if arrivals is not None:
@@ -335,10 +356,22 @@ class Rollout(ClassicAgent):
             submission[:, known:], size[:, known:] = dates.reshape(shape), arrivals.requested_cores.reshape(shape)
             requested[:, known:] = arrivals.requested_time.reshape(shape)
             runtime[:, known:] = arrivals.runtime.reshape(shape)
-            key[:, known:] = order.score(replace(arrivals, submission_time=dates)).reshape(shape)
         if len(self._space.line) < n:
             self._space = make_space(2 * n)
+        (key,) = self._keys(cluster, queued, future, [order])
         return Scenarios(len(running), len(queued), started, submission, runtime, requested, size, key)
+
+    def _keys(self, cluster: Cluster, queued: Ints, future: Future, orders: Sequence[JobOrder]) -> Floats:
+        """Returns the (O, S, N) scores of the jobs of play-outs in static orders."""
+        present = np.concatenate([_running(cluster)[0], queued])
+        shape = (len(orders), len(future), len(present))
+        keys = np.broadcast_to(np.array([self._scores(cluster, each, present) for each in orders])[:, None], shape)
+        if future.jobs is None:
+            return np.ascontiguousarray(keys)
+        arrivals = replace(future.jobs, submission_time=cluster.now + future.jobs.submission_time)
+        return np.concatenate(
+            [keys, np.array([each.score(arrivals) for each in orders]).reshape(*shape[:2], -1)], axis=2
+        )
 
     def _compiled(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future) -> Floats:
         """Returns the (C, S) mean costs of candidates in scenarios, played out in compiled code."""
@@ -348,24 +381,30 @@ class Rollout(ClassicAgent):
 
     def _on_forks(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future) -> Floats:
         """Returns the same from forks of the simulation."""
-        known, each = len(cluster.workload), self._arrivals
-        present = [*cluster.running, *queued.tolist()]
         costs = np.empty((len(heads), len(future)))
         for scenario in range(len(future)):
-            remaining = dict(zip(present, future.remaining[scenario].tolist(), strict=True))
-            arrivals: Any = "none"
-            if future.jobs is not None:
-                rows = slice(scenario * each, (scenario + 1) * each)
-                arrivals = replace(future.jobs, **{key: getattr(future.jobs, key)[rows] for key in COLUMNS})
             for row, head in enumerate(heads):
-                follower = Follower(int(queued[head]), **self._settings)
-                fork = cluster.fork(follower, runtimes=remaining.__getitem__, arrivals=arrivals)
-                fork.run()
-                end = fork.cluster
-                jobs = [*present, *range(known, len(end.workload))]
-                start, finish = np.array(end.starting_time)[jobs], np.array(end.finish_time)[jobs]
-                costs[row, scenario] = mean_cost(self._objective, end.workload.submission_time[jobs], start, finish)
+                costs[row, scenario] = self._on_fork(cluster, queued, int(head), (), future, scenario)
         return costs
+
+    def _on_fork(
+        self, cluster: Cluster, queued: Ints, head: int, plan: Sequence[JobOrder], future: Future, scenario: int
+    ) -> float:
+        """Returns the mean cost of a candidate and a plan in a scenario, from a fork of the simulation."""
+        known, each = len(cluster.workload), self._arrivals
+        present = [*cluster.running, *queued.tolist()]
+        remaining = dict(zip(present, future.remaining[scenario].tolist(), strict=True))
+        arrivals: Any = "none"
+        if future.jobs is not None:
+            rows = slice(scenario * each, (scenario + 1) * each)
+            arrivals = replace(future.jobs, **{key: getattr(future.jobs, key)[rows] for key in COLUMNS})
+        follower = Follower(int(queued[head]), plan, **self._settings)
+        fork = cluster.fork(follower, runtimes=remaining.__getitem__, arrivals=arrivals)
+        fork.run()
+        end = fork.cluster
+        jobs = [*present, *range(known, len(end.workload))]
+        start, finish = np.array(end.starting_time)[jobs], np.array(end.finish_time)[jobs]
+        return float(mean_cost(self._objective, end.workload.submission_time[jobs], start, finish))
 
 
 def _running(cluster: Cluster) -> tuple[Ints, Floats]:

@@ -19,7 +19,11 @@ from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reser
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+#: Scores of jobs in O orders, (O, S, N).
+Table = NDArray[np.float64]
 
+#: A plan of no orders.
+NO_PLAN, NO_KEYS = np.zeros(0, np.int64), np.zeros((0, 0, 0))
 #: Costs of a job of which the mean is taken.
 BOUNDED_SLOWDOWN, WAITING_TIME, TURNAROUND_TIME = range(3)
 #: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
@@ -135,7 +139,7 @@ def first_starts(situation: Situation, heads: Ints, jobs: Scenarios, space: Spac
     started = np.zeros((len(heads), jobs.queued), np.bool_)
     sort_queue(jobs, space)
     for c in range(len(heads)):
-        play_out(situation, jobs.running + heads[c], jobs, 0, space, False)
+        play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, 0, space, False)
         for place in range(jobs.queued):
             started[c, place] = not math.isnan(space.start[jobs.running + place])
     return started
@@ -156,7 +160,7 @@ def play_outs(objective: int, situation: Situation, heads: Ints, jobs: Scenarios
     sort_queue(jobs, space)
     for s in range(len(jobs.size)):
         for c in range(len(heads)):
-            play_out(situation, jobs.running + heads[c], jobs, s, space, True)
+            play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, s, space, True)
             cost[c, s] = mean_cost(objective, jobs.submission[s], space.start, space.finish)
     return cost
 
@@ -181,11 +185,31 @@ def behind(cost: Floats) -> NDArray[np.bool_]:
 
 
 @kernel
-def play_out(situation: Situation, head: int, jobs: Scenarios, scenario: int, space: Space, whole: bool) -> None:
+def first_of(key: Floats, waiting: Ints) -> int:
+    """Returns the waiting job of the least key, ties in order of the jobs."""
+    found = waiting[0]
+    for job in waiting:
+        if key[job] < key[found] or (key[job] == key[found] and job < found):
+            found = job
+    return found
+
+
+@kernel
+def play_out(
+    situation: Situation,
+    head: int,
+    plan: Ints,
+    keys: Table,
+    jobs: Scenarios,
+    scenario: int,
+    space: Space,
+    whole: bool,
+) -> None:
     """Fills starts and finishes of a scenario, or only of the present instant.
 
-    Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of submission; the latter
-    are those that RLScheduler's backfilling tries.
+    Behind the first head, each order of the plan chooses heads until one that it chose has started; then the order of
+    the queue does. Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of
+    submission; the latter are those that RLScheduler's backfilling tries.
     """
     backfill, commit, batch, now, idle = situation
     ends, releases, item, order, line, early, start, finish = space
@@ -205,7 +229,7 @@ def play_out(situation: Situation, head: int, jobs: Scenarios, scenario: int, sp
     for place in range(jobs.queued):
         line[place], early[place] = order[place], jobs.running + place
     first, last, waiting, reserved, shadow, extra, starts = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, jobs.running
-    longest, chosen = 0.0, True
+    longest, chosen, stage, planned = 0.0, True, 0, -1
     while True:
         # A pass: heads start until one does not fit, then backfilling starts others.
         place = -1
@@ -215,7 +239,12 @@ def play_out(situation: Situation, head: int, jobs: Scenarios, scenario: int, sp
             serving, job = place < 0, -1
             if serving:
                 if head < 0:
-                    head = line[first]
+                    if planned >= 0 and not math.isnan(start[planned]):
+                        stage, planned = stage + 1, -1
+                    if stage < len(plan):
+                        head = planned = first_of(keys[plan[stage], scenario], line[first:last])
+                    else:
+                        head = line[first]
                 if size[head] <= idle:
                     job, head, chosen = head, -1, False
                     if backfill == EASY:
