@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,8 +35,13 @@ class Mcts(Rollout):
         budget: Play-outs of a decision, but at least one of each candidate.
         budget_ms: Milliseconds of an instant after which the search ends, null for no limit. Results then depend on the
             machine.
-        **settings: ``base``, ``backfill``, ``core_policy``, ``arrivals``, ``runtimes``, ``objective`` and
-            ``commit_head`` of :class:`hdsim.agents.rollout.Rollout`.
+        base: See :class:`hdsim.agents.rollout.Rollout`, also for the others.
+        backfill: See there.
+        core_policy: See there.
+        arrivals: See there.
+        runtimes: See there.
+        objective: See there.
+        commit_head: See there.
 
     Raises:
         ConfigError: A name is unknown or a number is too small.
@@ -50,9 +55,18 @@ class Mcts(Rollout):
         scenarios: int = 64,
         budget: int = 256,
         budget_ms: float | None = None,
-        **settings: Any,
+        base: str = "f1",
+        backfill: str = "none",
+        core_policy: str = "high_gflops",
+        arrivals: int | None = None,
+        runtimes: str = "past",
+        objective: str = "mean_bounded_slowdown",
+        commit_head: bool | None = None,
     ) -> None:
-        super().__init__(candidates, scenarios=scenarios, budget=budget, budget_ms=budget_ms, **settings)
+        super().__init__(
+            candidates, base, backfill, core_policy, scenarios, arrivals, runtimes, objective, budget, budget_ms,
+            commit_head,
+        )  # fmt: skip
         if depth != int(depth) or depth < 1:
             raise ConfigError(f"mcts: expected an integer of at least 1, got {depth}", where="agent.depth")
         if not exploration >= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,12 @@ class Portfolio(ClassicAgent):
         objective: Metric of a replay that is to be good (see ``hdsim show metrics``).
         period: Seconds between two choices.
         window: Seconds of the past that a choice looks at.
-        **rules: Settings of a classic agent besides the order.
+        core_policy: See :class:`hdsim.agents.classic.ClassicAgent`, also for the others.
+        backfill: See there.
+        backfill_order: See there.
+        commit_head: See there.
+        estimates: See there.
+        multifactor: See there.
 
     Raises:
         ConfigError: A name is unknown, or a number is not above 0.
@@ -52,7 +57,12 @@ class Portfolio(ClassicAgent):
         objective: str = "mean_bounded_slowdown",
         period: float = 604_800.0,
         window: float = 604_800.0,
-        **rules: Any,
+        core_policy: str = "high_gflops",
+        backfill: str = "none",
+        backfill_order: str | None = None,
+        commit_head: bool = False,
+        estimates: str = "requested",
+        multifactor: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(candidates, str) or not candidates:
             raise ConfigError(f"portfolio: expected a list of orders, got {candidates!r}", where="agent.candidates")
@@ -63,9 +73,17 @@ class Portfolio(ClassicAgent):
             raise ConfigError(
                 f"portfolio: expected a metric that is better high or low, got '{objective}'", where="agent.objective"
             )
-        self._orders = {name: job_order(name, rules.get("multifactor")) for name in dict.fromkeys(candidates)}
-        super().__init__(job_policy=next(iter(self._orders)), **rules)
-        self._settings, self._objective, self._period, self._window = rules, objective, period, window
+        self._orders = {name: job_order(name, multifactor) for name in dict.fromkeys(candidates)}
+        self._settings: dict[str, Any] = {
+            "core_policy": core_policy,
+            "backfill": backfill,
+            "backfill_order": backfill_order,
+            "commit_head": commit_head,
+            "estimates": estimates,
+            "multifactor": multifactor,
+        }
+        super().__init__(job_policy=next(iter(self._orders)), **self._settings)
+        self._objective, self._period, self._window = objective, period, window
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues."""

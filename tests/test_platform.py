@@ -28,6 +28,7 @@ SIZES = {  # cores, processors, nodes, clusters, processor types
     "homogeneous_256": (256, 64, 64, 1, 1),
     "teaching": (16, 4, 2, 1, 2),
     "eight_nodes": (64, 8, 8, 1, 1),
+    "twelve_nodes": (96, 12, 12, 1, 3),
     "sixteen_nodes": (256, 32, 16, 1, 1),
     "accelerated": (312, 42, 9, 1, 2),
     "ten_nodes": (640, 10, 10, 1, 1),
