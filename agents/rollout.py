@@ -45,11 +45,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: Rules for the jobs behind a head that waits.
-RULES = {
-    "none": counted_replay.NONE,
-    "easy": counted_replay.EASY,
-    "rlscheduler": counted_replay.RLSCHEDULER,
-}
+RULES = {name: counted_replay.BACKFILLS[name] for name in ("none", "easy", "rlscheduler")}
 OBJECTIVES = {
     "mean_bounded_slowdown": BOUNDED_SLOWDOWN,
     "mean_waiting_time": WAITING_TIME,

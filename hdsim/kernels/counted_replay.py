@@ -33,9 +33,11 @@ Ints = NDArray[np.int64]
 
 #: Backfilling algorithms.
 NONE, EASY, CONSERVATIVE, RLSCHEDULER, GREEDY = range(5)
+#: The same by name.
+BACKFILLS = {"none": NONE, "easy": EASY, "conservative": CONSERVATIVE, "rlscheduler": RLSCHEDULER, "greedy": GREEDY}
 #: Entries of `CountedReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
 #: instant, number of cores.
-_BACKFILL, _COMMIT, BATCH, _CORES = range(4)
+BACKFILL, COMMIT, BATCH, CORES = range(4)
 #: Entries of `CountedReplay.numbers`: arrived and queued jobs, starts, committed head, head that has the reservation,
 #: first place that conservative backfilling has not planned (-1 without a plan).
 ARRIVED, QUEUED, STARTED, HEAD, RESERVED, PLANNED = range(6)
@@ -112,8 +114,8 @@ def replay(state: CountedReplay, instants: int) -> int:
 
     A reference of an array costs more than its use, so that they are taken out of the state once.
     """
-    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[_COMMIT] != 0
-    backfill, cores = state.rules[_BACKFILL], state.rules[_CORES]
+    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[COMMIT] != 0
+    backfill, cores = state.rules[BACKFILL], state.rules[CORES]
     arriving, submission, runtime, requested = state.arriving, state.submission, state.runtime, state.requested
     walltime, ends_in_delay, size, rank = state.walltime, state.ends_in_delay, state.size, state.rank
     places, candidates = state.place, state.candidate

@@ -13,7 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
-from hdsim.kernels.counted_replay import EASY, NONE, OVER, PAUSED, RLSCHEDULER
+from hdsim.kernels.counted_replay import (
+    ARRIVED,
+    BACKFILL,
+    BATCH,
+    COMMIT,
+    CORES,
+    EASY,
+    EXTRA,
+    HEAD,
+    NONE,
+    NOW,
+    OVER,
+    PAUSED,
+    QUEUED,
+    RESERVED,
+    RLSCHEDULER,
+    SHADOW,
+    STARTED,
+)
 from hdsim.kernels.free_ranges import FreeRanges, give, take
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.learned_scores import learned_scores
@@ -23,14 +41,8 @@ from hdsim.kernels.walltime import reaches_walltime
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Entries of `ScoredReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
-#: instant, number of cores.
-_BACKFILL, _COMMIT, _BATCH, _CORES = range(4)
-#: Entries of `ScoredReplay.numbers`: arrived and queued jobs, starts, committed head, head that has the reservation,
-#: idle cores, changes, checks of the past.
-ARRIVED, QUEUED, STARTED, HEAD, RESERVED, IDLE, CHANGES, CHECKS = range(8)
-#: Entries of `ScoredReplay.dates`: present time, shadow time and extra cores of the reservation.
-NOW, SHADOW, EXTRA = range(3)
+#: Entries of `ScoredReplay.numbers` behind the five first of `counted_replay`: idle cores, changes, checks of the past.
+IDLE, CHANGES, CHECKS = range(5, 8)
 #: Result of `scored_replay` besides those of `counted_replay`: the past is to be checked before the next instant.
 CHECK = 3
 #: Submitted jobs from one check of the past to the next.
@@ -41,7 +53,7 @@ class ScoredReplay(NamedTuple):
     """The state of a replay.
 
     Attributes:
-        rules: (4,) see above.
+        rules: (4,) see `counted_replay`, also for the dates.
         networks: (N, WEIGHTS) weights, see :func:`hdsim.kernels.learned_scores.learned_scores`.
         followed: (J // PERIOD + 1,) network in use after each check.
         arriving: (A,) the jobs in order of their arrival, without those that are rejected.
@@ -92,8 +104,8 @@ class ScoredReplay(NamedTuple):
 @kernel
 def scored_replay(state: ScoredReplay, instants: int) -> int:
     """Simulates at most a number of instants; returns ``PAUSED``, ``OVER`` or ``CHECK``."""
-    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[_BATCH] != 0, state.rules[_COMMIT] != 0
-    backfill, cores = state.rules[_BACKFILL], float(state.rules[_CORES])
+    numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[COMMIT] != 0
+    backfill, cores = state.rules[BACKFILL], float(state.rules[CORES])
     networks, followed = state.networks, state.followed
     arriving, submission, runtime, requested = state.arriving, state.submission, state.runtime, state.requested
     walltime, ends_in_delay, size, sums = state.walltime, state.ends_in_delay, state.size, state.sums

@@ -44,14 +44,6 @@ if TYPE_CHECKING:
 #: Instants between two checks for signals.
 _INSTANTS = 4096
 
-_BACKFILLS = {
-    "none": counted_replay.NONE,
-    "easy": counted_replay.EASY,
-    "conservative": counted_replay.CONSERVATIVE,
-    "rlscheduler": counted_replay.RLSCHEDULER,
-    "greedy": counted_replay.GREEDY,
-}
-
 
 def compiled_cores(
     platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
@@ -104,7 +96,7 @@ def make_replay(
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
     jobs, workload = len(workload), rules.known(workload)
-    backfill = _BACKFILLS[rules.backfill]
+    backfill = counted_replay.BACKFILLS[rules.backfill]
     rank, candidate = ranking(workload, rules.order)
     place = rank
     if backfill == counted_replay.RLSCHEDULER:

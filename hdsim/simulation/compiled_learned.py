@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from hdsim.util.intervals import IntervalSets
     from hdsim.workload.model import Workload
 
-_BACKFILLS = {
-    "none": counted_replay.NONE,
-    "easy": counted_replay.EASY,
-    "rlscheduler": counted_replay.RLSCHEDULER,
-}
+#: Rules that the compiled replay knows.
+_RULES = ("none", "easy", "rlscheduler")
 
 
 def compiled_learned(
@@ -39,7 +36,7 @@ def compiled_learned(
     rules, refused = stock_rules(setup.agent), setup.infeasible
     if rules is None or rules.order.network is None or rules.candidates is not None:
         return None
-    if rules.estimates != "requested" or rules.backfill not in _BACKFILLS:
+    if rules.estimates != "requested" or rules.backfill not in _RULES:
         return None
     if setup.contention is not None or setup.failures is not None:
         return None
@@ -47,7 +44,7 @@ def compiled_learned(
     if ranked is None:
         return None
     jobs, networks = columns_of(workload), read_networks(rules.order.network)
-    rule: dict[str, Any] = {"backfill": _BACKFILLS[rules.backfill], "commit": rules.commit_head}
+    rule: dict[str, Any] = {"backfill": counted_replay.BACKFILLS[rules.backfill], "commit": rules.commit_head}
     walltime, delay = (workload.walltime.copy(), workload.ends_in_delay.copy()) if kill_at_walltime else (None, None)
     make_state = partial(
         make_replay, jobs, workload.runtime.copy(), networks, len(ranked), refused,
@@ -98,7 +95,7 @@ class CompiledLearned(CompiledReplay[ScoredReplay]):
 
     def _held(self) -> tuple[Ints, IntervalSets]:
         numbers, cores, ranges = self._state.numbers, len(self._ranked), 2 * len(self._workload) + len(self._ranked)
-        started = self._state.started[: numbers[scored_replay.STARTED]]
+        started = self._state.started[: numbers[counted_replay.STARTED]]
         changes, size = self._state.changes[: numbers[scored_replay.CHANGES]], self._state.size[started]
         done = False
         while not done:

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.policies import CORE_POLICIES
-from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
-from hdsim.scheduling.backfill.easy import Easy
-from hdsim.scheduling.orders import ORDERS, job_order
+from hdsim.decisions.actions.base_policy import UnderBasePolicy
+from hdsim.decisions.base import Mask, more_events, one_of, positive_int
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
-class Accept(Action):
+class Accept(UnderBasePolicy):
     """Accepts (0) or delays (1) each job that a base policy is about to start.
 
     As in SchedInspector (Zhang et al., HPDC 2022), a delayed head ends the pass of this instant. A delayed candidate
@@ -30,8 +28,6 @@ class Accept(Action):
         max_delays: Delays of a job after which it starts without a decision.
     """
 
-    fixed_policy = True
-
     def __init__(
         self,
         job_policy: str = "first",
@@ -39,8 +35,7 @@ class Accept(Action):
         backfill: str = "none",
         max_delays: int = 72,
     ) -> None:
-        self._order = job_order(one_of("job_policy", job_policy, ORDERS))
-        self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
+        super().__init__(job_policy, core_policy)
         self._backfill = one_of("backfill", backfill, ("none", "easy")) == "easy"
         self._max_delays = positive_int("max_delays", max_delays)
 
@@ -50,16 +45,13 @@ class Accept(Action):
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
-        self._cluster, self._wait_queue = cluster, wait_queue
-        self._queue = wait_queue.in_order(self._order)
-        self._easy = Easy(cluster)
+        super().begin(cluster, wait_queue)
         self._passed_over: set[int] = set()
         self._over = False
 
     def on_instant(self) -> None:
         """See :meth:`Action.on_instant`."""
-        self._easy.ended(self._cluster)
-        self._queue.refresh(self._cluster)
+        super().on_instant()
         self._passed_over.clear()
         self._over = False
 
@@ -71,7 +63,7 @@ class Accept(Action):
             if job is None:
                 self._over = True
             elif wait_queue.delays.get(job, 0) >= self._max_delays:
-                self._start(job)
+                self._start(job, self._cluster.pick(job))
             else:
                 wait_queue.proposed = job
         return not self._over
@@ -86,20 +78,11 @@ class Accept(Action):
         job, wait_queue.proposed = wait_queue.proposed, None
         assert job is not None
         if action == 0:
-            self._start(job)
+            self._start(job, self._cluster.pick(job))
         else:
             wait_queue.delays[job] = wait_queue.delays.get(job, 0) + 1
             self._passed_over.add(job)
             self._over = job == self._queue.head()
-
-    def _start(self, job: int) -> None:
-        cluster = self._cluster
-        placement = cluster.pick(job)
-        cluster.start(job, placement)
-        self._wait_queue.remove(job)
-        self._easy.started(cluster, job, placement)
-        if self._order.after_start:
-            self._queue.refresh(cluster)
 
     def _proposed(self) -> int | None:
         """The next job that the base policy starts now."""

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.cluster.policies import CORE_POLICIES
-from hdsim.decisions.base import Action, Mask, one_of, positive_int
-from hdsim.scheduling.backfill.easy import Easy
-from hdsim.scheduling.orders import ORDERS, job_order
+from hdsim.decisions.actions.base_policy import UnderBasePolicy
+from hdsim.decisions.base import Mask, positive_int
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
-class Backfill(Action):
+class Backfill(UnderBasePolicy):
     """Starts one of the first queued jobs, in order of submission, behind a head that does not fit.
 
     A base order serves the heads of the queue. While the head is blocked, each decision starts another job or ends the
@@ -34,7 +32,6 @@ class Backfill(Action):
             that fit.
     """
 
-    fixed_policy = True
     has_void = True
 
     def __init__(
@@ -44,9 +41,8 @@ class Backfill(Action):
         core_policy: str = "high_gflops",
         reserve: bool = True,
     ) -> None:
+        super().__init__(job_policy, core_policy)
         self.queue_size = positive_int("queue_size", queue_size)
-        self._order = job_order(one_of("job_policy", job_policy, ORDERS))
-        self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
         self._reserve = reserve
 
     def size(self, platform: Platform) -> int:
@@ -55,17 +51,14 @@ class Backfill(Action):
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
-        self._cluster, self._wait_queue = cluster, wait_queue
-        self._queue = wait_queue.in_order(self._order)
-        self._easy = Easy(cluster)
+        super().begin(cluster, wait_queue)
         self._head: int | None = None
         self._mask = np.zeros(self.queue_size + 1, bool)
 
     def on_instant(self) -> None:
         """Starts the heads that fit."""
+        super().on_instant()
         cluster, queue = self._cluster, self._queue
-        self._easy.ended(cluster)
-        queue.refresh(cluster)
         while (head := queue.head()) is not None and (placement := cluster.pick(head)) is not None:
             self._start(head, placement)
         self._head = head
@@ -87,13 +80,6 @@ class Backfill(Action):
         job = self._wait_queue.jobs[action]
         self._start(job, self._cluster.pick(job))
         self._find_legal()
-
-    def _start(self, job: int, placement: object) -> None:
-        self._cluster.start(job, placement)
-        self._wait_queue.remove(job)
-        self._easy.started(self._cluster, job, placement)
-        if self._order.after_start:
-            self._queue.refresh(self._cluster)
 
     def _find_legal(self) -> None:
         cluster, head, mask = self._cluster, self._head, self._mask
