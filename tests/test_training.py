@@ -347,6 +347,18 @@ def test_sigterm_leaves_a_checkpoint_and_the_same_command_goes_on(
     assert nothing.returncode == 2 and "found none" in nothing.stderr
 
 
+@pytest.mark.parametrize(("patience", "end"), [(1, 102), (2, 201), (0, 600)])
+def test_a_training_without_a_better_score_ends_early(tmp_path: Path, patience: int, end: int) -> None:
+    """With a learning rate of 0 the first evaluation stays the best; three environments step together."""
+    frozen = (*SMALL, "agent=reinforce", "agent.num_envs=3", "agent.learning_rate=0", "train.tensorboard=false")
+    frozen += ("train.evaluate_every=100", f"train.patience={patience}")
+    _, facts = train(tmp_path / "run", *frozen)
+    assert (facts["steps"], facts["best_step"], facts["shipped"]) == (end, 0, "best.safetensors")
+    card = (tmp_path / "run/checkpoints/model_card.md").read_text()
+    assert (f"ended at step {end} of 600: {patience} evaluations" in card) == (end < 600)
+    assert train(tmp_path / "run", *frozen, resume=True)[1]["scores"] == facts["scores"]
+
+
 # ---- what it leaves behind
 
 
@@ -358,6 +370,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output
     assert f"agent=ppo agent.checkpoint={directory.name}/checkpoints/best.safetensors" in output
+    lines = [line for line in output.splitlines() if line.startswith("step ")]
+    assert [line.split(" of ")[0] for line in lines] == ["step 0", "step 300", "step 600"], output
+    assert all("validation_makespan" in line and " s  episode " in line for line in lines) and "\r" not in output
     return directory
 
 
@@ -450,6 +465,7 @@ def test_a_training_directory_is_a_run_directory(
         (["train.baselines=[fcsf]"], "agent: expected an agent such as fcfs"),
         (["train.stepps=3"], "train.stepps: unknown key (did you mean 'steps'?)"),
         (["train.steps=0"], "train.steps: expected a whole number >= 1, got 0"),
+        (["train.patience=2", "train.validation=0"], "train.patience: expected null with train.validation=0"),
         (["backend=batsim"], "backend: expected sim, or kwok with backend.clock=virtual, for training, got batsim"),
         (["env.observation=graph"], "env.observation: expected an observation of one array"),
     ],

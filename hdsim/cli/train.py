@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from hdsim.learning.training.setup import TrainingSetup
 
 _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 
 
 @configured
+@QUIET
 def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
     """Trains a learning agent, evaluates it on held-out windows and writes a run directory.
 
@@ -51,11 +53,11 @@ def launch_training(
     """Runs a command that trains, new or resumed.
 
     Args:
-        command: The command; its `run` takes the keyword `resume`.
+        command: The command; its `run` takes the keywords `resume` and `quiet`.
         report: Prints the outcome.
         overrides: The user's, with ``resume=true`` or without.
         config_name: Primary configuration.
-        options: Further arguments of :func:`hdsim.cli.launch.launch`.
+        options: ``quiet``, and further arguments of :func:`hdsim.cli.launch.launch`.
 
     Raises:
         ConfigError: A package is missing, or there is no such training to resume.
@@ -63,10 +65,11 @@ def launch_training(
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"expected the packages of the extra rl, {', '.join(missing)} missing{install_hint('torch')}")
+    run: Callable[..., Any] = command.run
+    options = dict(options)
     given, resume = split_flag(overrides)
+    command = dataclasses.replace(command, run=partial(run, resume=resume, quiet=options.pop("quiet")), resumes=resume)
     if resume:
-        run: Callable[..., Any] = command.run
-        command = dataclasses.replace(command, run=partial(run, resume=True), resumes=True)
         given = resumed("training", given, config_name, options)
     launch(command, report, given, config_name=config_name, **options)
 

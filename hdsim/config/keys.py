@@ -95,6 +95,7 @@ _TRAINING: dict[str, Rule] = {
     "log_every": integers_from(1),
     "evaluate_every": integers_from(1),
     "checkpoint_every": integers_from(1),
+    "patience": integers_from(0) | NULL,
     "tensorboard": FLAG,
 }
 # Further keys of `hdsim train`; the keys of `env` belong to the environment and its decision problem.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,7 @@ def run_training(
     *,
     resume: bool = False,
     command: str = "hdsim train",
+    quiet: bool = False,
 ) -> tuple[Any, dict[str, Any]]:
     """Trains; see :func:`hdsim.learning.training.run.run_training`.
 
@@ -48,14 +50,16 @@ def run_training(
         directory: The run directory.
         resume: Continue the training that has begun there.
         command: The command that continues it, for the message of an interruption.
+        quiet: Show no progress. In a process of a pool, whose text is shown at the end, there is none either.
 
     Raises:
         KeyboardInterrupt: A signal arrived.
     """
     from hdsim.learning.training import run
 
+    progress = not quiet and not isinstance(sys.stderr, io.StringIO)
     try:
-        return run.run_training(setup, directory, resume=resume, progress=sys.stderr.isatty())
+        return run.run_training(setup, directory, resume=resume, progress=progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; '{command} resume=true hydra.run.dir={shown(directory)}' continues from here"

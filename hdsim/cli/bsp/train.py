@@ -10,7 +10,7 @@ import click
 
 from hdsim.cli.bsp.gang import write
 from hdsim.cli.launch import configured
-from hdsim.cli.train import launch_training, report_scores
+from hdsim.cli.train import QUIET, launch_training, report_scores
 from hdsim.runs.command import Command, Outcome
 from hdsim.runs.trainings import run_training
 from hdsim.util.files import shown
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 @configured
+@QUIET
 def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
     """Trains an agent to control the CPU shares of a gang, runs the gang with it and writes a run directory.
 

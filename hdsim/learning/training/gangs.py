@@ -22,7 +22,7 @@ from hdsim.gangs.workloads import GENERATED, check_rows
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
 from hdsim.learning.training.evaluation import Scoring
-from hdsim.learning.training.setup import Setup
+from hdsim.learning.training.setup import Setup, check_patience
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.alone import run_alone
 
@@ -87,6 +87,7 @@ class GangSetup(Setup):
                 allowed = ", ".join(_BASELINES)
                 message = f"expected some of {allowed}, got '{name}'{nearest(name, _BASELINES)}"
                 raise ConfigError(message, where="train.baselines")
+        check_patience(train)
         episodes = {"supersteps": env.pop("supersteps"), "start": env.pop("start")}
         problem = Lookahead(**env, tasks=list(config["tasks"]))
         planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from hdsim.learning.agent import LearningAgent, checkpoint
 from hdsim.learning.training.environments import Environments
 from hdsim.learning.training.evaluation import Scoring
+from hdsim.learning.training.progress import Progress
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.rewards import RewardScale
 from hdsim.simulation.replay import Interrupted
@@ -35,12 +35,14 @@ class TrainingBudget:
         log_every: Steps between two rows of progress.csv.
         evaluate_every: Steps between two evaluations.
         checkpoint_every: Steps between two checkpoints to resume from.
+        patience: Evaluations in a row without a better score that end the training; None or 0: none do.
     """
 
     steps: int
     log_every: int
     evaluate_every: int
     checkpoint_every: int
+    patience: int | None
 
 
 @dataclass
@@ -55,6 +57,7 @@ class TrainingState:
         next_evaluation: Step of the next evaluation.
         best_score: The best score of an evaluation, None before the first.
         best_step: Step of the best score.
+        stale: Evaluations since.
         baselines: Mean scores of the classic policies on the validation windows by name.
     """
 
@@ -65,6 +68,7 @@ class TrainingState:
     next_evaluation: int = 0
     best_score: float | None = None
     best_step: int = 0
+    stale: int = 0
     baselines: dict[str, float] = field(default_factory=dict)
 
 
@@ -82,7 +86,7 @@ class Training:
         actions: Names of the actions.
         scale_rewards: Divide rewards by the root mean square of their discounted sums.
         tensorboard: Write TensorBoard events.
-        progress: Show a progress bar.
+        progress: Show the progress on standard error.
         evaluated: Called with the step and the score of each evaluation; an exception ends the training.
     """
 
@@ -137,7 +141,7 @@ class Training:
         return True
 
     def run(self) -> None:
-        """Trains to the end, or until SIGINT or SIGTERM arrives.
+        """Trains to the end, until the patience is at its end, or until SIGINT or SIGTERM arrives.
 
         Raises:
             KeyboardInterrupt: A signal arrived; `resume` continues from that step.
@@ -145,23 +149,25 @@ class Training:
         state, steps = self.state, self._budget.steps
         next_checkpoint = self._next(self._budget.checkpoint_every)
         begin = time.perf_counter() - state.seconds
-        with signals_received() as stop, reproducible(), self._bar() as bar, closing(self._environments):
+        with signals_received() as stop, reproducible(), self._shown() as shown, closing(self._environments):
             while True:
                 state.seconds = time.perf_counter() - begin
                 if state.step >= min(state.next_log, state.next_evaluation):
-                    self._log(bar)
-                if state.step >= state.next_evaluation:
-                    try:
-                        self._evaluate()
-                    except Interrupted as interrupted:
-                        stop.append(interrupted.signal)
-                if stop or state.step >= next_checkpoint or state.step >= steps:
+                    self._log()
+                    if state.step >= state.next_evaluation:
+                        try:
+                            self._evaluate()
+                        except Interrupted as interrupted:
+                            stop.append(interrupted.signal)
+                    shown.row(self.records.rows[-1])
+                over = bool(stop) or state.step >= steps or self._is_stale
+                if over or state.step >= next_checkpoint:
                     self._save()
                     next_checkpoint = self._next(self._budget.checkpoint_every)
-                if stop or state.step >= steps:
+                if over:
                     break
                 self._step()
-                bar.update(min(state.step, steps) - bar.n)
+                shown.step(state.step)
         self.records.close()
         if stop:
             raise KeyboardInterrupt
@@ -184,14 +190,18 @@ class Training:
                 total, length, {name: metrics[name] for name in self._episode_metrics if name in metrics}
             )
 
-    def _log(self, bar: tqdm) -> None:
+    @property
+    def _is_stale(self) -> bool:
+        """Whether the patience is at its end."""
+        patience = self._budget.patience
+        return bool(patience) and self.state.stale >= patience
+
+    def _log(self) -> None:
         state = self.state
         numbers = {"episodes": state.episodes, "seconds": state.seconds}
         if state.seconds > 0:
             numbers["steps_per_second"] = state.step / state.seconds
-        row = self.records.row(state.step, **numbers)
-        shown = {"episode": state.episodes, "reward": row.get("episode_return"), "loss": row.get("loss")}
-        bar.set_postfix({name: value for name, value in shown.items() if value is not None}, refresh=False)
+        self.records.row(state.step, **numbers)
         if state.step >= state.next_log:
             state.next_log = self._next(self._budget.log_every)
 
@@ -206,8 +216,9 @@ class Training:
                 name: float(evaluation.scores(agent, self._windows).mean()) for name, agent in self._baselines.items()
             }
         score = float(evaluation.scores(self.agent, self._windows).mean())
+        state.stale += 1
         if state.best_score is None or evaluation.better(score, state.best_score):
-            state.best_score, state.best_step = score, state.step
+            state.best_score, state.best_step, state.stale = score, state.step, 0
             self._keep("best")
         numbers = {evaluation.metric: score}
         if state.baselines:
@@ -237,16 +248,8 @@ class Training:
         step, steps = self.state.step, self._budget.steps
         return min(step - step % every + every, steps) if step < steps else step + 1
 
-    @contextmanager
-    def _bar(self) -> Iterator[tqdm]:
-        with tqdm(
-            total=self._budget.steps,
-            initial=min(self.state.step, self._budget.steps),
-            unit="step",
-            desc="training",
-            disable=not self._progress,
-        ) as bar:
-            yield bar
+    def _shown(self) -> Progress:
+        return Progress(self._budget.steps, self.state.step, shown=self._progress)
 
 
 @contextmanager

@@ -96,7 +96,19 @@ def table(card: Mapping[str, Any]) -> str:
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
     width = max(map(len, means))
     lines = [f"{name:{width}}  {means[name]:>16,.6g}{_less(card, name)}" for name in _best_first(card)]
-    return "\n".join([f"mean {quantity} of {len(windows)} test windows of {windows[0][contents]} {contents}\n", *lines])
+    heading = f"mean {quantity} of {len(windows)} test windows of {windows[0][contents]} {contents}\n"
+    return "\n".join([heading, *lines, *([f"\n{early}"] if (early := _early(card)) else [])])
+
+
+def _early(card: Mapping[str, Any]) -> str:
+    """Why the training ended before its last step, empty if it did not."""
+    train = card["config"]["train"]
+    if card["steps"] >= train["steps"]:
+        return ""
+    return (
+        f"ended at step {card['steps']:,} of {train['steps']:,}: {train['patience']} evaluations without a better "
+        f"score than that of step {card['best_step']:,}"
+    )
 
 
 def _less(card: Mapping[str, Any], name: str) -> str:
@@ -132,6 +144,7 @@ def _text(card: Mapping[str, Any]) -> str:
     curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
     settings = [f"| {name} | {value} |" for name, value in card["settings"].items()]
     problem = ", ".join(f"{name} {value}" for name, value in card["task"].items())
+    early = f" The training {early}." if (early := _early(card)) else ""
     kind = "higher" if card["higher_is_better"] else "lower"
     return f"""# {card["agent"]}
 
@@ -141,7 +154,7 @@ Decision problem: {problem}. Objective: {card["config"]["env"].get("objective", 
 
 `best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
 windows; `final.safetensors` is that of the last step. Neither was trained on {contents} of the validation or test
-windows.
+windows.{early}
 
 ## Scores
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def run_training(
         setup: The parts of the training.
         directory: The run directory.
         resume: Continue from its latest checkpoint, if there is one.
-        progress: Show a progress bar.
+        progress: Show the progress on standard error: a bar on a terminal, lines elsewhere.
         evaluated: Called with the step and the score of each evaluation; an exception ends the training.
 
     Returns:
@@ -72,7 +73,7 @@ def _test(setup: Setup, training: Training, directory: Path) -> tuple[Any, dict[
 
 def _training(setup: Setup, directory: Path, **options: Any) -> Training:
     train, seed = setup.config["train"], setup.config["seed"]
-    budget = TrainingBudget(*(train[key] for key in ("steps", "log_every", "evaluate_every", "checkpoint_every")))
+    budget = TrainingBudget(**{field.name: train[field.name] for field in fields(TrainingBudget)})
     return Training(
         setup.agent,
         Environments(setup.vector(), seed),

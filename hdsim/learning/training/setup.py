@@ -133,6 +133,7 @@ class TrainingSetup(Setup):
                 f"expected 1: all episodes on backend {real.name} take place on the same nodes, got {agent.num_envs}",
                 where="agent.num_envs",
             )
+        check_patience(train)
         validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"])
         # Options that episodes and replays share.
         options = {
@@ -212,6 +213,20 @@ class TrainingSetup(Setup):
     def close(self) -> None:
         """Closes the backend."""
         self.backend.close()
+
+
+def check_patience(train: Mapping[str, Any]) -> None:
+    """Checks that a training with patience has evaluations.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    if train["patience"] and not train["validation"]:
+        raise ConfigError(
+            f"expected null with train.validation={train['validation']}, as there are no evaluations, got "
+            f"{train['patience']}",
+            where="train.patience",
+        )
 
 
 def _check_place(train: Mapping[str, Any], here: LearningAgent | Backend | None) -> None:
