@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -193,8 +194,7 @@ class Training:
     @property
     def _is_stale(self) -> bool:
         """Whether the patience is at its end."""
-        patience = self._budget.patience
-        return bool(patience) and self.state.stale >= patience
+        return self.state.stale >= (self._budget.patience or math.inf)
 
     def _log(self) -> None:
         state = self.state
