@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from training_setups import make_setup, train_whole_and_cut
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -16,6 +17,7 @@ from hdsim.kernels import counted_replay
 from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS, learned_scores, past_sums
 from hdsim.kernels.profiles import Releases
 from hdsim.kernels.scored_replay import PERIOD
+from hdsim.learning.orders import RULES as TRAINED_RULES
 from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, smallest_area_first
 from hdsim.scheduling.learned import Checks, columns_of, read_networks
 from hdsim.simulation import simulation
@@ -193,6 +195,61 @@ def test_evolution_is_reproducible_and_changes_the_order() -> None:
         trained.append(evolution.weights)
         assert np.isfinite(evolution.weights).all() and (evolution.weights != before).any()
     np.testing.assert_array_equal(*trained)
+
+
+SMALL = (
+    "experiment=learned", "workload.generate.jobs=1024", "train.steps=4", "train.evolution.pairs=1",
+    "train.evolution.home=1", "train.evolution.away=1", "train.validation=1", "train.evaluate_every=2",
+    "train.checkpoint_every=1", "train.log_every=1", "train.test=1", "train.baselines=[saf]", "train.tensorboard=false",
+)  # fmt: skip
+
+
+@pytest.mark.requires("torch")
+def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, cut, setup = train_whole_and_cut(tmp_path, *SMALL, crash_after=1, monkeypatch=monkeypatch)
+    card = json.loads((cut / "checkpoints/model_card.json").read_text())
+    evolution = Evolution(seed=1, generations=4, pairs=1, home=1, away=1)
+    for _ in range(card["best_step"]):
+        evolution.advance()
+    assert card["weights"] == evolution.weights.tolist()
+    assert [point["step"] for point in card["curve"]] == [0, 2, 4] and card["episodes"] == 8
+    assert card["cpu_seconds"] > 0 and card["seed"] == 1
+    untrained = setup.evaluation.score(Evolution(seed=1).weights, setup.validation)
+    assert card["curve"][0]["score"] == untrained
+    # Every rule counts alike, and every window, whatever its scale.
+    costs = [window.cost(Evolution(seed=1).weights, *rule) for window in setup.validation for rule in TRAINED_RULES]
+    assert untrained == pytest.approx(math.prod(costs) ** (1 / 6))
+    agent = {"job_policy": str(cut / "checkpoints/model_card.json"), "backfill": "easy"}
+    (window,) = setup.test
+    replayed = hdsim.simulate(setup.platform, window, agent)
+    assert replayed.metrics["mean_bounded_slowdown"] == card["scores"]["best"][0]
+    assert len({part["jobs_sha256"] for name in ("validation", "test") for part in card[f"{name}_windows"]}) == 3
+
+
+@pytest.mark.requires("torch")
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("agent=ppo", "train.evolution: expected null, which trains agents of their own"),
+        ("+train.evolution.pears=3", "train.evolution: expected .*pairs"),
+        ("train.evolution.pairs=2.5", "train.evolution.pairs: expected a whole number >= 1, got 2.5"),
+        ("train.traces=[lublin_4000]", "train.traces: expected null with train.evolution"),
+        ("train.validation=[0]", "train.validation: expected a number of windows"),
+        ("backend=batsim", "backend: expected sim with train.evolution, got batsim"),
+    ],
+)
+def test_mistakes_in_a_training_of_the_order(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_setup(*SMALL, override)
+
+
+@pytest.mark.requires("torch")
+def test_the_experiment_has_the_settings_of_the_evolution() -> None:
+    config = make_setup("experiment=learned", "train.validation=0").config["train"]
+    defaults = {field.name: field.default for field in dataclasses.fields(Evolution) if field.init}
+    assert {"seed": 1, "generations": config["steps"], **config["evolution"]} == defaults
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"weights": [1, 2]}', json.dumps({"weights": [math.inf] * WEIGHTS})])

@@ -60,7 +60,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch, faults: dict[int, Callable[[Any], o
     def faulty(self: Training) -> None:
         for number in [number for number in faults if number <= self.state.step and number not in happened]:
             happened.append(number)
-            faults[number](self._environments._vector._workers)  # type: ignore[attr-defined]
+            faults[number](self.learner._environments._vector._workers)  # type: ignore[attr-defined]
         step(self)
 
     monkeypatch.setattr(Training, "_step", faulty)

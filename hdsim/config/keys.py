@@ -106,6 +106,7 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
         "window_jobs": integers_from(1) | NULL,
         "test": integers_from(1) | INTEGERS,
         "metric": TEXT | NULL,
+        "evolution": Rule("settings of an evolution", lambda value: isinstance(value, dict)) | NULL,
         "rollouts": Rule("local or ray", lambda value: value in ("local", "ray")),
         "workers": integers_from(1) | NULL,
         "ray_address": TEXT | NULL,

@@ -13,11 +13,10 @@ from hdsim.runs.command import Command
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.gangs import GangSetup
-    from hdsim.learning.training.setup import TrainingSetup
+    from hdsim.learning.training.setup import Setup
 
 
-def build_training(config: Mapping[str, Any]) -> TrainingSetup:
+def build_training(config: Mapping[str, Any]) -> Setup:
     """Reads and constructs everything that a configuration names.
 
     Raises:
@@ -29,13 +28,17 @@ def build_training(config: Mapping[str, Any]) -> TrainingSetup:
     backend = make_backend(config["backend"])
     platform = read_platform(config, backend)
     workload = read_workload(config, platform)
+    if config["train"]["evolution"] is not None:
+        from hdsim.learning.training.orders import OrderSetup
+
+        return OrderSetup.of(config, platform, workload, backend)
     traces = [read_workload(config, platform, path, "train.traces") for path in config["train"]["traces"] or ()]
     return TrainingSetup.of(config, platform, workload, traces, backend)
 
 
 def run_training(
     config: Mapping[str, Any],
-    setup: TrainingSetup | GangSetup,
+    setup: Setup,
     directory: Path,
     *,
     resume: bool = False,

@@ -39,7 +39,7 @@ OBJECTIVE_METRICS = {
     "load_imbalance": "load_imbalance",
 }
 #: Job orders that are baselines of an agent that picks jobs.
-_ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
+ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
 
 
 def metric_of(objective: str, platform: Platform) -> str | None:
@@ -67,6 +67,10 @@ class Scoring(ABC):
     def scores(self, agent: Any, windows: Sequence[Any]) -> NDArray[np.float64]:
         """(W,) the metric of every window under an agent."""
         return self.read(self.replays(agent, windows))
+
+    def score(self, agent: Any, windows: Sequence[Any]) -> float:
+        """The mean score on windows under an agent."""
+        return float(self.scores(agent, windows).mean())
 
     def read(self, replays: Sequence[Any]) -> NDArray[np.float64]:
         """(W,) the metric of every replay.
@@ -137,12 +141,12 @@ def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
             "commit_head": settings.get("commit", False),
             "backfill": settings.get("backfill", "none"),
         }
-        return {order: {"job_policy": order, **fixed} for order in _ORDERS}
+        return {order: {"job_policy": order, **fixed} for order in ORDERS}
     order = settings.get("job_policy", "first")
     if action == "backfill":
         fixed = {"job_policy": order, "core_policy": problem.core_policy}
         fixed["backfill"] = "easy" if settings.get("reserve", True) else "greedy"
-        candidates = () if fixed["backfill"] == "greedy" else _ORDERS
+        candidates = () if fixed["backfill"] == "greedy" else ORDERS
         return {fixed["backfill"]: fixed} | {f"easy-{by}": {**fixed, "backfill_order": by} for by in candidates}
     if action == "accept":
         base = {"job_policy": order, "core_policy": problem.core_policy, "backfill": settings.get("backfill", "none")}

@@ -22,7 +22,7 @@ from hdsim.gangs.workloads import GENERATED, check_rows
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
 from hdsim.learning.training.evaluation import Scoring
-from hdsim.learning.training.setup import Setup, check_patience
+from hdsim.learning.training.setup import EpisodeSetup, check_patience
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.alone import run_alone
 
@@ -53,8 +53,8 @@ class GangEvaluation(Scoring):
 
 
 @dataclass(frozen=True)
-class GangSetup(Setup):
-    """The parts of a training that controls a gang, whose windows are rows of its series; see :class:`Setup`."""
+class GangSetup(EpisodeSetup):
+    """The parts of a training that controls a gang, whose windows are rows of its series; see :class:`EpisodeSetup`."""
 
     config: Mapping[str, Any]
     traces: Sequence[GangSeries]

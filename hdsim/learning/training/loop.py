@@ -1,4 +1,4 @@
-"""The training loop of every learning agent."""
+"""The training loop."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from typing import Any
 
 import torch
 
-from hdsim.learning.agent import LearningAgent, checkpoint
-from hdsim.learning.training.environments import Environments
+from hdsim.learning import checkpoint
 from hdsim.learning.training.evaluation import Scoring
+from hdsim.learning.training.learner import Learner
 from hdsim.learning.training.progress import Progress
 from hdsim.learning.training.records import Records
-from hdsim.learning.training.rewards import RewardScale
 from hdsim.simulation.replay import Interrupted
 from hdsim.simulation.terminal import signals_received
-
-#: Metrics of finished episodes in progress.csv, besides the metric of the evaluation.
-_EPISODE_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,7 @@ class TrainingState:
         step: Steps of all environments so far.
         episodes: Finished episodes.
         seconds: Wall-clock time so far, seconds.
+        cpu_seconds: CPU time of this process so far, seconds.
         next_log: Step of the next row of progress.csv.
         next_evaluation: Step of the next evaluation.
         best_score: The best score of an evaluation, None before the first.
@@ -65,6 +62,7 @@ class TrainingState:
     step: int = 0
     episodes: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     next_log: int = 0
     next_evaluation: int = 0
     best_score: float | None = None
@@ -77,15 +75,13 @@ class Training:
     """Trains an agent.
 
     Args:
-        agent: The agent, after `begin_training`.
-        environments: The environments.
+        learner: The agent and what it learns from.
         evaluation: Source of the scores.
         windows: Validation windows.
         baselines: Classic policies to compare with, by name.
         budget: Length and intervals.
         directory: The run directory; checkpoints go to its folder ``checkpoints``.
         actions: Names of the actions.
-        scale_rewards: Divide rewards by the root mean square of their discounted sums.
         tensorboard: Write TensorBoard events.
         progress: Show the progress on standard error.
         evaluated: Called with the step and the score of each evaluation; an exception ends the training.
@@ -93,8 +89,7 @@ class Training:
 
     def __init__(
         self,
-        agent: LearningAgent,
-        environments: Environments,
+        learner: Learner,
         evaluation: Scoring,
         windows: Sequence[Any],
         baselines: Mapping[str, Any],
@@ -102,29 +97,29 @@ class Training:
         directory: Path,
         *,
         actions: Sequence[str],
-        scale_rewards: bool = True,
         tensorboard: bool = True,
         progress: bool = False,
         evaluated: Callable[[int, float], object] = lambda step, score: None,
     ) -> None:
-        self.agent = agent
+        self.learner = learner
         self.state = TrainingState()
         self.checkpoints = directory / "checkpoints"
         self.records = Records(directory, actions, tensorboard=tensorboard)
-        self._environments = environments
         self._evaluation = evaluation
         self._windows = windows
         self._baselines = baselines
         self._budget = budget
-        self._scale = RewardScale(len(environments), getattr(agent, "gamma", 1.0)) if scale_rewards else None
         self._progress = progress
         self._evaluated = evaluated
-        self._episode_metrics = tuple(dict.fromkeys((*_EPISODE_METRICS, evaluation.metric)))
 
     @property
     def state_file(self) -> Path:
         """Checkpoint for `resume`."""
         return self.checkpoints / "state.safetensors"
+
+    def kept(self, name: str) -> Path:
+        """The file of an agent for replays, ``best`` or ``final``."""
+        return self.checkpoints / f"{name}{self.learner.suffix}"
 
     def resume(self) -> bool:
         """Restores an interrupted training; returns False without a checkpoint."""
@@ -133,12 +128,8 @@ class Training:
         saved = checkpoint.load(self.state_file, "resume", signed=True)
         with checkpoint.usable(self.state_file, "resume"):
             self.state = TrainingState(**saved["training"])
-            self.agent.load_state(saved["agent"])
             self.records.load_state_dict(saved["records"])
-            self._environments.load_state(saved["environments"])
-            if self._scale is not None:
-                self._scale.load_state_dict(saved["scale"])
-            torch.set_rng_state(torch.from_numpy(saved["torch"]))
+            self.learner.load_state(saved)
         return True
 
     def run(self) -> None:
@@ -149,10 +140,10 @@ class Training:
         """
         state, steps = self.state, self._budget.steps
         next_checkpoint = self._next(self._budget.checkpoint_every)
-        begin = time.perf_counter() - state.seconds
-        with signals_received() as stop, reproducible(), self._shown() as shown, closing(self._environments):
+        begin, cpu_begin = time.perf_counter() - state.seconds, time.process_time() - state.cpu_seconds
+        with signals_received() as stop, reproducible(), self._shown() as shown, closing(self.learner):
             while True:
-                state.seconds = time.perf_counter() - begin
+                state.seconds, state.cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu_begin
                 if state.step >= min(state.next_log, state.next_evaluation):
                     self._log()
                     if state.step >= state.next_evaluation:
@@ -175,21 +166,10 @@ class Training:
         self._keep("final")
 
     def _step(self) -> None:
-        """Carries out one action in every environment and lets the agent learn from it."""
-        environments, state = self._environments, self.state
-        step = environments.step(self.agent.explore(environments.observations, environments.masks))
-        rewards = step.rewards
-        if self._scale is not None:
-            scaled = self._scale(rewards, step.terminated | step.truncated)
-            step = dataclasses.replace(step, rewards=scaled)
-        losses = self.agent.learn(step)
-        state.step += len(environments)
-        self.records.step(step.actions, rewards, losses)
-        for total, length, metrics in environments.finished:
-            state.episodes += 1
-            self.records.episode(
-                total, length, {name: metrics[name] for name in self._episode_metrics if name in metrics}
-            )
+        """Carries out one step of the learner."""
+        steps, episodes = self.learner.step(self.records)
+        self.state.step += steps
+        self.state.episodes += episodes
 
     @property
     def _is_stale(self) -> bool:
@@ -212,10 +192,8 @@ class Training:
             state.next_evaluation = self._budget.steps + 1
             return
         if not state.baselines:
-            state.baselines = {
-                name: float(evaluation.scores(agent, self._windows).mean()) for name, agent in self._baselines.items()
-            }
-        score = float(evaluation.scores(self.agent, self._windows).mean())
+            state.baselines = {name: evaluation.score(agent, self._windows) for name, agent in self._baselines.items()}
+        score = evaluation.score(self.learner.agent, self._windows)
         state.stale += 1
         if state.best_score is None or evaluation.better(score, state.best_score):
             state.best_score, state.best_step, state.stale = score, state.step, 0
@@ -229,17 +207,14 @@ class Training:
 
     def _keep(self, name: str) -> None:
         """Saves the agent for replays in the folder ``checkpoints``."""
-        checkpoint.save(self.checkpoints / f"{name}.safetensors", self.agent.trained())
+        self.learner.keep(self.kept(name))
 
     def _save(self) -> None:
         """Saves the state of the training."""
         saved = {
             "training": dataclasses.asdict(self.state),
-            "agent": self.agent.state(),
             "records": self.records.state_dict(),
-            "environments": self._environments.state(),
-            "scale": self._scale and self._scale.state_dict(),
-            "torch": torch.get_rng_state(),
+            **self.learner.state(),
         }
         checkpoint.save(self.state_file, saved)
 

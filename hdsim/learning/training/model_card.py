@@ -43,16 +43,13 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
     sets = {"train": setup.traces, "validation": setup.validation, "test": setup.test}
     described = {split: [setup.described(part) for part in parts] for split, parts in sets.items()}
     return {
-        "agent": type(setup.agent).__name__,
-        "shipped": f"{shipped}.safetensors",
-        "settings": setup.agent.settings(),
-        "task": setup.agent.problem.settings,
+        **setup.about(training.kept(shipped)),
+        "shipped": training.kept(shipped).name,
         "config": dict(setup.config),
         "seed": setup.config["seed"],
         "steps": state.step,
         "episodes": state.episodes,
-        "parameters": setup.agent.n_parameters(),
-        **setup.sources(),
+        "cpu_seconds": state.cpu_seconds,
         "traces": described["train"],
         "validation_windows": described["validation"],
         "test_windows": described["test"],
@@ -144,6 +141,7 @@ def _text(card: Mapping[str, Any]) -> str:
     curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
     settings = [f"| {name} | {value} |" for name, value in card["settings"].items()]
     problem = ", ".join(f"{name} {value}" for name, value in card["task"].items())
+    suffix = Path(card["shipped"]).suffix
     early = f" The training {early}." if (early := _early(card)) else ""
     kind = "higher" if card["higher_is_better"] else "lower"
     return f"""# {card["agent"]}
@@ -152,8 +150,8 @@ def _text(card: Mapping[str, Any]) -> str:
 {card["seed"]} on {place}.
 Decision problem: {problem}. Objective: {card["config"]["env"].get("objective", metric)}.
 
-`best.safetensors` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
-windows; `final.safetensors` is that of the last step. Neither was trained on {contents} of the validation or test
+`best{suffix}` is the agent of step {card["best_step"]:,}, the best on {len(card["validation_windows"])} validation
+windows; `final{suffix}` is that of the last step. Neither was trained on {contents} of the validation or test
 windows.{early}
 
 ## Scores

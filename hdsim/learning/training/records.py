@@ -20,7 +20,7 @@ class Records:
 
     Args:
         directory: The run directory.
-        actions: Names of the actions.
+        actions: Names of the actions; without any there is no actions.csv.
         tensorboard: Write TensorBoard events, too, into its folder ``tensorboard``.
     """
 
@@ -66,7 +66,7 @@ class Records:
         row = {
             "step": step,
             **numbers,
-            "mean_reward": self._reward / max(counts.sum(), 1),
+            **({"mean_reward": self._reward / max(counts.sum(), 1)} if self._actions else {}),
             **{f"episode_{name}": float(np.mean(values)) for name, values in episodes.items()},
             **{name: float(np.mean(values)) for name, values in self._losses.items()},
         }
@@ -90,7 +90,8 @@ class Records:
         """Writes progress.csv and actions.csv."""
         rows = list(zip(self.rows, self._shares, strict=True))
         self._progress.write(list(dict.fromkeys(name for row in self.rows for name in row)), rows)
-        self._action_shares.write(["step", *self._actions], rows)
+        if self._actions:
+            self._action_shares.write(["step", *self._actions], rows)
 
     def close(self) -> None:
         """Flushes the TensorBoard writer."""
@@ -130,6 +131,8 @@ class Records:
                 writer.add_scalar(f"episodes/{name.removeprefix('episode_')}", value, step)
             elif name != "step":
                 writer.add_scalar(f"training/{name}", value, step)
+        if not self._actions:
+            return
         counts = self._counts.astype(float)
         # One bin per action.
         writer.add_histogram_raw(

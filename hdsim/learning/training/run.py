@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.learning.training import model_card
-from hdsim.learning.training.environments import Environments
 from hdsim.learning.training.loop import Training, TrainingBudget
 from hdsim.learning.training.setup import Setup
-from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.files import write_csv
 
@@ -58,32 +56,27 @@ def run_training(
 
 def _test(setup: Setup, training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
     """Replays the test windows and writes evaluation.csv and the model card."""
-    agents: dict[str, Any] = {"final": setup.agent}
-    if training.state.best_score is not None:
-        best = {"checkpoint": str(training.checkpoints / "best.safetensors")}
-        agents["best"] = make_agent({**setup.config["agent"], **best})
-    replays = {name: setup.evaluation.replays(agent, setup.test) for name, agent in agents.items()}
+    agents = ["final"] if training.state.best_score is None else ["final", "best"]
+    replays = {name: setup.evaluation.replays(setup.trained(training.kept(name)), setup.test) for name in agents}
     replays |= {name: setup.evaluation.replays(spec, setup.test) for name, spec in setup.baselines.items()}
     _write_evaluation(directory / "evaluation.csv", replays)
     facts = model_card.facts(setup, training, replays)
     model_card.write(training.checkpoints, facts)
     # The agent with the best validation score, the last of the list, is shipped.
-    return replays[list(agents)[-1]][0], {"training": facts}
+    return replays[agents[-1]][0], {"training": facts}
 
 
 def _training(setup: Setup, directory: Path, **options: Any) -> Training:
-    train, seed = setup.config["train"], setup.config["seed"]
+    train = setup.config["train"]
     budget = TrainingBudget(**{field.name: train[field.name] for field in fields(TrainingBudget)})
     return Training(
-        setup.agent,
-        Environments(setup.vector(), seed),
+        setup.learner(),
         setup.evaluation,
         setup.validation,
         setup.baselines,
         budget,
         directory,
         actions=setup.actions,
-        scale_rewards=train["scale_rewards"],
         tensorboard=train["tensorboard"],
         **options,
     )

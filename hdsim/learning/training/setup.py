@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SAME_STEP, SchedulingVectorEnv, ShareVectorEnv, local_vector
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
+from hdsim.learning.training.environments import Environments
 from hdsim.learning.training.evaluation import Evaluation, Scoring, classic_baselines, metric_of
+from hdsim.learning.training.learner import EpisodeLearner, Learner
 from hdsim.learning.training.windows import held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
@@ -32,12 +35,9 @@ class Setup(ABC):
 
     Attributes:
         config: The configuration.
-        traces: Traces of the episodes; of a gang its series.
+        traces: Traces that are learned from; of a gang its series.
         validation: Windows of the evaluations during training, which select the best checkpoint.
         test: Windows of the evaluation after the training.
-        agent: The agent, untrained.
-        environments: Environments like those it is trained in; these themselves for an agent that reads their state.
-        vector: Makes the environments of the training, which are stepped together.
         evaluation: Source of the scores.
         baselines: Classic policies to compare with, by name; of a gang controllers.
         actions: Names of the actions.
@@ -47,28 +47,72 @@ class Setup(ABC):
     traces: Sequence[Any]
     validation: Sequence[Any]
     test: Sequence[Any]
-    agent: LearningAgent
-    environments: Sequence[Any]
-    vector: Callable[[], ShareVectorEnv]
     evaluation: Scoring
     baselines: Mapping[str, Any]
     actions: Sequence[str]
 
     @abstractmethod
-    def sources(self) -> dict[str, Any]:
-        """The inputs besides traces, for the model card."""
+    def learner(self) -> Learner:
+        """Makes the subject of the training."""
+
+    @abstractmethod
+    def trained(self, file: Path) -> Any:
+        """The agent of a file that the learner has kept."""
+
+    @abstractmethod
+    def about(self, file: Path) -> dict[str, Any]:
+        """The agent of a file and the inputs of its training besides traces, for the model card."""
 
     @abstractmethod
     def described(self, trace: Any) -> dict[str, Any]:
         """A trace or a window, for the model card."""
 
     def close(self) -> None:  # noqa: B027 - a gang has no backend
-        """Releases what the episodes used."""
+        """Releases what the training used."""
+
+
+class EpisodeSetup(Setup):
+    """The parts of a training in episodes.
+
+    Attributes:
+        agent: The agent, untrained.
+        environments: Environments like those it is trained in; these themselves for an agent that reads their state.
+        vector: Makes the environments of the training, which are stepped together.
+    """
+
+    agent: LearningAgent
+    environments: Sequence[Any]
+    vector: Callable[[], ShareVectorEnv]
+
+    @abstractmethod
+    def sources(self) -> dict[str, Any]:
+        """The inputs besides traces, for the model card."""
+
+    def learner(self) -> Learner:
+        """Begins the first episodes."""
+        environments = Environments(self.vector(), self.config["seed"])
+        scale_rewards = self.config["train"]["scale_rewards"]
+        return EpisodeLearner(self.agent, environments, self.evaluation.metric, scale_rewards=scale_rewards)
+
+    def trained(self, file: Path) -> Any:
+        """See :class:`Setup`."""
+        return make_agent({**self.config["agent"], "checkpoint": str(file)})
+
+    def about(self, file: Path) -> dict[str, Any]:
+        """See :class:`Setup`."""
+        agent = self.agent
+        return {
+            "agent": type(agent).__name__,
+            "settings": agent.settings(),
+            "task": agent.problem.settings,
+            "parameters": agent.n_parameters(),
+            **self.sources(),
+        }
 
 
 @dataclass(frozen=True)
-class TrainingSetup(Setup):
-    """The parts of a training that schedules jobs; see :class:`Setup`.
+class TrainingSetup(EpisodeSetup):
+    """The parts of a training that schedules jobs; see :class:`EpisodeSetup`.
 
     Attributes:
         platform: The platform.
@@ -189,30 +233,41 @@ class TrainingSetup(Setup):
         )
 
     def sources(self) -> dict[str, Any]:
-        """The platform, for the model card."""
-        platform = self.platform
-        return {"platform": {"name": platform.name, "sha256": platform.sha256, "cores": platform.n_cores}}
+        """See :class:`EpisodeSetup`."""
+        return platform_facts(self.platform)
 
     def described(self, trace: Workload) -> dict[str, Any]:
-        """A trace or a window, for the model card; `jobs_sha256` is the digest in manifest.json.
-
-        ``start`` is the index in the trace that ``workload.start`` and ``train.test`` take, ``first_job`` an id.
-        """
-        places = (
-            np.flatnonzero(self.workload.job_id == trace.job_id[0]) if trace.source == self.workload.source else [0]
-        )
-        return {
-            "path": trace.source,
-            "sha256": trace.sha256,
-            "jobs": len(trace),
-            "start": int(places[0]),
-            "first_job": str(trace.job_id[0]),
-            "jobs_sha256": digest(trace),
-        }
+        """See :class:`Setup`."""
+        return jobs_facts(trace, self.workload)
 
     def close(self) -> None:
         """Closes the backend."""
         self.backend.close()
+
+
+def platform_facts(platform: Platform) -> dict[str, Any]:
+    """The platform, for the model card."""
+    return {"platform": {"name": platform.name, "sha256": platform.sha256, "cores": platform.n_cores}}
+
+
+def jobs_facts(jobs: Workload, trace: Workload) -> dict[str, Any]:
+    """A trace or a window of it, for the model card; `jobs_sha256` is the digest in manifest.json.
+
+    ``start`` is the index in the trace that ``workload.start`` and ``train.test`` take, ``first_job`` an id.
+
+    Args:
+        jobs: The trace or window.
+        trace: The trace of the held-out windows.
+    """
+    places = np.flatnonzero(trace.job_id == jobs.job_id[0]) if jobs.source == trace.source else [0]
+    return {
+        "path": jobs.source,
+        "sha256": jobs.sha256,
+        "jobs": len(jobs),
+        "start": int(places[0]),
+        "first_job": str(jobs.job_id[0]),
+        "jobs_sha256": digest(jobs),
+    }
 
 
 def check_patience(train: Mapping[str, Any]) -> None:
