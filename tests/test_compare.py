@@ -365,7 +365,8 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     assert done.returncode == 0, done.stderr
     assert "makespan (s, lower is better)" in done.stdout
     assert sorted(path.name for path in (tmp_path / "out/here").iterdir()) == [
-        "compare.csv", "compare.html", "compare.png", "compare_windows.csv", "compare_windows.png",
+        "compare.csv", "compare.html", "compare.png", "compare_ratios.csv", "compare_windows.csv",
+        "compare_windows.png",
     ]  # fmt: skip
     broken(tmp_path / "sweep/bad", "unfinished")
     options = (
@@ -384,7 +385,8 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     assert "warning: 1 of 5 runs are left out:" in done.stderr and "sweep/bad: interrupted" in done.stderr
     assert "makespan: mine" in done.stdout or "makespan: fcfs" in done.stdout
     assert sorted(path.name for path in (tmp_path / "papers").iterdir()) == [
-        "compare.csv", "compare.pdf", "compare_heatmap.pdf", "compare_windows.csv", "compare_windows.pdf",
+        "compare.csv", "compare.pdf", "compare_heatmap.pdf", "compare_ratios.csv", "compare_windows.csv",
+        "compare_windows.pdf",
     ]  # fmt: skip
     assert (tmp_path / "papers/compare.pdf").read_bytes().startswith(b"%PDF") and (tmp_path / "pages/x.html").is_file()
     assert hdsim("compare", "sweep", "-o", "none", "--strict").returncode == 2

@@ -25,6 +25,7 @@ from hdsim.report.compare_output import short_labels
 from hdsim.report.compare_page import render
 from hdsim.report.compare_panels import panels
 from hdsim.report.ranking import standings
+from hdsim.report.ratios import ratios
 from hdsim.report.tables import Cell, drawn, sortable
 from hdsim.results import series
 from hdsim.results.run_directory.directory import RunDirectory
@@ -60,7 +61,7 @@ VISITOR = """
 
 def page_of(tmp_path: Path, paths: list[Path], **options: Any) -> str:
     comparison = compare(paths, **options)
-    return render(comparison, standings(comparison), tmp_path)
+    return render(comparison, standings(comparison), tmp_path, ratios=ratios(comparison))
 
 
 @pytest.mark.parametrize("preferred", ["dark", "light"])

@@ -82,6 +82,7 @@ def compare(
     from hdsim.report import compare_figures, compare_output, compare_page
     from hdsim.report.pairing import joined
     from hdsim.report.ranking import standings
+    from hdsim.report.ratios import ratios
     from hdsim.report.relative import relative
     from hdsim.results.run_directory.replications import seed_warning
     from hdsim.results.run_directory.supersteps import is_gang
@@ -100,9 +101,9 @@ def compare(
         click.echo("hdsim: warning: the runs differ in software or inputs:", err=True)
         for line in comparison.sources:
             click.echo(f"  {line}", err=True)
-    ranks = standings(comparison)
+    ranks, relations = standings(comparison), ratios(comparison)
     short = compare_output.short_labels(comparison)
-    table = compare_output.table(comparison, ranks)
+    table = compare_output.table(comparison, ranks, relations)
     page = page or output / "compare.html"
     written = {output / "compare.csv": "table"}
 
@@ -121,6 +122,9 @@ def compare(
             written[output / "compare_windows.csv"] = "runs"
             if any(row.pairs for row in comparison.rows):
                 compare_figures.write_windows(comparison, figure("compare_windows"))
+        if relations:
+            compare_output.write_csv(relations, output / "compare_ratios.csv")
+            written[output / "compare_ratios.csv"] = "ratios"
         if ranks:
             compare_output.write_csv(ranks, output / "compare_ranks.csv")
             written[output / "compare_ranks.csv"] = "ranks"
@@ -141,7 +145,7 @@ def compare(
             from hdsim.results.run_directory.reader import read
 
             write_schedules({name: read(path) for path, name in comparison.runs.items()}, figure("schedules"))
-        compare_page.write_page(comparison, ranks, page, to="baseline" if baseline else "best")
+        compare_page.write_page(comparison, ranks, page, ratios=relations, to="baseline" if baseline else "best")
         written[page] = "page"
     except OSError as error:
         where = str(error.filename or output)

@@ -12,6 +12,7 @@ from pathlib import Path
 from hdsim.report.compare import JOBS, Comparison, Row, Window
 from hdsim.report.labels import clipped
 from hdsim.report.ranking import Standing, by_metric
+from hdsim.report.ratios import Ratio
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
 from hdsim.util import files
@@ -24,11 +25,11 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 }
 
 
-def write_csv(rows: Sequence[Row] | Sequence[Window] | Sequence[Standing], path: Path) -> None:
+def write_csv(rows: Sequence[Row] | Sequence[Window] | Sequence[Standing] | Sequence[Ratio], path: Path) -> None:
     """Writes rows; missing values are empty.
 
     Args:
-        rows: Rows, windows or standings of a comparison, at least one.
+        rows: Rows, windows, standings or ratios of a comparison, at least one.
         path: The file.
     """
     names = [field.name for field in fields(rows[0])]
@@ -42,12 +43,13 @@ def short_labels(comparison: Comparison) -> Mapping[str, str]:
     return clipped(text for row in comparison.rows for text in (row.scenario, row.configuration))
 
 
-def table(comparison: Comparison, standings: Sequence[Standing] = ()) -> str:
+def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Sequence[Ratio] = ()) -> str:
     """The comparison as text, at most 100 columns wide: means, and for each metric intervals and differences."""
     short = short_labels(comparison)
     parts = list(_means(comparison, short))
     for name in comparison.metrics:
         parts += _details([row for row in comparison.rows if row.metric == name], short)
+    parts += [_ratios(found, short) for found in by_metric(ratios).values()]
     parts += [_ranks(found, short) for found in by_metric(standings).values()]
     sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == JOBS else "")
     best = [
@@ -94,6 +96,27 @@ def _details(rows: Sequence[Row], short: Mapping[str, str]) -> Iterator[str]:
             difference = _interval(row.difference, row.difference_low, row.difference_high, signed=True)
             lines.append([*ours, *(["baseline", ""] if row.baseline else [difference, pairs])])
         yield f"{heading}{f' with {short[scenario]}' if scenario else ''}\n{folded(lines, _WIDTH)}"
+
+
+def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
+    first = ratios[0]
+    lines = [["", "windows", "ratio of means", "geometric mean", "interquartile mean", "probability of improvement"]]
+    for one in ratios:
+        lines.append([
+            short[one.configuration],
+            told_windows(one),
+            _interval(one.ratio, one.ratio_low, one.ratio_high),
+            _interval(one.geometric, one.geometric_low, one.geometric_high),
+            _interval(one.middle, one.middle_low, one.middle_high),
+            _interval(one.improvement, one.improvement_low, one.improvement_high),
+        ])  # fmt: skip
+    return f"{first.metric} relative to {short[first.baseline]}\n{folded(lines, _WIDTH)}"
+
+
+def told_windows(ratio: Ratio) -> str:
+    """Windows, traces and seeds of a ratio in words."""
+    seeds = f", {ratio.seeds} seeds" if ratio.seeds > 1 else ""
+    return f"{ratio.windows:,} of {ratio.traces:,} trace{'s' * (ratio.traces > 1)}{seeds}"
 
 
 def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> str:

@@ -12,11 +12,12 @@ from urllib.parse import quote
 from hdsim.report import labels, tables
 from hdsim.report.compare import JOBS, Comparison, Row
 from hdsim.report.compare_figures import ranks_svg
-from hdsim.report.compare_output import short_labels
+from hdsim.report.compare_output import short_labels, told_windows
 from hdsim.report.compare_panels import panels
 from hdsim.report.labels import text
 from hdsim.report.page import page, words
 from hdsim.report.ranking import Standing
+from hdsim.report.ratios import Ratio
 from hdsim.report.relative import relative
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.report.tables import Cell, sortable
@@ -29,13 +30,21 @@ from hdsim.util.text import format_number
 _MOST_LINKS = 12
 
 
-def write_page(comparison: Comparison, standings: Sequence[Standing], path: Path, *, to: str = "best") -> None:
+def write_page(
+    comparison: Comparison,
+    standings: Sequence[Standing],
+    path: Path,
+    *,
+    ratios: Sequence[Ratio] = (),
+    to: str = "best",
+) -> None:
     """Writes the page of a comparison, one file that needs no network.
 
     Args:
         comparison: The comparison.
         standings: Its rankings.
         path: The file. Reports of the runs are linked relative to it.
+        ratios: Its ratios to the baseline.
         to: Reference of the heat map, ``best`` or ``baseline``.
 
     Raises:
@@ -43,16 +52,24 @@ def write_page(comparison: Comparison, standings: Sequence[Standing], path: Path
         OSError: The page cannot be written.
     """
     with files.replacing(path) as file:
-        file.write(render(comparison, standings, path.parent, to=to))
+        file.write(render(comparison, standings, path.parent, ratios=ratios, to=to))
 
 
-def render(comparison: Comparison, standings: Sequence[Standing], directory: Path, *, to: str = "best") -> str:
+def render(
+    comparison: Comparison,
+    standings: Sequence[Standing],
+    directory: Path,
+    *,
+    ratios: Sequence[Ratio] = (),
+    to: str = "best",
+) -> str:
     """Returns the page of a comparison.
 
     Args:
         comparison: The comparison.
         standings: Its rankings.
         directory: Directory of the page.
+        ratios: Its ratios to the baseline.
         to: Reference of the heat map, ``best`` or ``baseline``.
     """
     short = short_labels(comparison)
@@ -63,6 +80,8 @@ def render(comparison: Comparison, standings: Sequence[Standing], directory: Pat
     parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
     if len(configurations) > 2:
         parts.append(_heat(comparison, short, to))
+    if ratios:
+        parts.append(_ratios(ratios, short))
     if standings:
         parts.append(_ranking(standings, short))
     manifest = read_manifest(next(iter(comparison.runs)))
@@ -195,6 +214,20 @@ def _shade(shade: float) -> str:
     """Background from -1, blue, to 1, orange."""
     color = "orange" if shade > 0 else "blue"
     return f"background:color-mix(in srgb,var(--{color}) {55 * abs(shade):.0f}%,var(--paper))"
+
+
+def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
+    rows = []
+    for one in ratios:
+        cells = [Cell(_label(one.configuration, short), one.configuration), Cell(words(one.metric), words(one.metric))]
+        cells.append(Cell(told_windows(one), one.windows))
+        for name in ("ratio", "geometric", "middle", "improvement"):
+            value, low, high = (getattr(one, name + end) for end in ("", "_low", "_high"))
+            cells.append(Cell(f"{_compact(value)} {_bounds(low, high)}", value))
+        rows.append(cells)
+    heads = ["configuration", "metric", "windows", "ratio of means", "geometric mean", "interquartile mean"]
+    note = f"Ratios to {ratios[0].baseline} on the same windows; intervals of resampled seeds, traces and windows."
+    return _section("Relative to the baseline", note, sortable("ratios", [*heads, "P(better than baseline)"], rows))
 
 
 def _ranking(standings: Sequence[Standing], short: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,14 @@ from hdsim.results.metrics import direction
 FEWEST_CONFIGURATIONS, FEWEST_BLOCKS = 3, 4
 _RESAMPLES = 2000
 _SEED = 0
+
+
+class _WithMetric(Protocol):
+    @property
+    def metric(self) -> str: ...
+
+
+_Row = TypeVar("_Row", bound=_WithMetric)
 
 
 @dataclass(frozen=True)
@@ -184,9 +193,9 @@ def _resampled(wins: Floats, rng: np.random.Generator) -> Floats:
     return found
 
 
-def by_metric(standings: Sequence[Standing]) -> Mapping[str, list[Standing]]:
-    """Returns the standings by metric."""
-    found: dict[str, list[Standing]] = {}
-    for one in standings:
+def by_metric(rows: Sequence[_Row]) -> Mapping[str, list[_Row]]:
+    """Returns rows of the comparison by metric."""
+    found: dict[str, list[_Row]] = {}
+    for one in rows:
         found.setdefault(one.metric, []).append(one)
     return found

@@ -99,7 +99,7 @@ def _quantile_of_means(sample: Floats, z: float) -> float:
 
 @dataclass(frozen=True)
 class Against:
-    """Scores compared with those of a baseline on the same windows; of lower scores all of these are lower.
+    """Scores compared with those of a baseline on the same windows.
 
     Attributes:
         ratio: Ratio of the means.
@@ -114,8 +114,10 @@ class Against:
     improvement: Interval
 
 
-def against(scores: Floats, baseline: Floats, traces: Sequence[int] | NDArray[np.int64]) -> Against:
-    """Compares scores above 0, lower ones better, with those of a baseline.
+def against(
+    scores: Floats, baseline: Floats, traces: Sequence[int] | NDArray[np.int64], *, higher: bool = False
+) -> Against:
+    """Compares scores above 0 with those of a baseline.
 
     The intervals are percentile bootstrap intervals with resamples of the trainings and, in two stages, of the traces
     and of the windows in each of them (Davison and Hinkley, *Bootstrap Methods and their Application*, 1997, section
@@ -125,9 +127,10 @@ def against(scores: Floats, baseline: Floats, traces: Sequence[int] | NDArray[np
         scores: (S, W) scores of S trainings on W windows.
         baseline: (W,) scores of the baseline.
         traces: (W,) trace of each window.
+        higher: Higher scores are better, not lower ones.
     """
     trainings, count = scores.shape
-    ratios, wins = scores / baseline, (np.sign(baseline - scores) + 1) / 2
+    ratios, wins = scores / baseline, (np.sign(scores - baseline if higher else baseline - scores) + 1) / 2
     rng = np.random.default_rng(_SEED)
     weights = two_stage(traces, _RESAMPLES, rng)
     runs = rng.multinomial(trainings, np.full(trainings, 1 / trainings), _RESAMPLES) / trainings

@@ -1,0 +1,139 @@
+"""Configurations relative to the baseline over all seeds, traces and windows, by :func:`statistics.against`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hdsim.report.compare import Comparison
+from hdsim.report.labels import text
+from hdsim.report.pairing import Entry
+from hdsim.report.statistics import against
+from hdsim.results.metrics import Direction, direction
+from hdsim.results.run_directory.manifest import read_manifest
+
+#: Settings of a replication that name a part of a trace.
+_PARTS = ("workload.start", "start", "window")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One metric of one configuration relative to the baseline.
+
+    Attributes:
+        metric: Name of the metric.
+        configuration: Label of the configuration.
+        baseline: Label of the baseline.
+        seeds: Seeds with the same jobs, as of trainings.
+        traces: Traces: scenarios, and jobs of other seeds in each of them.
+        windows: Windows of all traces, whole traces among them.
+        ratio: Ratio of the means.
+        ratio_low, ratio_high: Its interval, as for the next ones.
+        geometric: Geometric mean of the ratios of the windows.
+        geometric_low, geometric_high: See there.
+        middle: Interquartile mean of these ratios.
+        middle_low, middle_high: See there.
+        improvement: Probability that a seed is better than the baseline on a window, ties counted half.
+        improvement_low, improvement_high: See there.
+    """
+
+    metric: str
+    configuration: str
+    baseline: str
+    seeds: int
+    traces: int
+    windows: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    geometric: float
+    geometric_low: float
+    geometric_high: float
+    middle: float
+    middle_low: float
+    middle_high: float
+    improvement: float
+    improvement_low: float
+    improvement_high: float
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an entry belongs: its trace, its window in the trace, its seed among those with the same jobs."""
+
+    trace: str
+    window: str
+    seed: str
+
+
+def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
+    """Returns every metric of every configuration that has two windows or more in common with the baseline.
+
+    Metrics without a direction, or with values that are not above 0, have no ratios. Windows that a seed lacks are left
+    out.
+    """
+    if not comparison.windows:
+        return ()
+    base = next(row.configuration for row in comparison.rows if row.baseline)
+    groups: dict[str, list[tuple[_Place, Entry]]] = {}
+    for place, entry in zip(_places(comparison.entries), comparison.entries, strict=True):
+        groups.setdefault(text(entry.configuration), []).append((place, entry))
+    return tuple(
+        found
+        for metric in comparison.metrics
+        if direction(metric)
+        for name, group in groups.items()
+        if name != base
+        for found in _ratio(metric, name, base, *(_scores(metric, one) for one in (group, groups[base])))
+    )
+
+
+_Scores = dict[tuple[str, str], dict[str, float]]
+
+
+def _scores(metric: str, group: Sequence[tuple[_Place, Entry]]) -> _Scores:
+    """Values by trace and window, and by seed."""
+    found: _Scores = {}
+    for place, entry in group:
+        found.setdefault((place.trace, place.window), {})[place.seed] = entry.metrics[metric]
+    return found
+
+
+def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) -> Iterator[Ratio]:
+    seeds = sorted({seed for values in ours.values() for seed in values})
+    windows = [window for window, values in ours.items() if len(values) == len(seeds) and window in theirs]
+    if len(windows) < 2:
+        return
+    scores = np.array([[ours[window][seed] for window in windows] for seed in seeds])
+    baseline = np.array([np.mean(list(theirs[window].values())) for window in windows])
+    if not ((scores > 0).all() and (baseline > 0).all() and np.isfinite(scores).all() and np.isfinite(baseline).all()):
+        return
+    traces = [trace for trace, _ in windows]
+    known = list(dict.fromkeys(traces))
+    higher = direction(metric) is Direction.HIGHER
+    found = against(scores, baseline, [known.index(trace) for trace in traces], higher=higher)
+    intervals = (found.ratio, found.geometric, found.middle, found.improvement)
+    numbers = (number for one in intervals for number in (one.value, one.low, one.high))
+    yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
+
+
+def _places(entries: Sequence[Entry]) -> list[_Place]:
+    """Places of all entries. A seed that changes the jobs is part of the trace."""
+    jobs: dict[tuple[str, str], set[str | None]] = {}
+    found = []
+    for entry in entries:
+        settings = dict(entry.replication)
+        seed = settings.pop("seed", "")
+        parts = ", ".join(settings.pop(name) for name in _PARTS if name in settings)
+        trace = " ".join((text(entry.scenario), *settings.values()))
+        found.append(_Place(trace, parts, seed))
+        digest = None
+        if "window" not in dict(entry.replication):
+            digest = (read_manifest(entry.path).get("workload") or {}).get("sha256", seed)
+        jobs.setdefault((trace, parts), set()).add(digest)
+    drawn = {trace for (trace, _), digests in jobs.items() if len(digests) > 1}
+    return [
+        _Place(f"{place.trace} {place.seed}", place.window, "") if place.trace in drawn else place for place in found
+    ]
