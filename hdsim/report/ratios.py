@@ -61,7 +61,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an entry belongs: its trace, its window in the trace, its seed among those with the same jobs."""
+    """Trace of an entry, window in the trace, and seed among those with the same jobs."""
 
     trace: str
     window: str
