@@ -42,6 +42,20 @@ def test_every_checkpoint_has_a_card() -> None:
     assert CARDS and list(bundled("checkpoints")) == CARDS
 
 
+@pytest.mark.parametrize("name", CARDS)
+def test_every_card_has_baselines(name: str) -> None:
+    facts = card(name)
+    part = facts.get("validation", facts)
+    assert part["means"][part["best_classic"]] == pytest.approx(np.mean(part["scores"][part["best_classic"]]))
+    if "validation" in facts:
+        places = [{window["jobs_sha256"] for window in windows}
+                  for windows in (part["windows"], facts["test_windows"])]  # fmt: skip
+        assert not places[0] & places[1] and len(part["windows"]) == len(part["scores"][name])
+        difference, low, high = part["differences"][part["best_classic"]]
+        assert difference == pytest.approx(part["means"][name] - part["means"][part["best_classic"]])
+        assert low <= difference <= high
+
+
 @pytest.mark.parametrize("name", GANGS)
 def test_a_controller_of_gangs_takes_as_long_as_its_card_says(name: str) -> None:
     facts = card(name)

@@ -50,6 +50,14 @@ def test_core_policies_are_told_where_they_differ() -> None:
     assert labels([run("shortest-low_power"), run("easy-fcfs-low_power")]) == ["shortest", "easy"]
 
 
+def test_a_trained_agent_has_no_settings_but_those_of_its_checkpoint() -> None:
+    ours = {"_target_": "hdsim.agents.imitation.ImitationAgent", "num_envs": 1, "teacher": "sjf", "sample": False}
+    agents = [{**ours, "checkpoint": "gaia_laf-1"}, {**ours, "checkpoint": "gaia_saf-1", "teacher": "saf"}]
+    assert labels(list(map(run, agents))) == ["imitation(gaia_laf-1)", "imitation(gaia_saf-1)"]
+    untrained = [{**agent, "checkpoint": None} for agent in agents]
+    assert labels(list(map(run, untrained))) == ["imitation(teacher=sjf)", "imitation(teacher=saf)"]
+
+
 @given(CLASSIC)
 def test_a_name_and_the_rest_are_the_settings_of_a_classic_agent(settings: dict[str, Any]) -> None:
     for cores in (False, True):

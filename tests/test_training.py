@@ -423,6 +423,7 @@ def test_the_model_card_tells_what_was_learned_from_what(trained: Path) -> None:
         assert low <= value <= high
     text = (trained / "checkpoints/model_card.md").read_text()
     assert "# PPOAgent" in text and trace["sha256"] in text and "| sjf-low_power |" in text
+    assert "| validation | `even_1000.swf` | 1 | 20 |" in text
 
 
 def test_a_replay_with_the_checkpoint_is_what_the_test_saw(

@@ -142,7 +142,12 @@ def _named(config: Mapping[str, Any], *, cores: bool) -> dict[str, Any]:
             name, rest = classic_name(value, cores=cores)
         else:
             name = _file_name(value) if group in _FILES else _class_name(value)
-            rest = {setting: found for setting, found in value.items() if setting not in ("path", "_target_")}
+            # Settings of a trained agent are those of its checkpoint.
+            trained = "num_envs" in value and value.get("checkpoint") is not None
+            rest = {
+                setting: found for setting, found in value.items()
+                if setting not in ("path", "_target_") and (not trained or setting in ("checkpoint", "sample"))
+            }  # fmt: skip
         named |= {group: name} | {f"{group}.{setting}": found for setting, found in rest.items()}
     return named
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import platform as host
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,12 @@ from hdsim.util.files import dump_json, replacing
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
+    from hdsim.learning.training.evaluation import Scoring
     from hdsim.learning.training.loop import Training
     from hdsim.learning.training.setup import Setup
 
+#: Traces of a split that its row names.
+_NAMED = 3
 _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
@@ -37,8 +40,6 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
     """
     state, evaluation = training.state, setup.evaluation
     judged = f"validation_{evaluation.metric}"
-    scores = {name: evaluation.read(results).tolist() for name, results in replays.items()}
-    means = {name: float(np.mean(values)) for name, values in scores.items()}
     shipped = "final" if state.best_score is None else "best"
     sets = {"train": setup.traces, "validation": setup.validation, "test": setup.test}
     described = {split: [setup.described(part) for part in parts] for split, parts in sets.items()}
@@ -56,14 +57,33 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
         "splits": {split: _digest(parts) for split, parts in described.items()},
         "metric": evaluation.metric,
         "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
-        "scores": scores,
-        "means": means,
-        "differences": {name: _difference(scores[shipped], scores[name]) for name in setup.baselines},
-        "best_classic": evaluation.best({name: means[name] for name in setup.baselines}) if setup.baselines else None,
+        **compared(evaluation, replays, shipped, setup.baselines),
         "best_step": state.best_step,
         "curve": [{"step": row["step"], "score": row[judged]} for row in training.records.rows if judged in row],
         "versions": {"hdsim": __version__, "python": host.python_version()}
         | {name: version(name) for name in _PACKAGES},
+    }
+
+
+def compared(
+    evaluation: Scoring, replays: Mapping[str, Sequence[Any]], shipped: str, baselines: Iterable[str]
+) -> dict[str, Any]:
+    """Scores and means by agent, differences of the shipped agent to baselines with intervals, the best baseline.
+
+    Args:
+        evaluation: Reads the scores.
+        replays: Replays of the windows by agent.
+        shipped: Name of the shipped agent.
+        baselines: Names of the baselines.
+    """
+    scores = {name: evaluation.read(results).tolist() for name, results in replays.items()}
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    classic = {name: means[name] for name in baselines}
+    return {
+        "scores": scores,
+        "means": means,
+        "differences": {name: _difference(scores[shipped], scores[name]) for name in classic},
+        "best_classic": evaluation.best(classic) if classic else None,
     }
 
 
@@ -128,16 +148,20 @@ def _unit(card: Mapping[str, Any]) -> str:
 
 
 def _text(card: Mapping[str, Any]) -> str:
-    means, metric, contents = card["means"], card["metric"], _unit(card)
+    metric, contents = card["metric"], _unit(card)
     quantity = f"{metric} [{unit(metric)}]" if unit(metric) else metric
     platform, tests = card.get("platform"), card["test_windows"]
     place = f"{platform['name']} ({platform['cores']:,} cores)" if platform else "a gang"
-    scores = [f"| {name} | {means[name]:.6g} | {_less(card, name).strip()} |" for name in _best_first(card)]
     traces = [
-        f"| {Path(trace['path']).name} | {trace[contents]} | `{trace['sha256'] or trace[f'{contents}_sha256']}` |"
+        f"| `{Path(trace['path']).name}` | {trace[contents]} | `{trace['sha256'] or trace[f'{contents}_sha256']}` |"
         for trace in card["traces"]
     ]
-    splits = [f"| {split} | `{digest}` |" for split, digest in card["splits"].items()]
+    parts = {"train": card["traces"], "validation": card["validation_windows"], "test": tests}
+    splits = [
+        f"| {split} | {_sources(windows)} | {len(windows)} | {sum(part[contents] for part in windows):,} | "
+        f"`{card['splits'][split]}` |"
+        for split, windows in parts.items()
+    ]
     curve = [f"| {point['step']:.0f} | {point['score']:.6g} |" for point in card["curve"]]
     settings = [f"| {name} | {value} |" for name, value in card["settings"].items()]
     problem = ", ".join(f"{name} {value}" for name, value in card["task"].items())
@@ -159,9 +183,7 @@ windows.{early}
 Mean {quantity} of {len(tests)} test windows of {tests[0][contents]} {contents}; {kind} is better. Differences of the
 shipped agent have 95 % bootstrap intervals over these windows, which are of one trace; a claim needs more of them.
 
-| agent | {metric} | |
-|---|---|---|
-{_lines(scores)}
+{scores_table(card)}
 
 ## Traces
 
@@ -169,8 +191,8 @@ shipped agent have 95 % bootstrap intervals over these windows, which are of one
 |---|---|---|
 {_lines(traces)}
 
-| split | sha256 |
-|---|---|
+| split | of | parts | {contents} | sha256 |
+|---|---|---|---|---|
 {_lines(splits)}
 
 ## Learning curve
@@ -187,6 +209,19 @@ Mean {quantity} of the validation windows.
 |---|---|
 {_lines(settings)}
 """
+
+
+def scores_table(card: Mapping[str, Any]) -> str:
+    """Means and differences of a card, or of its scores on other windows, as Markdown; best first."""
+    rows = [f"| {name} | {card['means'][name]:.6g} | {_less(card, name).strip()} |" for name in _best_first(card)]
+    return _lines([f"| agent | {card['metric']} | |", "|---|---|---|", *rows])
+
+
+def _sources(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Names of the first traces of a split, and how many more there are."""
+    names = list(dict.fromkeys(f"`{Path(part['path']).name}`" for part in parts))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _lines(rows: Sequence[str]) -> str:
