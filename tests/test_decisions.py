@@ -151,7 +151,12 @@ def test_jobs_observation(action: str) -> None:
 
 @pytest.mark.parametrize(
     ("action", "settings"),
-    [*((action, {}) for action in ACTIONS), ("job", {"commit": True, "backfill": "rlscheduler"})],
+    [
+        *((action, {}) for action in ACTIONS),
+        ("job", {"commit": True, "backfill": "rlscheduler"}),
+        # Delayed once, a job starts without a decision.
+        ("accept", {"max_delays": 1, "backfill": "easy"}),
+    ],
 )
 def test_jobs_shadow_observation(action: str, settings: dict[str, object]) -> None:
     jobs = workload(7)
@@ -165,6 +170,23 @@ def test_jobs_shadow_observation(action: str, settings: dict[str, object]) -> No
         assert player.observation == pytest.approx(expected, abs=2e-6)
         player.step()
     assert waited_for > 20
+
+
+def test_jobs_with_one_expected_end_are_told_apart() -> None:
+    # Of 8 cores 7 are busy until 100 s; the last 2 of them are idle from 10 s on. At 11 s job 3 needs those of job 0.
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 0, 0, 5, 11],
+        runtime=[100, 100, 10, 9, 9],
+        requested_time=[100, 100, 100, 9, 9],
+        requested_cores=[2, 3, 2, 5, 1],
+    )
+    platform = hdsim.Platform.homogeneous(nodes=8, cores_per_node=1)
+    env = SchedulingEnv(platform, jobs, "job", "jobs_shadow", queue_size=3)
+    env.reset()
+    for _ in range(3):
+        seen, *_ = env.step(0)
+    assert env.cluster.now == 11.0
+    assert seen[:, 9].tolist() == [0.0, 0.25, 0.0]
 
 
 def placed_by(player: Player, at: Snapshot) -> tuple[int | None, dict[int, int]]:

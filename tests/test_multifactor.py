@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster.state import Cluster
+from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
 from hdsim.scheduling.orders import job_order
 
@@ -130,6 +132,38 @@ def test_forks_carry_the_usage() -> None:
     other.run_until(30_000)
     other = other.fork("easy-multifactor", runtimes="actual", arrivals="actual")
     np.testing.assert_array_equal(other.run().starting_time, whole.starting_time)
+
+
+class Always(hdsim.Agent):
+    """Carries out the first legal action."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.problem = DecisionProblem(observation="jobs", **settings)
+
+    def begin(self, cluster: Cluster) -> None:
+        self.problem.begin(cluster)
+
+    def decide(self, cluster: Cluster) -> None:
+        while self.problem.pending():
+            self.problem.act(int(self.problem.mask().argmax()))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"action": "policy_pair", "pairs": ["multifactor-high_gflops"]},
+        {"action": "node", "job_policy": "multifactor"},
+        {"action": "accept", "job_policy": "multifactor"},
+    ],
+    ids=lambda problem: problem["action"],
+)
+def test_decisions_beside_the_order_follow_the_usage(problem: dict[str, Any]) -> None:
+    rng = np.random.default_rng(4)
+    workload = workload_of([tuple(map(int, rng.integers((0, 1, 1, 0), (2000, 9000, CORES + 1, 4)))) for _ in range(80)])
+    platform = hdsim.Platform.homogeneous(nodes=CORES, cores_per_node=1)
+    found = hdsim.simulate(platform, workload, Always(**problem), batch_events=False)
+    expected = hdsim.simulate(platform, workload, "multifactor", batch_events=False)
+    np.testing.assert_array_equal(found.starting_time, expected.starting_time)
 
 
 def test_settings_that_are_refused() -> None:

@@ -41,6 +41,7 @@ class ClusterState:
         starting: Jobs whose start the backend has yet to confirm, each with the time of the request in seconds.
         held: Jobs that have arrived but may not start yet, as keys.
         arrived: Number of jobs that have arrived.
+        doubled: That number at the last instant at which it had at least doubled.
         open_ended: Jobs may be added; the backend clears it when none will be any more.
         submitted: Jobs that arrived at this instant, were released or came back to the queue, in order.
         ended: Jobs that gave their cores back at this instant, in order: they completed, were killed or interrupted by
@@ -126,7 +127,7 @@ class ClusterState:
         self.running: dict[int, Any] = {}
         self.starting: dict[int, float] = {}
         self.held: dict[int, None] = {}
-        self.arrived = 0
+        self.arrived = self.doubled = 0
         self.open_ended = open_ended
         self.confirms_starts = confirms_starts
         self.submitted: list[int] = []
@@ -204,6 +205,8 @@ class ClusterState:
 
     def next_instant(self, now: float) -> None:
         """Goes to an instant in seconds, at which nothing has happened yet."""
+        if self.arrived >= 2 * self.doubled:
+            self.doubled = self.arrived
         self.now = now
         self.submitted.clear()
         self.ended.clear()

@@ -54,7 +54,7 @@ class Action:
         raise NotImplementedError
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """Called before the first event of a replay."""
+        """Called before the first event of a replay, or where an agent takes over and jobs run already."""
         raise NotImplementedError
 
     def on_instant(self) -> None:
@@ -93,7 +93,10 @@ class Observer:
         raise NotImplementedError
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """Called before the first event of a replay."""
+        """Called before the first event of a replay, or where an agent takes over and jobs run already.
+
+        The observations after it depend on the state and the past of the cluster, not on when it was called.
+        """
         raise NotImplementedError
 
     def on_instant(self) -> None:
@@ -102,8 +105,8 @@ class Observer:
     def before_action(self) -> None:
         """Called before the action chosen for the latest observation is carried out."""
 
-    def after_action(self) -> None:
-        """Called after an action; ``cluster.started`` has the jobs it started."""
+    def started(self, jobs: Iterable[int]) -> None:
+        """Called after an action with the jobs that it has started, in order."""
 
     def end_of_pass(self) -> None:
         """Called after the last decision of an instant."""

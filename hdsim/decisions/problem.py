@@ -119,7 +119,7 @@ class DecisionProblem:
         return self._observer.on(platform).arrays(platform)
 
     def begin(self, cluster: Cluster) -> None:
-        """Prepares a replay; called before its first event.
+        """Prepares a replay; called before its first event, or where an agent takes over.
 
         Raises:
             ConfigError: The backend's cores have no ids, which the observation needs.
@@ -132,6 +132,7 @@ class DecisionProblem:
                 where="env.observation",
             )
         self.wait_queue = WaitQueue(cluster)
+        self._cluster = cluster
         self._at_instant = False
         self.action.begin(cluster, self.wait_queue)
         self.observer.begin(cluster, self.wait_queue)
@@ -140,11 +141,15 @@ class DecisionProblem:
         """Whether a decision is due at this instant."""
         if not self._at_instant:
             self._at_instant = True
+            self._observed_starts = 0
             self.wait_queue.on_instant()
             self.observer.on_instant()
             self.action.on_instant()
-            self.observer.after_action()
         self._at_instant = self.action.pending()
+        started = self._cluster.started
+        if len(started) > self._observed_starts:
+            self.observer.started(started[self._observed_starts :])
+            self._observed_starts = len(started)
         if not self._at_instant:
             self.observer.end_of_pass()
         return self._at_instant
@@ -169,4 +174,3 @@ class DecisionProblem:
             raise DecisionError(f"expected an action that the mask allows, one of {allowed}, got {action}")
         self.observer.before_action()
         self.action.act(int(action))
-        self.observer.after_action()

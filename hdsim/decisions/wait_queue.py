@@ -36,6 +36,8 @@ class WaitQueue(FixedQueue):
         self.delays: dict[int, int] = {}
         self._by_name: dict[str, FixedQueue] = {}
         self._others: list[FixedQueue | DynamicQueue] = []
+        # Those of the others that take note of every instant.
+        self._stateful: list[FixedQueue | DynamicQueue] = []
         self._smallest = self.ordered("smallest")
         self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
 
@@ -56,6 +58,8 @@ class WaitQueue(FixedQueue):
         if not order.dynamic:
             return self.ordered(order.name)
         self._others.append(queue := DynamicQueue(self._cluster, order))
+        if order.stateful:
+            self._stateful.append(queue)
         return queue
 
     def on_instant(self) -> None:
@@ -65,8 +69,8 @@ class WaitQueue(FixedQueue):
         if submitted:
             self.version += 1
             self.add(submitted)
-            for queue in self._others:
-                queue.add(submitted)
+        for queue in self._others if submitted else self._stateful:
+            queue.add(submitted)
         for job in self._cluster.withdrawn:
             self._leave(job)
             for queue in self._others:

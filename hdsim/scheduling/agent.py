@@ -37,7 +37,7 @@ class Agent:
     core_policies: Collection[str] = ()
 
     def begin(self, cluster: Cluster) -> None:
-        """Prepares the agent; called once before the first event of a replay."""
+        """Prepares the agent; called once, before the first event of a replay or where it takes over in the middle."""
 
     def decide(self, cluster: Cluster) -> None:
         """Starts jobs with ``cluster.start``; called at every instant at which jobs arrive or end."""

@@ -63,6 +63,7 @@ class PolicyPair(Action):
         for name, _ in self.pairs:
             order = job_order(name)
             self._queues[name] = DynamicQueue(cluster, order) if order.dynamic else wait_queue.ordered(name)
+        self._dynamic = [queue for queue in self._queues.values() if isinstance(queue, DynamicQueue)]
         self._after_start = {name for name in self._queues if job_order(name).after_start}
         self._mask = np.ones(len(self.names), bool)
         self._passed = False
@@ -70,6 +71,8 @@ class PolicyPair(Action):
     def on_instant(self) -> None:
         """See :meth:`Action.on_instant`."""
         self._passed = False
+        for queue in self._dynamic:
+            queue.add(self._cluster.submitted)
 
     def pending(self) -> bool:
         """See :meth:`Action.pending`."""

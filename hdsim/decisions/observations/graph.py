@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,20 +99,17 @@ class Graph(Observer):
         self._cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
         self._shared: Floats = np.zeros(len(self._links))
         self._held: dict[int, tuple[Ints, Ints]] = {}
-        self._known = 0
+        self.started(cluster.running)
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
-        self._known = 0
         for job in self._cluster.ended:
             links, cores = self._held.pop(job)
             self._shared[links] -= cores
 
-    def after_action(self) -> None:
-        """See :meth:`Observer.after_action`."""
-        started = self._cluster.started[self._known :]
-        self._known += len(started)
-        for job in started:
+    def started(self, jobs: Iterable[int]) -> None:
+        """See :meth:`Observer.started`."""
+        for job in jobs:
             links, cores = self._held[job] = self._links_of(self._cluster.running[job])
             self._shared[links] += cores
 

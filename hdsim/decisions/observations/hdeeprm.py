@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,27 +91,33 @@ class Minimal(Observer):
         self._learned = 0
         # Arrived jobs at which the scales are renewed.
         self._renewal = 1.0
-        if len(scales) == len(ORDER_OF):
-            self._renewal = math.inf
-            self._learn()
         self._last_length = 0
         self._version = -1
         self._shares: list[float] = []
+        if len(scales) == len(ORDER_OF):
+            self._renewal = math.inf
+            self._learn()
+        elif cluster.doubled:
+            self._renew(cluster.doubled)
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
         cluster = self._cluster
         if cluster.arrived >= self._renewal:
-            self._renewal = 2.0 * cluster.arrived
-            self._version = -1
-            jobs = np.array(cluster.state).nonzero()[0]
-            for name, _, shares in self._attributes:
-                if name not in self.scales:
-                    self._scale_of[name] = _percentile(getattr(cluster.workload, name)[jobs])
-                shares.clear()
-            self._learned = 0
+            self._renew(cluster.arrived)
         if self._learned < len(cluster.state) and self._scale_of:
             self._learn()
+
+    def _renew(self, arrived: int) -> None:
+        """Renews the scales from the first jobs that have arrived."""
+        cluster, self._renewal, self._version = self._cluster, 2.0 * arrived, -1
+        jobs = np.array(cluster.state).nonzero()[0]
+        jobs = jobs[cluster.workload.submission_time[jobs].argsort(kind="stable")[:arrived]]
+        for name, _, shares in self._attributes:
+            if name not in self.scales:
+                self._scale_of[name] = _percentile(getattr(cluster.workload, name)[jobs])
+            shares.clear()
+        self._learned = 0
 
     def _learn(self) -> None:
         """Computes the shares of the jobs that have become known."""
@@ -238,35 +245,68 @@ class Normal(Small):
         self._first_of: dict[int, int] = {}
         self._new: list[int] = []
         self._has_ended = False
-        self._known = 0
+        if cluster.running:
+            self._follow_past()
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
         super().on_instant()
-        self._known = 0
         for job in self._cluster.ended:
             progress.end(self._cores, self._first_of.pop(job))
             self._has_ended = True
 
-    def after_action(self) -> None:
-        """See :meth:`Observer.after_action`."""
-        cluster = self._cluster
-        for job in cluster.started[self._known :]:
-            ids, requested = cluster.running[job].ids, cluster.requested_time[job]
-            progress.begin(self._cores, self._jobs, ids, requested, cluster.fixed_duration[job], cluster.now)
-            self._first_of[job] = first = int(ids[0])
-            self._new.append(first)
-            self._known += 1
+    def started(self, jobs: Iterable[int]) -> None:
+        """See :meth:`Observer.started`."""
+        for job in jobs:
+            self._put(job, self._cluster.now)
 
     def end_of_pass(self) -> None:
         """See :meth:`Observer.end_of_pass`."""
         if self._new or self._has_ended:
-            progress.update_rates(
-                *(self._cores, self._jobs, np.array(self._new, np.int64), self._core_processor, self._first_core),
-                *(self._processors, self._cluster.cores.free_bandwidth, self._cluster.now),
-            )
-            self._new.clear()
+            self._update_rates(self._cluster.cores.free_bandwidth, self._cluster.now)
             self._has_ended = False
+
+    def _put(self, job: int, start: float) -> None:
+        """Puts a started job on its cores."""
+        cluster = self._cluster
+        ids, requested = cluster.running[job].ids, cluster.requested_time[job]
+        progress.begin(self._cores, self._jobs, ids, requested, cluster.fixed_duration[job], start)
+        self._first_of[job] = first = int(ids[0])
+        self._new.append(first)
+
+    def _update_rates(self, free_bandwidth: Floats, now: float) -> None:
+        progress.update_rates(
+            *(self._cores, self._jobs, np.array(self._new, np.int64), self._core_processor, self._first_core),
+            *(self._processors, free_bandwidth, now),
+        )
+        self._new.clear()
+
+    def _follow_past(self) -> None:
+        """Puts the running jobs on their cores, at the rates that they have had since their starts.
+
+        The rates depend on the bandwidth of all jobs that ran beside them.
+        """
+        cluster = self._cluster
+        begin, end, past = cluster.starting_time, cluster.finish_time, cluster.allocations
+        since = min(begin[job] for job in cluster.running)
+        spans = [(begin[job], end[job], job, placement) for job, placement in past.placements.items()]
+        spans += [(each.begin, each.end, each.job, each.placement) for each in past.closed if each.requeued]
+        # Ends come first at an instant; jobs without duration change nothing.
+        changes = [
+            change
+            for first, last, job, placement in spans
+            if not (last <= since or last == first)
+            for change in ((first, 1, job, placement), (last, 0, job, placement))
+            if change[0] <= cluster.now
+        ]
+        free = cluster.platform.mem_bw.copy()
+        for now, at_once in groupby(sorted(changes, key=lambda change: change[:2]), key=lambda change: change[0]):
+            for _, starts, job, placement in at_once:
+                held = np.bincount(self._core_processor[placement.cores], minlength=len(free))
+                free += (-held if starts else held) * cluster.requests.bandwidth[job]
+                if starts and now == begin[job] and job in cluster.running:
+                    self._put(job, now)
+            self._update_rates(free, now)
 
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""

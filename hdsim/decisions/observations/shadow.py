@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,34 +37,29 @@ class JobsShadow(Jobs):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
-        # Expected ends in ascending order between -inf and inf, and the cores that become idle at each but the last;
-        # those of -inf are idle now.
+        # Expected ends in ascending order between -inf and inf, and the job and the cores that become idle at each but
+        # the last; those of -inf are idle now. Equal ends are in order of the starts.
         self._ends = [-math.inf, math.inf]
-        self._freed = [0]
+        self._ending, self._freed = [-1], [0]
         self._end: dict[int, float] = {}
-        self._known = 0
+        self.started(cluster.running)
 
     def on_instant(self) -> None:
         """See :meth:`Observer.on_instant`."""
-        self._known = 0
         for job in self._cluster.ended:
-            end, size = self._end.pop(job), self._cluster.size[job]
-            place = bisect_left(self._ends, end)
-            while self._freed[place] != size:
-                place += 1
-            del self._ends[place], self._freed[place]
+            place = self._ending.index(job, bisect_left(self._ends, self._end.pop(job)))
+            del self._ends[place], self._ending[place], self._freed[place]
 
-    def after_action(self) -> None:
-        """See :meth:`Observer.after_action`."""
+    def started(self, jobs: Iterable[int]) -> None:
+        """See :meth:`Observer.started`."""
         cluster = self._cluster
-        started = cluster.started[self._known :]
-        if started:
-            self._known += len(started)
-            for job in started:
-                end = self._end[job] = cluster.now + cluster.estimate(job, cluster.running[job])
-                place = bisect_right(self._ends, end)
-                self._ends.insert(place, end)
-                self._freed.insert(place, cluster.size[job])
+        for job in jobs:
+            begin = cluster.starting.get(job, cluster.starting_time[job])
+            end = self._end[job] = begin + cluster.estimate(job, cluster.running[job])
+            place = bisect_right(self._ends, end)
+            self._ends.insert(place, end)
+            self._ending.insert(place, job)
+            self._freed.insert(place, cluster.size[job])
 
     def fill(self, seen: NDArray[np.float32]) -> None:
         """See :meth:`Jobs.fill`."""
