@@ -34,23 +34,20 @@ _LEAST = 1e-3
 
 
 @dataclass(eq=False, kw_only=True)
-class EvolutionAgent(LearningAgent):
-    """Evolution strategy with mirrored members, common windows, and Adam on the estimated gradient.
+class Evolution(LearningAgent):
+    """Evolution strategy with mirrored members, common windows, and an optimizer on the estimated gradient.
 
     Args:
         num_envs: Environments stepped together.
         pairs: Pairs of members of a generation; those of a pair differ from the policy by opposite changes.
         windows: Windows that every member replays.
         sigma: Standard deviation of the changes of every weight.
-        learning_rate: Of Adam.
+        learning_rate: Of the optimizer.
         anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments; 0 = keep it.
-        hidden: Widths of the perceptron's hidden layers.
-        kernel: Widths of the kernel's layers.
     """
 
     weights = ("network",)
     progress = ("optimizer", "played", "steps")
-    starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(4)
     pairs: int = integer(16)
@@ -58,16 +55,10 @@ class EvolutionAgent(LearningAgent):
     sigma: float = number(0.1, low=1e-6)
     learning_rate: float = number(0.05)
     anneal: int = integer(0, low=0)
-    hidden: Sequence[int] = layer_widths(64, 64)
-    kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: TensorShapes) -> None:
-        """Creates the policy and Adam."""
-        self.any_size = shapes.row_per_action
-        self.network = score_network(shapes, self.hidden, self.kernel)
-        self.best = numpy_policy(self.network)
-        # The gradient of a generation is noisy: the second moment is averaged over the latest hundred.
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99))
+    def evolve(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Begins with a policy, whose weights an optimizer changes."""
+        self.network, self.optimizer = network, optimizer
         self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
         self.steps = 0  # steps of all environments so far
 
@@ -76,10 +67,6 @@ class EvolutionAgent(LearningAgent):
         return self.network
 
     # ---- choosing
-
-    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
-        """The legal action with the highest score."""
-        return self.best(observation, mask)
 
     def probabilities(self, observations: Any, masks: NDArray[np.bool_]) -> Floats:
         """1 for the chosen action."""
@@ -127,7 +114,7 @@ class EvolutionAgent(LearningAgent):
             for index, window in enumerate(jobs):
                 scores[member, index] = self._score(window, stopped)
         self._become(policy)
-        costs = -direction(self._evaluation.metric) * relative(scores).mean(axis=1)
+        costs = self.costs(scores)
         gradient = (costs @ noise / (len(noise) * self.sigma)).astype(np.float32)
         for parameter, part in self._parts(gradient):
             parameter.grad = torch.from_numpy(part.copy())
@@ -136,6 +123,11 @@ class EvolutionAgent(LearningAgent):
             # The generation is complete: the training can stop and resume here.
             signal.raise_signal(number_)
         return {"loss": float(scores.mean()), "spread": float(scores.std(axis=0).mean())}
+
+    def costs(self, scores: Floats) -> Floats:
+        """Returns what the change of each of M members costs, by the (M, W) scores of W windows."""
+        costs: Floats = -direction(self._evaluation.metric) * relative(scores).mean(axis=1)
+        return costs
 
     def _score(self, window: Any, stopped: list[int]) -> float:
         """The metric of one replay; a signal during the replay is deferred and the replay repeated."""
@@ -166,3 +158,30 @@ def relative(scores: Floats) -> Floats:
     logs = np.log(np.maximum(scores, _LEAST))
     difference: Floats = np.nan_to_num(logs - np.nanmean(logs, axis=0))
     return difference
+
+
+@dataclass(eq=False, kw_only=True)
+class EvolutionAgent(Evolution):
+    """Evolution of a network that scores actions, by Adam.
+
+    Args:
+        hidden: Widths of the perceptron's hidden layers.
+        kernel: Widths of the kernel's layers.
+    """
+
+    starts_from = ("ImitationAgent",)
+
+    hidden: Sequence[int] = layer_widths(64, 64)
+    kernel: Sequence[int] = layer_widths(32, 16, 8)
+
+    def build(self, shapes: TensorShapes) -> None:
+        """Creates the policy and Adam."""
+        self.any_size = shapes.row_per_action
+        network = score_network(shapes, self.hidden, self.kernel)
+        # The gradient of a generation is noisy: the second moment is averaged over the latest hundred.
+        self.evolve(network, torch.optim.Adam(network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99)))
+        self.best = numpy_policy(network)
+
+    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
+        """The legal action with the highest score."""
+        return self.best(observation, mask)

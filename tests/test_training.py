@@ -24,7 +24,7 @@ from hdsim.results.run_directory.inputs import digest
 
 pytestmark = pytest.mark.requires("torch")
 
-AGENTS = ("actor_critic", "dqn", "evolution", "ppo", "reinforce")
+AGENTS = ("actor_critic", "dqn", "evolution", "matching", "ppo", "reinforce")
 #: A training of a second or two.
 SMALL = (
     "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
@@ -37,6 +37,7 @@ QUICK = {
     "actor_critic": ("agent.num_envs=3",),
     "dqn": ("agent.num_envs=2", "agent.buffer_size=150", "agent.batch_size=16", "agent.n_step=2"),
     "evolution": ("agent.num_envs=3", "agent.pairs=4", "agent.windows=2"),
+    "matching": ("agent.num_envs=3", "agent.pairs=4", "agent.windows=2"),
     "ppo": ("agent.num_envs=3", "agent.num_steps=32"),
     "reinforce": ("agent.num_envs=3", "agent.episodes_per_update=2"),
 }

@@ -117,7 +117,7 @@ def room(nodes: Nodes, node: int, cores: int, gpus: int, memory: float) -> int:
 @lean_kernel
 def total_room(state: State, cores: int, gpus: int, memory: float, limit: Ints) -> int:
     """Returns the number of chunks that fit on all nodes together; see `pick`."""
-    return _fill_rooms(nodes_of(state), cores, gpus, memory, limit)
+    return fill_rooms(nodes_of(state), cores, gpus, memory, limit)
 
 
 @lean_kernel
@@ -157,9 +157,9 @@ def pick(
         The number of ids, 0 if the chunks do not fit.
     """
     nodes = nodes_of(state)
-    if _fill_rooms(nodes, cores, gpus, memory, limit) < number:
+    if fill_rooms(nodes, cores, gpus, memory, limit) < number:
         return 0
-    _clear(nodes)
+    clear(nodes)
     if PACK < policy < 0:
         _take_turns(nodes, policy, number, cores, memory, bandwidth)
     else:
@@ -168,7 +168,7 @@ def pick(
         else:
             _rank(nodes, policy, number, cores)
         _distribute(nodes, max(policy, 0), number, cores)
-    return _list(nodes, gpus, nodes.idle, out)
+    return list_ids(nodes, gpus, nodes.idle, out)
 
 
 @lean_kernel
@@ -188,9 +188,9 @@ def pick_listed(
     Besides its arguments, `among` is (C,) False and receives the chosen cores.
     """
     nodes = nodes_of(state)
-    if _fill_rooms(nodes, cores, gpus, memory, limit) < number:
+    if fill_rooms(nodes, cores, gpus, memory, limit) < number:
         return 0
-    _clear(nodes)
+    clear(nodes)
     left, chosen, seen = number, nodes.chosen, nodes.seen
     for core in order:
         node = nodes.processor_node[nodes.core_processor[core]]
@@ -213,11 +213,11 @@ def pick_listed(
             left -= 1
             if not left:
                 break
-    return _list(nodes, gpus, among, out)
+    return list_ids(nodes, gpus, among, out)
 
 
 @part_of_kernel
-def _fill_rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> int:
+def fill_rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) -> int:
     """Counts the chunks that fit on each node and returns their sum."""
     total = 0
     for node in range(len(nodes.rooms)):
@@ -230,7 +230,7 @@ def _fill_rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints)
 
 
 @part_of_kernel
-def _clear(nodes: Nodes) -> None:
+def clear(nodes: Nodes) -> None:
     for node in range(len(nodes.chosen)):
         nodes.chosen[node] = nodes.seen[node] = 0
     for processor in range(len(nodes.taken)):
@@ -348,7 +348,7 @@ def _next(nodes: Nodes, policy: int, node: int, given: int, memory: float, bandw
 
 
 @part_of_kernel
-def _list(nodes: Nodes, gpus: int, among: Bools, out: Ints) -> int:
+def list_ids(nodes: Nodes, gpus: int, among: Bools, out: Ints) -> int:
     """Writes the first ids `among` the cores of each processor, and of idle GPUs, and returns the number of ids."""
     count = 0
     for node in range(len(nodes.chosen)):

@@ -1,0 +1,137 @@
+"""Jobs matched to processors: an order of the queue, jobs that wait for fast cores, and a choice of cores.
+
+Few weights say in which order jobs are served, how much slower than on an empty machine a job may run, how far a job may
+overtake a head that waits, and which of the processors that are fast enough a job gets. An evolution strategy fits them
+to one objective. A job on cores of several speeds runs at the slowest of them, so a job gets cores of one speed where
+it can, and jobs that saturate the memory of a processor are kept apart from those that do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hdsim.agents.evolution import Evolution
+from hdsim.cluster.state import Cluster
+from hdsim.cluster.stores.nodes import NodeCores
+from hdsim.errors import ConfigError
+from hdsim.kernels import matching
+from hdsim.kernels.matching import OVERSUBSCRIBED, Machine, Wishes
+from hdsim.learning.agent import TensorShapes
+from hdsim.learning.settings import integer, number, word
+from hdsim.util.units import in_bytes
+
+Floats = NDArray[np.float64]
+
+#: Weights at the beginning: order by run time, cores, bandwidth and submission, of smallest or largest area first;
+#: tolerance: constant, by run time, cores and bandwidth; logarithm of the leeway; processors, see `hdsim.kernels.matching`.
+FIRST = {
+    "saf": (1, 1, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, -3, 0, 0),
+    "laf": (-1, -1, 0, 0, 0, 0, 0, 0, 2.3, -1, 0, 0, -3, 0, 0),
+}
+#: What a change of 1 in evolution is for each of them.
+UNITS = np.array([0.3, 0.3, 0.3, 0.3, 0.5, 0.1, 0.1, 0.3, 0.5, 1, 1, 1, 1, 1, 1])
+
+
+@dataclass(eq=False, kw_only=True)
+class MatchingAgent(Evolution):
+    """A policy of fifteen weights for order, patience and cores, found by an evolution strategy.
+
+    Args:
+        order: Order of the queue that training begins with: ``saf`` or ``laf``, smallest or largest area first.
+    """
+
+    any_size = True
+
+    pairs: int = integer(8)
+    windows: int = integer(6)
+    sigma: float = number(0.5, low=1e-6)
+    learning_rate: float = number(0.5)
+    order: str = word("saf", "laf")
+
+    # ---- choosing
+
+    def begin(self, cluster: Cluster) -> None:
+        """See :class:`LearningAgent`.
+
+        Raises:
+            ConfigError: The agent is not trained, cores have no ids, or jobs request GPUs.
+        """
+        super().begin(cluster)
+        if not cluster.has_core_ids or cluster.requests.gpus is not None:
+            raise ConfigError("matching: expected cores with ids, and jobs that request no GPUs", where="agent")
+        platform = cluster.platform
+        speed = platform.gflops / platform.reference_gflops
+        levels = np.unique(np.concatenate([speed, OVERSUBSCRIBED * speed])[~np.tile(platform.is_gpu, 2)])[::-1]
+        fixed = np.log(np.stack([speed, platform.power / platform.gflops]))
+        self._machine = Machine(levels.copy(), speed, fixed)
+        self._empty = NodeCores(platform, cluster.requests, self.core_policy, cluster.rng).state
+        self._ids = np.empty(platform.n_cores, np.int64)
+        self._see(cluster)
+
+    def _see(self, cluster: Cluster) -> None:
+        """Computes what is to be made of the jobs."""
+        jobs, (parameters,) = cluster.workload, self.network.parameters()
+        weights = np.array(FIRST[self.order]) + UNITS * parameters.detach().double().numpy()
+        memory = in_bytes(jobs.memory) if cluster.requests.memory_matters else np.zeros(len(jobs))
+        columns = np.stack([
+            np.log(np.maximum(jobs.requested_time, 1.0) / 3600),
+            np.log(jobs.requested_cores / 8),
+            np.log(np.maximum(jobs.memory_bandwidth, 1.0) / 8),
+            jobs.submission_time / 86400,
+        ])  # fmt: skip
+        kinds, of_job = np.unique(
+            np.stack([jobs.requested_cores, memory, jobs.memory_bandwidth]), axis=1, return_inverse=True
+        )
+        fastest = np.array([
+            matching.fastest(self._empty, self._machine, int(size), each, bandwidth) for size, each, bandwidth in kinds.T
+        ])  # fmt: skip
+        tolerance = np.logaddexp(0.0, weights[4] + weights[5:8] @ columns[:3])
+        self._wishes = Wishes(
+            order=weights[:4] @ columns,
+            slowest=fastest[of_job] * np.exp(-tolerance),
+            size=jobs.requested_cores.astype(np.int64),
+            memory=memory.astype(float),
+            bandwidth=jobs.memory_bandwidth.astype(float),
+            weights=weights[9:].copy(),
+            leeway=np.exp(weights[8:9]),
+        )
+
+    def decide(self, cluster: Cluster) -> None:
+        """One scheduling pass."""
+        if not cluster.queue or not cluster.n_idle:
+            return
+        if len(self._wishes.order) < len(cluster.workload):
+            self._see(cluster)
+        queue, place, ids = np.fromiter(cluster.queue, np.int64, len(cluster.queue)), 0, self._ids
+        queue = queue[self._wishes.order[queue].argsort(kind="stable")]
+        while len(queue):
+            place = matching.next_start(cluster.cores.state, self._machine, self._wishes, queue, place, ids)
+            if place < 0:
+                return
+            job = int(queue[place])
+            cluster.start(job, cluster.cores.placement_of(ids[: cluster.size[job]]))
+            queue = np.delete(queue, place)
+
+    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
+        """The first legal action: environments only draw the windows that members replay."""
+        return int(mask.argmax())
+
+    # ---- learning
+
+    def build(self, shapes: TensorShapes) -> None:
+        """Creates the weights, as changes of the first ones, and gradient descent with momentum."""
+        network = nn.ParameterList([nn.Parameter(torch.zeros(len(UNITS)))])
+        # Adam would move weights without effect as far as the others.
+        self.evolve(network, torch.optim.SGD(network.parameters(), lr=self.learning_rate, momentum=0.8, dampening=0.8))
+
+    def costs(self, scores: Floats) -> Floats:
+        """Standardised, so that steps are of one size under every objective, and smaller where noise prevails."""
+        costs = super().costs(scores)
+        standardised: Floats = costs / (costs.std() + 1e-12)
+        return standardised
