@@ -77,7 +77,7 @@ class MatchingAgent(Evolution):
     def _see(self, cluster: Cluster) -> None:
         """Computes what is to be made of the jobs."""
         jobs, (parameters,) = cluster.workload, self.network.parameters()
-        weights = np.array(FIRST[self.order]) + UNITS * parameters.detach().double().numpy()
+        weights = UNITS * parameters.detach().double().numpy()
         memory = in_bytes(jobs.memory) if cluster.requests.memory_matters else np.zeros(len(jobs))
         columns = np.stack([
             np.log(np.maximum(jobs.requested_time, 1.0) / 3600),
@@ -125,8 +125,8 @@ class MatchingAgent(Evolution):
     # ---- learning
 
     def build(self, shapes: TensorShapes) -> None:
-        """Creates the weights, as changes of the first ones, and gradient descent with momentum."""
-        network = nn.ParameterList([nn.Parameter(torch.zeros(len(UNITS)))])
+        """Creates the weights, in units of their changes, and gradient descent with momentum."""
+        network = nn.ParameterList([nn.Parameter(torch.from_numpy(FIRST[self.order] / UNITS).float())])
         # Adam would move weights without effect as far as the others.
         self.evolve(network, torch.optim.SGD(network.parameters(), lr=self.learning_rate, momentum=0.8, dampening=0.8))
 

@@ -64,7 +64,7 @@ def agent(**weights: float) -> Any:
         wanted[globals()[name]] = value
     (parameters,) = made.network.parameters()
     with torch.no_grad():
-        parameters.copy_(torch.from_numpy((wanted - FIRST["saf"]) / UNITS))
+        parameters.copy_(torch.from_numpy(wanted / UNITS))
     return made
 
 
