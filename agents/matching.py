@@ -1,9 +1,9 @@
 """Jobs matched to processors: an order of the queue, jobs that wait for fast cores, and a choice of cores.
 
-Few weights say in which order jobs are served, how much slower than on an empty machine a job may run, how far a job may
-overtake a head that waits, and which of the processors that are fast enough a job gets. An evolution strategy fits them
-to one objective. A job on cores of several speeds runs at the slowest of them, so a job gets cores of one speed where
-it can, and jobs that saturate the memory of a processor are kept apart from those that do not.
+Few weights say in which order jobs are served, how much slower than on an empty machine a job may run, how far behind a
+head that waits a job may overtake it, and which of the processors that are fast enough it gets. An evolution strategy
+fits them to one objective. A job on cores of several speeds runs at the slowest of them, so it gets cores of one speed
+where it can, and jobs that saturate the memory of a processor are kept apart from those that do not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from hdsim.util.units import in_bytes
 Floats = NDArray[np.float64]
 
 #: Weights at the beginning: order by run time, cores, bandwidth and submission, of smallest or largest area first;
-#: tolerance: constant, by run time, cores and bandwidth; logarithm of the leeway; processors, see `hdsim.kernels.matching`.
+#: tolerance: constant, by run time, cores and bandwidth; logarithm of the leeway; columns of processors, see
+#: :mod:`hdsim.kernels.matching`.
 FIRST = {
     "saf": (1, 1, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, -3, 0, 0),
     "laf": (-1, -1, 0, 0, 0, 0, 0, 0, 2.3, -1, 0, 0, -3, 0, 0),
@@ -88,9 +89,7 @@ class MatchingAgent(Evolution):
         kinds, of_job = np.unique(
             np.stack([jobs.requested_cores, memory, jobs.memory_bandwidth]), axis=1, return_inverse=True
         )
-        fastest = np.array([
-            matching.fastest(self._empty, self._machine, int(size), each, bandwidth) for size, each, bandwidth in kinds.T
-        ])  # fmt: skip
+        fastest = np.array([matching.fastest(self._empty, self._machine, int(kind[0]), *kind[1:]) for kind in kinds.T])
         tolerance = np.logaddexp(0.0, weights[4] + weights[5:8] @ columns[:3])
         self._wishes = Wishes(
             order=weights[:4] @ columns,

@@ -1,6 +1,7 @@
 """Choice of the queued job that starts next and of its cores, by the speed that the job would have on them.
 
-The speed of a job is that of its slowest core; on a processor whose bandwidth it oversubscribes a core counts as slower.
+The speed of a job is that of its slowest core. Where it oversubscribes the bandwidth of a processor, cores count as
+slower.
 """
 
 from __future__ import annotations

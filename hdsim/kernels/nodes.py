@@ -231,6 +231,7 @@ def fill_rooms(nodes: Nodes, cores: int, gpus: int, memory: float, limit: Ints) 
 
 @part_of_kernel
 def clear(nodes: Nodes) -> None:
+    """Forgets the choice of cores before."""
     for node in range(len(nodes.chosen)):
         nodes.chosen[node] = nodes.seen[node] = 0
     for processor in range(len(nodes.taken)):
