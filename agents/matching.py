@@ -35,7 +35,7 @@ FIRST = {
     "saf": (1, 1, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, -3, 0, 0),
     "laf": (-1, -1, 0, 0, 0, 0, 0, 0, 2.3, -1, 0, 0, -3, 0, 0),
 }
-#: What a change of 1 in evolution is for each of them.
+#: Units in which evolution changes them.
 UNITS = np.array([0.3, 0.3, 0.3, 0.3, 0.5, 0.1, 0.1, 0.3, 0.5, 1, 1, 1, 1, 1, 1])
 
 
