@@ -1,4 +1,4 @@
-"""Choice of the next job to start and of its cores, by the speed that the job would have on them.
+"""The next job to start and its cores, by the speed of the job on them.
 
 The speed of a job is that of its slowest core. Where it oversubscribes the bandwidth of a processor, cores count as
 slower.
