@@ -1,7 +1,6 @@
 """The next job to start and its cores, by the speed of the job on them.
 
-The speed of a job is that of its slowest core. Where it oversubscribes the bandwidth of a processor, cores count as
-slower.
+The speed of a job is that of its slowest core. Cores of a processor whose bandwidth it oversubscribes count as slower.
 """
 
 from __future__ import annotations
