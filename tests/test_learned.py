@@ -215,6 +215,7 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
         evolution.advance()
     assert card["weights"] == evolution.weights.tolist()
     assert [point["step"] for point in card["curve"]] == [0, 2, 4] and card["episodes"] == 8
+    assert "\nGeometric mean over windows and rules of" in (cut / "checkpoints/model_card.md").read_text()
     assert card["cpu_seconds"] > 0 and card["seed"] == 1
     untrained = setup.evaluation.score(Evolution(seed=1).weights, setup.validation)
     assert card["curve"][0]["score"] == untrained

@@ -314,8 +314,9 @@ def test_kill_9_and_resume_end_with_the_same_bytes(
     page = (tmp_path / "killed/report.html").read_text()
     assert "dead since 20" in page and "Rewards" in page
     # The directory tells the rest.
-    resumed = hdsim("train", "resume=true", f"hydra.run.dir={tmp_path / 'killed'}")
+    resumed = hdsim("train", "-q", "resume=true", f"hydra.run.dir={tmp_path / 'killed'}")
     assert resumed.returncode == 0, resumed.stderr
+    assert "step " not in resumed.stderr
     assert "killed: dead since 20" in resumed.stderr and "goes on" in resumed.stderr
     for name in ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -46,7 +46,7 @@ def scores(run: Run) -> Panel | None:
     what = metric.removeprefix("validation_")
     words = what.replace("_", " ")
     quantity = f"{words} ({unit(what)})" if unit(what) else words
-    note = f"Mean {quantity} of the validation windows, and that of the best classic policy on them."
+    note = f"Score on the validation windows, {quantity}, and that of the best classic policy on them."
     return _panel("Validation", note, columns, {metric: found}, {metric: quantity})
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Files that depend on wall time: the manifest, the rows of a training, and the checkpoint to resume it from.
 _TIMED = (MANIFEST, "progress.csv", "state.safetensors")
 #: Files that equal runs write with equal bytes.
-_RESULTS = ("*.csv", "metrics.json", "platform.json", "*.safetensors", "model_card.md")
+_RESULTS = ("*.csv", "metrics.json", "platform.json", "*.safetensors", "best.json", "final.json", "model_card.md")
 _SHOWN = 60
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,11 @@ class Scoring(ABC):
 
     Attributes:
         metric: Name of a metric of every replay (see :func:`hdsim.results.metrics.summary`).
+        average: Kind of mean that the score on validation windows is.
     """
 
     metric: str
+    average: ClassVar[str] = "mean"
 
     @abstractmethod
     def replays(self, agent: Any, windows: Sequence[Any]) -> list[Any]:

@@ -58,6 +58,7 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
         "metric": evaluation.metric,
         "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
         **compared(evaluation, replays, shipped, setup.baselines),
+        "average": evaluation.average,
         "best_step": state.best_step,
         "curve": [{"step": row["step"], "score": row[judged]} for row in training.records.rows if judged in row],
         "versions": {"hdsim": __version__, "python": host.python_version()}
@@ -197,7 +198,7 @@ shipped agent have 95 % bootstrap intervals over these windows, which are of one
 
 ## Learning curve
 
-Mean {quantity} of the validation windows.
+{card["average"].capitalize()} {quantity} of the validation windows.
 
 | step | {metric} |
 |---|---|

@@ -82,6 +82,8 @@ class OrderLearner(Learner):
 class OrderEvaluation(Evaluation):
     """Replays the windows of the test as any training does, and those of the validation under every rule."""
 
+    average = "geometric mean over windows and rules of"
+
     def score(self, agent: Any, windows: Sequence[Window]) -> float:
         """The geometric mean over windows and rules of the mean bounded slowdown.
 
