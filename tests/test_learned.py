@@ -14,20 +14,20 @@ from training_setups import make_setup, train_whole_and_cut
 import hdsim
 from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay
-from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS, learned_scores, past_sums
+from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
 from hdsim.kernels.profiles import Releases
 from hdsim.kernels.scored_replay import PERIOD
 from hdsim.learning.orders import RULES as TRAINED_RULES
 from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, smallest_area_first
 from hdsim.scheduling.learned import Checks, columns_of, read_networks
-from hdsim.simulation import simulation
+from hdsim.simulation import simulation, windows
 from hdsim.workload.generators.lublin import generate
 
 RULES = {"none": counted_replay.NONE, "easy": counted_replay.EASY, "rlscheduler": counted_replay.RLSCHEDULER}
 PLATFORM = hdsim.Platform.homogeneous(nodes=32, cores_per_node=2, gflops_per_core=1.0)
 
 
-def reference_scores(weights, cores, backfill, commit, now, idle, queue, jobs, running):
+def reference_scores(weights, cores, backfill, now, idle, queue, jobs, running):
     """The scores by formulas of whole arrays; `running` has (expected end, cores)."""
     r, c = np.maximum(jobs.requested, 1.0), jobs.size.astype(float)
     last = queue[-1] + 1
@@ -40,22 +40,27 @@ def reference_scores(weights, cores, backfill, commit, now, idle, queue, jobs, r
     left = sum((end - now) * width for end, width in ends)
     clear = math.log(((r * c)[queue].sum() + left) / cores + 1)
     r, c, log_r, log_c, wait = r[queue], c[queue], log_r[queue], log_c[queue], now - jobs.submission[queue]
-    delay, beside = np.zeros(len(queue)), np.zeros(len(queue))
+    delay, spare = np.zeros(len(queue)), np.zeros(len(queue))
     for i in range(len(queue)):
         free = idle
         for end, width in ends:
             if free >= c[i]:
                 break
             free, delay[i] = free + width, end - now
-        beside[i] = (free - c[i]) / cores
+        spare[i] = free - c[i]
     nearest = delay[c > idle].min() if (c > idle).any() else math.inf
-    bounded = np.maximum(jobs.requested[queue], 10.0)
+    requested, bounded, fits = jobs.requested[queue], np.maximum(jobs.requested[queue], 10.0), c <= idle
+    of_queue = log_r - log_r.mean(), log_c - log_c.mean()
+    waited, share, beside = np.log1p(wait / bounded), 3 * c / cores, 5 * spare / cores
+    ahead = [looked_ahead(i, backfill, idle, requested, c, bounded, delay, spare) for i in range(len(queue))]
+    relieved, used, blocked, harm, slip = np.array(ahead).T
     columns = [
-        *(log_r - mean_r, log_c - mean_c, log_r - log_r.mean(), log_c - log_c.mean()),
-        *(np.log1p(wait / bounded), np.log1p(wait / (wait.mean() + 1)), c / cores, c <= idle),
+        *(log_r - mean_r, log_c - mean_c, *of_queue, waited, 2 * np.log1p(wait / (wait.mean() + 1)), share, 3.0 * fits),
         *(np.minimum(c / (idle + 1), 4), np.log1p(delay / bounded), np.log1p(delay / math.exp(mean_r)), beside),
-        *(log_r - clear, np.maximum(math.log(10) - log_r, 0)),
+        *(log_r - clear, 3 * np.maximum(math.log(10) - log_r, 0)),
         np.clip(math.log(nearest + 1) - log_r, -3, 3) if nearest < math.inf else np.full(len(queue), 3.0),
+        *(fits * of_queue[0], fits * of_queue[1], fits * beside, 4 * relieved, 3 * used, 0.4 * np.log1p(blocked)),
+        *(2 * harm, 0.4 * np.log1p(slip), fits * waited, fits * share),
     ]
     columns = np.stack(columns, axis=1)
     all_r, all_c = np.maximum(jobs.requested, 1.0)[past], jobs.size[past].astype(float)
@@ -63,18 +68,38 @@ def reference_scores(weights, cores, backfill, commit, now, idle, queue, jobs, r
     state = [
         *(math.log1p(len(queue)) / 3 - 1, idle / cores, np.clip(load, -3, 3), 0.5 * (clear - mean_r)),
         *(np.log(all_r).std() - 1.5, np.log(all_c).std() - 1, 0.5 * brevity, narrowness),
-        *(0.5 * (mean_c - math.log(cores)) + 1, commit and backfill == counted_replay.NONE, not commit, 1.0),
+        *(0.5 * (mean_c - math.log(cores)) + 1, 1.0),
     ]
     state = np.array(state, float)
-    shapes = ((GATES, STATE), (GATES, COLUMNS), (COLUMNS, LANES), (STATE, LANES), (LANES,))
-    parts = np.split(weights, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-    gates, gated, inputs, context, output = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
-    opened = gates @ state
-    opened /= 1 + np.abs(opened)
+    shapes = ((STATE, COLUMNS), (COLUMNS, LANES), (STATE, LANES), (LANES,))
+    own = weights.reshape(3, -1)[list(RULES.values()).index(backfill)]
+    parts = np.split(own, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    products, inputs, context, output = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
     lanes = columns @ inputs + state @ context
-    lanes[:, -1] += columns @ (opened @ gated)
+    lanes[:, -1] += columns @ (state @ products)
     hidden = lanes[:, :-1] / (1 + np.abs(lanes[:, :-1]))
     return lanes[:, -1] + hidden @ output[:-1]
+
+
+def looked_ahead(i, backfill, idle, requested, c, bounded, delay, spare):
+    """What starts beside a head, and what a job that fits puts off, among the first 16 of either kind."""
+    fits = c <= idle
+    now, later = np.flatnonzero(fits)[:16], np.flatnonzero(~fits)[:16]
+    left, beside = idle - c[i] * fits[i], []
+    for k in now:
+        passes = requested[k] < delay[i] or (backfill == counted_replay.EASY and c[k] <= spare[i])
+        if k != i and c[k] <= left and (fits[i] or (passes and backfill != counted_replay.NONE)):
+            beside.append(k)
+            left -= c[k]
+    pressure, relieved = (1 / bounded[now]).sum(), (1 / bounded[beside]).sum()
+    late = [k for k in later if fits[i] and requested[i] > delay[k] and c[i] > spare[k]]
+    return (
+        relieved / pressure if len(now) else 0.0,
+        (idle - left) / (idle + 1),
+        delay[i] * (pressure - relieved),
+        (1 / bounded[late]).sum() / (1 / bounded[later]).sum() if late else 0.0,
+        ((requested[i] - delay[late]) / bounded[late]).sum(),
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -90,8 +115,8 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
     weights = rng.standard_normal(WEIGHTS)
     for backfill in RULES.values():
         out, releases = np.empty(len(queue)), Releases(ends, np.arange(6), held, np.array([6]))
-        learned_scores(weights, 64.0, backfill, True, now, idle, queue, len(queue), *jobs, releases, out)
-        expected = reference_scores(weights, 64.0, backfill, True, now, idle, queue, jobs, running)
+        learned_scores(weights, 64.0, backfill, now, idle, queue, len(queue), *jobs, releases, out)
+        expected = reference_scores(weights, 64.0, backfill, now, idle, queue, jobs, running)
         np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -120,7 +145,7 @@ def test_the_network_that_evolution_begins_with_is_smallest_area_first(backfill:
     # Areas without ties, which logarithms would break in another way.
     runtime = trace.runtime + np.random.default_rng(0).uniform(1, 2, 300)
     jobs = dataclasses.replace(trace, runtime=runtime, requested_time=runtime)
-    cost = Window(jobs, 0, 64).cost(smallest_area_first(), RULES[backfill], commit)
+    cost = Window(windows.Window(jobs)).cost(smallest_area_first(), RULES[backfill], commit)
     saf = hdsim.simulate(PLATFORM, jobs, {"job_policy": "saf", "backfill": backfill, "commit_head": commit})
     assert cost == pytest.approx(saf.metrics["mean_bounded_slowdown"], rel=1e-12)
 
@@ -182,13 +207,14 @@ def test_windows_of_machines_unlike_home_are_replayed_to_their_ends() -> None:
     for window in [draw_home(rng), *(draw_away(rng) for _ in range(4))]:
         costs = {rule: window.cost(smallest_area_first(), rule, rule != counted_replay.EASY) for rule in RULES.values()}
         assert all(1 <= cost < math.inf for cost in costs.values())
-        assert window.jobs.requested_cores.max() <= window.cores
+        jobs = window.window.workload
+        assert jobs.requested_cores.max() <= jobs.cluster_cores
 
 
 def test_evolution_is_reproducible_and_changes_the_order() -> None:
     trained = []
     for _ in range(2):
-        evolution = Evolution(seed=4, generations=2, pairs=2, home=1, away=1)
+        evolution = Evolution(seed=4, generations=2, pairs=4, each=1, home=1, away=1)
         before = evolution.weights.copy()
         evolution.advance()
         evolution.advance()
@@ -199,8 +225,9 @@ def test_evolution_is_reproducible_and_changes_the_order() -> None:
 
 SMALL = (
     "experiment=learned", "workload.generate.jobs=1024", "train.steps=4", "train.evolution.pairs=1",
-    "train.evolution.home=1", "train.evolution.away=1", "train.validation=1", "train.evaluate_every=2",
-    "train.checkpoint_every=1", "train.log_every=1", "train.test=1", "train.baselines=[saf]", "train.tensorboard=false",
+    "train.evolution.each=1", "train.evolution.home=1", "train.evolution.away=1", "train.validation=1",
+    "train.evaluate_every=2", "train.checkpoint_every=1", "train.log_every=1", "train.test=1",
+    "train.baselines=[saf]", "train.tensorboard=false",
 )  # fmt: skip
 
 
@@ -210,7 +237,7 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
 ) -> None:
     _, cut, setup = train_whole_and_cut(tmp_path, *SMALL, crash_after=1, monkeypatch=monkeypatch)
     card = json.loads((cut / "checkpoints/model_card.json").read_text())
-    evolution = Evolution(seed=1, generations=4, pairs=1, home=1, away=1)
+    evolution = Evolution(seed=1, generations=4, pairs=1, each=1, home=1, away=1)
     for _ in range(card["best_step"]):
         evolution.advance()
     assert card["weights"] == evolution.weights.tolist()

@@ -31,10 +31,13 @@ AGENTS = (
     {"job_policy": "sjf", "backfill": "conservative"},
     {"job_policy": "f3", "backfill": "rlscheduler", "commit_head": True},
     {"job_policy": "saf", "backfill": "greedy"},
+    {"job_policy": "learned", "commit_head": True},
+    {"job_policy": "learned", "backfill": "easy"},
+    {"job_policy": "learned", "backfill": "rlscheduler", "commit_head": True},
 )
 
 
-@pytest.mark.parametrize("settings", AGENTS, ids=lambda settings: settings.get("backfill", "none"))
+@pytest.mark.parametrize("settings", AGENTS, ids=lambda settings: "-".join(map(str, settings.values())))
 @pytest.mark.parametrize("batch_events", [True, False])
 def test_compiled_windows_are_forks_of_the_base_policy(settings: dict[str, str], batch_events: bool) -> None:
     trace = draw_workload("tsafrir", 3, 900)

@@ -1,7 +1,8 @@
 """Scores of queued jobs by a small network whose inputs have no scale: the order ``learned``.
 
-Each job has 15 columns, the state of queue and machine 12. The state changes the weights of the columns (a gated linear
-part), and a perceptron with one hidden layer sees both. The job of the lowest score is first.
+Each job has 25 columns, the state of queue and machine 12. The state changes the weights of the columns (a bilinear
+part), and a perceptron with one hidden layer sees both. Some columns look ahead by one step: which jobs start at once
+beside a head, and whose start a job puts off. The job of the lowest score is first.
 """
 
 from __future__ import annotations
@@ -12,23 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
-from hdsim.kernels.counted_replay import NONE
+from hdsim.kernels.counted_replay import EASY, NONE, RLSCHEDULER
 from hdsim.kernels.profiles import Releases, later
 from hdsim.kernels.rows import logarithms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Columns of a job, columns of the state, gates of the linear part, lanes: hidden units and, last, the linear part.
-COLUMNS, STATE, GATES, LANES = 15, 12, 8, 12
-#: Parts of the weights: state to gates, gates to linear, columns to lanes, state to lanes, hidden units to score.
-GATED = GATES * STATE
-INPUT = GATED + GATES * COLUMNS
+#: Columns of a job, columns of the state, lanes: hidden units and, last, the linear part.
+COLUMNS, STATE, LANES = 25, 10, 12
+#: Parts of the weights: state x columns, columns to lanes, state to lanes, hidden units to score.
+INPUT = STATE * COLUMNS
 CONTEXT = INPUT + COLUMNS * LANES
 OUTPUT = CONTEXT + STATE * LANES
-WEIGHTS = OUTPUT + LANES
+PART = OUTPUT + LANES
+#: Rules with weights of their own; other rules of backfilling count as EASY.
+RULES = (NONE, EASY, RLSCHEDULER)
+WEIGHTS = len(RULES) * PART
 #: Latest jobs that the recent past consists of.
 PAST = 256
+#: The first queued jobs that fit, and the first that do not, on which the effects of a job are looked at.
+AFFECTED = 16
 #: Columns of the sums over the past, see `past_sums`.
 SUMS, LOG_TIME, LOG_CORES = 9, 7, 8
 #: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
@@ -61,11 +66,91 @@ def past_sums(requested: Floats, size: Ints) -> Floats:
 
 
 @kernel
+def affected(queue: Ints, count: int, fit: bool, idle: float, requested: Floats, size: Ints) -> tuple[Ints, int, float]:
+    """Returns the places in the queue of the first jobs that fit, or do not, their number and their pressure.
+
+    The pressure of a job is the bounded slowdown that it gains in a second: 1 / max(run time, 10 s).
+    """
+    places, found, pressure = np.empty(AFFECTED, np.int64), 0, 0.0
+    for i in range(count):
+        if (size[queue[i]] <= idle) == fit and found < AFFECTED:
+            places[found] = i
+            found += 1
+            pressure += 1.0 / max(requested[queue[i]], _TAU)
+    return places, found, pressure
+
+
+@kernel
+def relief(
+    head: int,
+    fit: bool,
+    delay: float,
+    spare: float,
+    left: float,
+    backfill: int,
+    queue: Ints,
+    requested: Floats,
+    size: Ints,
+    fitting: Ints,
+    fits: int,
+) -> tuple[float, float]:
+    """Starts the jobs that fit beside a head; returns the cores that stay idle and the pressure of those jobs.
+
+    Args:
+        head: The head.
+        fit: Whether it starts at once, and then any other may; otherwise jobs start by the rule of backfilling.
+        delay: Seconds until it can start.
+        spare: Cores that it leaves idle then.
+        left: Cores that are idle now beside it.
+        backfill: Backfilling algorithm.
+        queue: (Q,) queued jobs.
+        requested: (J,) s.
+        size: (J,) cores.
+        fitting: Places in the queue of the first jobs that fit.
+        fits: Their number.
+    """
+    pressure = 0.0
+    for k in range(fits):
+        job = queue[fitting[k]]
+        if job == head or size[job] > left:
+            continue
+        if fit or requested[job] < delay or (backfill == EASY and size[job] <= spare):
+            left -= size[job]
+            pressure += 1.0 / max(requested[job], _TAU)
+    return left, pressure
+
+
+@kernel
+def put_off(
+    job: int, queue: Ints, requested: Floats, size: Ints, delays: Floats, spare: Floats, blocked: Ints, blocks: int
+) -> tuple[float, float]:
+    """Returns the pressure of the jobs whose earliest start a job would put off, and the slowdown that they gain.
+
+    Args:
+        job: The job.
+        queue: (Q,) queued jobs.
+        requested: (J,) s.
+        size: (J,) cores.
+        delays: (Q,) seconds until the earliest start of each.
+        spare: (Q,) cores that it leaves idle then.
+        blocked: Places in the queue of the first jobs that do not fit.
+        blocks: Their number.
+    """
+    harm, slip = 0.0, 0.0
+    for k in range(blocks):
+        i = blocked[k]
+        if requested[job] > delays[i] and size[job] > spare[i]:
+            pressure = 1.0 / max(requested[queue[i]], _TAU)
+            harm += pressure
+            slip += pressure * (requested[job] - delays[i])
+    return harm, slip
+
+
+@kernel
 def learned_scores(
     weights: Floats,
     cores: float,
     backfill: int,
-    commit: bool,
     now: float,
     idle: float,
     queue: Ints,
@@ -83,7 +168,6 @@ def learned_scores(
         weights: (WEIGHTS,) the network.
         cores: Cores of the machine.
         backfill: Backfilling algorithm of :mod:`hdsim.kernels.counted_replay`.
-        commit: A head stays the head until it starts.
         now: Present time in seconds.
         idle: Idle cores.
         queue: (Q or more,) queued jobs in order of submission.
@@ -117,10 +201,7 @@ def learned_scores(
     state[6] = 0.5 * brevity
     state[7] = narrowness
     state[8] = 0.5 * (width_mean - math.log(cores)) + 1.0
-    # Without a committed head every rule lets jobs pass those that wait.
-    state[9] = 1.0 if commit and backfill == NONE else 0.0
-    state[10] = 0.0 if commit else 1.0
-    state[11] = 1.0
+    state[9] = 1.0
 
     queue_time, queue_width, queue_area, queue_wait = 0.0, 0.0, 0.0, 0.0
     for i in range(count):
@@ -145,6 +226,7 @@ def learned_scores(
     # The earliest expected start of each job by itself, and the cores that are idle beside it then. Numbers of which
     # only logarithms count are in `logs`.
     gap, logs = math.inf, np.empty(4 * count)
+    delays, spare = np.empty(count), np.empty(count)
     for i in range(count):
         job = queue[i]
         c, low, high = float(size[job]), 0, running
@@ -163,21 +245,22 @@ def learned_scores(
         logs[4 * i + 2] = 1.0 + delay / bounded
         logs[4 * i + 3] = 1.0 + delay / scale
         out[i] = (free[low] - c) / cores
+        delays[i], spare[i] = delay, free[low] - c
     logarithms(logs, logs.view(np.int64), np.empty(4 * count, np.int64), 4 * count)
+    fitting, fits, pressure = affected(queue, count, True, idle, requested, size)
+    blocked, blocks, burden = affected(queue, count, False, idle, requested, size)
     nearest = math.log(gap + 1.0) if gap < math.inf else math.inf
 
-    # The state adds to every lane, and gates add to the weights of the linear part.
+    part = 0 if backfill == NONE else 2 if backfill == RLSCHEDULER else 1
+    weights = weights[part * PART : (part + 1) * PART]
+    # The state adds to every lane and changes the weights of the linear part.
     lanes, context, lane = weights[INPUT:CONTEXT].copy(), np.zeros(LANES), np.empty(LANES)
     for k in range(STATE):
         for unit in range(LANES):
             context[unit] += weights[CONTEXT + k * LANES + unit] * state[k]
-    for gate in range(GATES):
-        total = 0.0
-        for k in range(STATE):
-            total += weights[gate * STATE + k] * state[k]
-        total /= 1.0 + abs(total)
+    for s in range(STATE):
         for k in range(COLUMNS):
-            lanes[k * LANES + LANES - 1] += total * weights[GATED + gate * COLUMNS + k]
+            lanes[k * LANES + LANES - 1] += state[s] * weights[s * COLUMNS + k]
 
     column = np.empty(COLUMNS)
     for i in range(count):
@@ -188,16 +271,35 @@ def learned_scores(
         column[2] = time - queue_time
         column[3] = width - queue_width
         column[4] = logs[4 * i]
-        column[5] = logs[4 * i + 1]
-        column[6] = c / cores
-        column[7] = 1.0 if c <= idle else 0.0
+        column[5] = 2.0 * logs[4 * i + 1]
+        column[6] = 3.0 * c / cores
         column[8] = min(c / (idle + 1.0), 4.0)
         column[9] = logs[4 * i + 2]
         column[10] = logs[4 * i + 3]
-        column[11] = out[i]
+        column[11] = 5.0 * out[i]
         column[12] = time - clear
-        column[13] = max(LOG_TAU - time, 0.0)
+        column[13] = 3.0 * max(LOG_TAU - time, 0.0)
         column[14] = max(-3.0, min(3.0, nearest - time))
+        fit, delay, left, relieved = size[job] <= idle, delays[i], idle, 0.0
+        if fit:
+            left -= size[job]
+        if fit or backfill != NONE:
+            left, relieved = relief(job, fit, delay, spare[i], left, backfill, queue, requested, size, fitting, fits)
+        column[18] = 4.0 * relieved / pressure if fits else 0.0
+        column[19] = 3.0 * (idle - left) / (idle + 1.0)
+        column[20] = 0.4 * math.log(1.0 + delay * (pressure - relieved)) if fits else 0.0
+        # Columns of jobs that fit.
+        column[7], column[15:18], column[21:] = 0.0, 0.0, 0.0
+        if fit:
+            harm, slip = put_off(job, queue, requested, size, delays, spare, blocked, blocks)
+            column[7] = 3.0
+            column[15] = column[2]
+            column[16] = column[3]
+            column[17] = column[11]
+            column[21] = 2.0 * harm / burden if blocks else 0.0
+            column[22] = 0.4 * math.log(1.0 + slip)
+            column[23] = column[4]
+            column[24] = column[6]
         for unit in range(LANES):
             lane[unit] = context[unit]
         # Five columns at once: sums stay in registers.

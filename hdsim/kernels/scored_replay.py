@@ -57,6 +57,7 @@ class ScoredReplay(NamedTuple):
         networks: (N, WEIGHTS) weights, see :func:`hdsim.kernels.learned_scores.learned_scores`.
         followed: (J // PERIOD + 1,) network in use after each check.
         arriving: (A,) the jobs in order of their arrival, without those that are rejected.
+        arrival: (J,) s, the submission but for jobs that a warm start releases.
         submission: (J,) s.
         runtime: (J,) s.
         requested: (J,) s.
@@ -81,6 +82,7 @@ class ScoredReplay(NamedTuple):
     networks: Floats
     followed: Ints
     arriving: Ints
+    arrival: Floats
     submission: Floats
     runtime: Floats
     requested: Floats
@@ -107,19 +109,20 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
     numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[COMMIT] != 0
     backfill, cores = state.rules[BACKFILL], float(state.rules[CORES])
     networks, followed = state.networks, state.followed
-    arriving, submission, runtime, requested = state.arriving, state.submission, state.runtime, state.requested
+    arriving, dated, submission = state.arriving, state.arrival, state.submission
+    runtime, requested = state.runtime, state.requested
     walltime, ends_in_delay, size, sums = state.walltime, state.ends_in_delay, state.size, state.sums
     starting_time, finish_time, killed, changes = state.starting_time, state.finish_time, state.killed, state.changes
     queue, score, started, ends, releases = state.queue, state.score, state.started, state.ends, state.releases
     for _ in range(instants):
         arrived, waiting = numbers[ARRIVED], numbers[QUEUED]
-        arrival = submission[arriving[arrived]] if arrived < len(arriving) else math.inf
+        arrival = dated[arriving[arrived]] if arrived < len(arriving) else math.inf
         now = min(arrival, ends.key[0]) if ends.length[0] else arrival
         if now == math.inf:
             return OVER
         if now == arrival:
             last = arrived
-            while batch and last + 1 < len(arriving) and submission[arriving[last + 1]] == now:
+            while batch and last + 1 < len(arriving) and dated[arriving[last + 1]] == now:
                 last += 1
             if (arriving[last] + 1) // PERIOD > numbers[CHECKS]:
                 return CHECK
@@ -140,7 +143,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             queue[waiting] = arriving[arrived]
             waiting += 1
             arrived += 1
-            arrival = submission[arriving[arrived]] if batch and arrived < len(arriving) else math.inf
+            arrival = dated[arriving[arrived]] if batch and arrived < len(arriving) else math.inf
         numbers[ARRIVED], numbers[QUEUED] = arrived, waiting
         head, idle = numbers[HEAD], numbers[IDLE]
         # The order matters for a new head and for backfilling with EASY, where a job can start.
@@ -153,7 +156,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
         if needed:
             network = networks[followed[(queue[waiting - 1] + 1) // PERIOD]]
             learned_scores(
-                network, cores, backfill, commit, now, float(idle), queue, waiting, submission, requested, size, sums,
+                network, cores, backfill, now, float(idle), queue, waiting, submission, requested, size, sums,
                 releases, score,
             )  # fmt: skip
         elif backfill != RLSCHEDULER or head < 0:

@@ -17,32 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
-from hdsim.kernels import counted_replay, learned_scores
-from hdsim.kernels.learned_scores import COLUMNS, GATES, LANES, STATE, WEIGHTS
+from hdsim.kernels.counted_replay import CORES, EASY, NONE, RLSCHEDULER
+from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, OUTPUT, PART, STATE, WEIGHTS
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.scored_replay import CHECKS, ScoredReplay, scored_replay
 from hdsim.scheduling.learned import columns_of, make_replay, power_order
+from hdsim.simulation import windows
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.model import Workload
 
 Floats = NDArray[np.float64]
 
-#: Rules of a window, each with its share: backfilling algorithm and whether a head stays the head.
-RULES = {
-    (counted_replay.EASY, False): 0.4,
-    (counted_replay.RLSCHEDULER, True): 0.4,
-    (counted_replay.NONE, True): 0.2,
-}
-#: Jobs of a window that count, and jobs before them in a window that begins warm.
-JOBS, WARM = 1024, 256
+#: Backfilling algorithm and whether a head stays the head, in the order of the weights; and shares of the pairs.
+RULES = {(NONE, True): 0.15, (EASY, False): 0.35, (RLSCHEDULER, True): 0.5}
+#: Jobs of a window that count, at home and away from it, and jobs before them in a window that begins warm.
+JOBS, JOBS_AWAY, WARM = 1024, 512, 1024
 #: Family of the windows away from home: wider than the family ``random``.
-AWAY = {**FAMILIES["random"], "cores": [64, 100, 128, 256, 400, 512, 1024, 2048, 4096], "load": [0.5, 1.3]}
+AWAY = {**FAMILIES["random"], "cores": [64, 100, 128, 256, 400, 512, 1024, 2048, 4096], "load": [0.5, 1.15]}
 #: Limits of requested times in seconds that sites have in common.
 LIMITS = np.array([1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 480, 720, 1440, 2160, 2880, 5760, 11520]) * 60.0
 #: Least mean bounded slowdown under smallest area first of a window away from home: below it every order is good.
 LEAST = 1.6
 #: Mean bounded slowdown of a window of mean weight at home, by backfilling algorithm.
-TYPICAL = {counted_replay.EASY: 25.0, counted_replay.RLSCHEDULER: 55.0, counted_replay.NONE: 280.0}
+TYPICAL = {NONE: 280.0, EASY: 25.0, RLSCHEDULER: 55.0}
 
 
 @dataclass(frozen=True)
@@ -50,28 +47,36 @@ class Window:
     """A window to replay.
 
     Attributes:
-        jobs: Jobs of the window.
-        warm: The first jobs, which do not count.
-        cores: Cores of the machine.
+        window: The jobs that count, and those before them that a warm start consists of.
     """
 
-    jobs: Workload
-    warm: int
-    cores: int
+    window: windows.Window
 
     @cached_property
     def _replay(self) -> ScoredReplay:
-        jobs, runtime, network = columns_of(self.jobs), self.jobs.runtime.copy(), np.zeros((1, WEIGHTS))
-        nothing, rule = np.zeros(0, np.int64), counted_replay.NONE
-        return make_replay(jobs, runtime, network, self.cores, nothing, backfill=rule, commit=True)
+        workload, (arriving, release) = self.window.workload, self.window.arrivals
+        jobs, nothing, rule = columns_of(workload), np.zeros(0, np.int64), NONE
+        network, cores = np.zeros((1, WEIGHTS)), workload.cluster_cores
+        replay = make_replay(jobs, workload.runtime.copy(), network, cores, nothing, backfill=rule, commit=True)
+        return replay._replace(arriving=arriving, arrival=release)
+
+    @cached_property
+    def _warm_dates(self) -> int:
+        """Number of instants before the agent takes over."""
+        arriving, release = self.window.arrivals
+        return len(np.unique(release[arriving[release[arriving] <= self.window.begin]]))
 
     def cost(self, weights: Floats, backfill: int, commit: bool) -> float:
-        """Returns the mean bounded slowdown under a network."""
-        replay, warm = self._replay._replace(networks=weights[np.newaxis]), self.warm
-        replay.rules[:2] = backfill, commit
+        """Returns the mean bounded slowdown under a network.
+
+        As in :mod:`hdsim.studies.measures.windows` there is a pass for each event where a head stays the head.
+        """
+        replay, warm = self._replay._replace(networks=weights[np.newaxis]), self.window.warmup
         # The rest of the state is written before it is read.
-        replay.numbers[:CHECKS] = 0, 0, 0, -1, -1, self.cores, 0
-        scored_replay(replay, 4 * len(self.jobs))
+        replay.numbers[:CHECKS] = 0, 0, 0, -1, -1, replay.rules[CORES], 0
+        for batch, instants in ((True, self._warm_dates), (not commit, 4 * len(replay.size))):
+            replay.rules[:3] = backfill, commit, batch
+            scored_replay(replay, instants)
         columns = (replay.submission[warm:], replay.starting_time[warm:], replay.finish_time[warm:])
         return float(mean_cost(BOUNDED_SLOWDOWN, *columns))
 
@@ -82,52 +87,45 @@ def smallest_area_first() -> Floats:
 
 
 def first_weights(rng: np.random.Generator) -> Floats:
-    """Draws (WEIGHTS,) weights of a network that is the order ``saf``, with gates that tell the rules apart."""
-    weights = smallest_area_first()
-    gates = weights[: learned_scores.GATED].reshape(GATES, STATE)
-    gates[3:] = 0.3 * rng.standard_normal((GATES - 3, STATE))
-    gates[0, 9], gates[1, 10], gates[2, 9:] = 4.0, 4.0, (-4.0, -4.0, 4.0)
-    inputs = weights[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)
-    context = weights[learned_scores.CONTEXT : learned_scores.OUTPUT].reshape(STATE, LANES)
-    inputs[:, :-1] = 0.3 * rng.standard_normal((COLUMNS, LANES - 1))
-    context[:, :-1] = 0.3 * rng.standard_normal((STATE, LANES - 1))
-    return weights
+    """Draws (WEIGHTS,) weights of a network that is the order ``saf``."""
+    weights = smallest_area_first().reshape(-1, PART)
+    for first, last in ((INPUT, CONTEXT), (CONTEXT, OUTPUT)):
+        lanes = weights[:, first:last].reshape(len(weights), -1, LANES)[:, :, :-1]
+        lanes[:] = 0.3 * rng.standard_normal(lanes.shape)
+    return weights.ravel()
 
 
 def scales() -> Floats:
-    """Returns (WEIGHTS,) relative sizes of changes: 1 for the linear part, half of it elsewhere, 0 without effect."""
-    sizes = np.full(WEIGHTS, 0.5)
-    sizes[learned_scores.GATED : learned_scores.INPUT].reshape(GATES, COLUMNS)[:3] = 1.0
-    sizes[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)[:, -1] = 1.0
-    sizes[learned_scores.CONTEXT : learned_scores.OUTPUT].reshape(STATE, LANES)[:, -1] = 0.0
-    sizes[-1] = 0.0
+    """Returns the (PART,) relative sizes of changes, 0 without effect."""
+    sizes = np.ones(PART)
+    sizes[:INPUT].reshape(STATE, COLUMNS)[-1] = 0.0
+    lanes = sizes[INPUT:OUTPUT].reshape(COLUMNS + STATE, LANES)
+    lanes[:, :-1], lanes[:COLUMNS, -1], lanes[COLUMNS:, -1] = 2.0, 3.0, 0.0
+    sizes[OUTPUT:-1], sizes[-1] = 4.0, 0.0
     return sizes
 
 
 def draw_home(rng: np.random.Generator, split: str = "train") -> Window:
     """Draws a window of a fresh trace of the family ``home``."""
-    trace = draw_workload("home", int(rng.integers(2**32)), int(rng.integers(1500, 6000)), split=split)
-    return _window(trace, 256, rng)
+    return _window(draw_workload("home", int(rng.integers(2**32)), WARM + JOBS, split=split), JOBS, rng)
 
 
 def draw_away(rng: np.random.Generator, split: str = "train") -> Window:
     """Draws a window of a machine unlike home on which orders differ."""
     while True:
-        seed, jobs = int(rng.integers(2**32)), int(rng.integers(1400, 3500))
         try:
-            trace = draw_workload(AWAY, seed, jobs, split=split)
+            trace = draw_workload(AWAY, int(rng.integers(2**32)), WARM + JOBS_AWAY, split=split)
         except WorkloadError:  # the estimates of the model do not suit all run times
             continue
-        cores = trace.cluster_cores
-        window = _window(unlike(trace, cores, rng), cores, rng)
-        if window.cost(smallest_area_first(), counted_replay.EASY, False) >= LEAST:
+        window = _window(unlike(trace, trace.cluster_cores, rng), JOBS_AWAY, rng)
+        if window.cost(smallest_area_first(), EASY, False) >= LEAST:
             return window
 
 
-def _window(trace: Workload, cores: int, rng: np.random.Generator) -> Window:
-    warm = int(rng.choice([0, WARM]))
-    first = int(rng.integers(len(trace) - JOBS - warm + 1))
-    return Window(trace[first : first + warm + JOBS], warm, cores)
+def _window(trace: Workload, jobs: int, rng: np.random.Generator) -> Window:
+    """Returns the last jobs of a trace, which begin warm or come to the empty machine."""
+    warm = len(trace) - jobs if rng.random() < 0.5 else 0
+    return Window(windows.Window(trace[len(trace) - jobs - warm :], warm))
 
 
 def unlike(trace: Workload, cores: int, rng: np.random.Generator) -> Workload:
@@ -166,7 +164,7 @@ def unlike(trace: Workload, cores: int, rng: np.random.Generator) -> Workload:
     runtime, requested = np.maximum(np.floor(runtime * pace), 1.0), np.maximum(np.floor(requested * pace), 1.0)
     submission = np.floor(submission * (runtime @ size / load) * (trace.submission_time[-1] / submission[-1]))
     columns = {"submission_time": submission, "runtime": runtime, "requested_time": requested, "requested_cores": size}
-    return Workload.from_columns(**columns)
+    return Workload.from_columns(**columns, header=trace.header)
 
 
 @dataclass
@@ -181,6 +179,7 @@ class Evolution:
         seed: Seed of all draws.
         generations: Generations in all, over which the learning rate falls to 0.
         pairs: Pairs of networks with opposite changes.
+        each: Windows that a pair replays.
         home: Windows of the family ``home`` of a generation.
         away: Other windows.
         sigma: Standard deviation of a change.
@@ -188,12 +187,13 @@ class Evolution:
     """
 
     seed: int = 1
-    generations: int = 160
-    pairs: int = 16
-    home: int = 14
-    away: int = 12
-    sigma: float = 0.08
-    learning_rate: float = 0.03
+    generations: int = 400
+    pairs: int = 120
+    each: int = 4
+    home: int = 34
+    away: int = 30
+    sigma: float = 0.1
+    learning_rate: float = 0.06
     generation: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -205,31 +205,37 @@ class Evolution:
 
     def advance(self) -> None:
         """Replays fresh windows under pairs of networks and moves the network towards the better ones."""
-        rng, rules = self.rng, list(RULES)
-        windows = [draw_home(rng) for _ in range(self.home)] + [draw_away(rng) for _ in range(self.away)]
-        chosen = [rules[i] for i in rng.choice(len(rules), len(windows), p=list(RULES.values()))]
-        share = np.ones(len(windows))
-        for i in range(self.home):
-            cost = windows[i].cost(self.weights, *chosen[i])
-            share[i] = np.clip(math.sqrt(cost / TYPICAL[chosen[i][0]]), 0.4, 2.5)
-        noise = rng.standard_normal((self.pairs, WEIGHTS)) * self.scales
-        gains = np.empty((self.pairs, len(windows)))
-        for pair, change in enumerate(self.sigma * noise):
-            for i, (window, rule) in enumerate(zip(windows, chosen, strict=True)):
-                ratio = window.cost(self.center - change, *rule) / window.cost(self.center + change, *rule)
-                gains[pair, i] = np.clip(math.log(ratio), -1.5, 1.5)
-        fitness = gains @ share
-        gradient = fitness / (fitness.std() + 1e-12) @ noise / self.pairs
-        self.first += 0.1 * (gradient - self.first)
-        self.second += 0.01 * (gradient**2 - self.second)
-        rate = self.learning_rate * (1 - self.generation / self.generations)
+        rng, rate = self.rng, self.learning_rate * (1 - self.generation / self.generations)
+        drawn = [draw_home(rng) for _ in range(self.home)] + [draw_away(rng) for _ in range(self.away)]
         self.generation += 1
-        steps = self.generation
-        step = self.first / (1 - 0.9**steps) / (np.sqrt(self.second / (1 - 0.99**steps)) + 1e-6)
-        self.center = self.center + rate * self.scales * step
-        self.weights = self.weights + (self.center - self.weights) * max(0.04, 1 / (steps + 1))
+        for part, (rule, share) in enumerate(RULES.items()):
+            own = slice(part * PART, (part + 1) * PART)
+            noise = rng.standard_normal((max(1, round(share * self.pairs)), PART)) * self.scales
+            # Windows are dealt out like cards, so that all of them count alike.
+            rounds = -(-len(noise) * self.each // len(drawn))
+            dealt = np.concatenate([rng.permutation(len(drawn)) for _ in range(rounds)])
+            fitness = np.zeros(len(noise))
+            for pair, change in enumerate(self.sigma * noise):
+                more, less = self.center.copy(), self.center.copy()
+                more[own] += change
+                less[own] -= change
+                for i in dealt[pair * self.each : (pair + 1) * self.each]:
+                    fitness[pair] += self._gain(drawn[i], more, less, rule, home=i < self.home)
+            gradient = fitness / (fitness.std() + 1e-12) @ noise / len(noise)
+            self.first[own] += 0.1 * (gradient - self.first[own])
+            self.second[own] += 0.01 * (gradient**2 - self.second[own])
+            step = self.first[own] / (1 - 0.9**self.generation)
+            step /= np.sqrt(self.second[own] / (1 - 0.99**self.generation)) + 1e-6
+            self.center[own] += rate * self.scales * step
+        self.weights = self.weights + (self.center - self.weights) * max(0.04, 1 / (self.generation + 1))
+
+    def _gain(self, window: Window, more: Floats, less: Floats, rule: tuple[int, bool], *, home: bool) -> float:
+        """By how much one network is better than another; at home, windows of heavy load count more."""
+        costs = window.cost(more, *rule), window.cost(less, *rule)
+        gain = max(-1.5, min(1.5, math.log(costs[1] / costs[0])))
+        return gain * max(0.4, min(2.5, (costs[0] * costs[1] / TYPICAL[rule[0]] ** 2) ** 0.25)) if home else gain
 
 
-def log_ratio(windows: Sequence[Window], weights: Floats, other: Floats, rule: tuple[int, bool]) -> Floats:
+def log_ratio(drawn: Sequence[Window], weights: Floats, other: Floats, rule: tuple[int, bool]) -> Floats:
     """Returns the (W,) logarithms of the costs of one network over those of another."""
-    return np.log([window.cost(weights, *rule) / window.cost(other, *rule) for window in windows])
+    return np.log([window.cost(weights, *rule) / window.cost(other, *rule) for window in drawn])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay, learned_scores
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.learned_scores import COLUMNS, LANES, WEIGHTS, past_sums
+from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, PART, WEIGHTS, past_sums
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.profiles import Releases, make_releases
 from hdsim.kernels.scored_replay import PERIOD, ScoredReplay, scored_replay
@@ -69,10 +69,9 @@ def read_networks(card: str) -> Floats:
 
 def power_order(runtime: float, cores: float) -> Floats:
     """Returns the (WEIGHTS,) network that orders jobs by a product of powers of their run time and their cores."""
-    weights = np.zeros(WEIGHTS)
-    lanes = weights[learned_scores.INPUT : learned_scores.CONTEXT].reshape(COLUMNS, LANES)
-    lanes[:2, -1] = runtime, cores
-    return weights
+    weights = np.zeros((len(learned_scores.RULES), PART))
+    weights[:, INPUT:CONTEXT].reshape(-1, COLUMNS, LANES)[:, :2, -1] = runtime, cores
+    return weights.ravel()
 
 
 def columns_of(workload: Workload) -> Jobs:
@@ -117,6 +116,7 @@ def make_replay(
         networks=networks,
         followed=np.zeros(count // PERIOD + 1, np.int64),
         arriving=np.delete(np.arange(count), infeasible),
+        arrival=jobs.submission,
         submission=jobs.submission,
         runtime=runtime,
         requested=jobs.requested,
@@ -213,7 +213,7 @@ def scores(
     releases = Releases(ends[order], held[order], sizes[order], np.array([len(held)]))
     result = np.empty(len(queued))
     learned_scores.learned_scores(
-        networks[checks.followed[number]], float(cores), rule, commit_head, float(cluster.now), float(cluster.n_idle),
+        networks[checks.followed[number]], float(cores), rule, float(cluster.now), float(cluster.n_idle),
         queued, len(queued), *jobs, releases, result,
     )  # fmt: skip
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hdsim.platform.model import Platform
+    from hdsim.scheduling.agent import StockRules
     from hdsim.simulation.setup import Setup
     from hdsim.util.arrays import Floats, Ints
     from hdsim.util.intervals import IntervalSets
@@ -34,23 +35,56 @@ def compiled_learned(
 ) -> CompiledLearned | None:
     """Returns the replay of what has been set up, None for another order and where only the engine can replay it."""
     rules, refused = stock_rules(setup.agent), setup.infeasible
-    if rules is None or rules.order.network is None or rules.candidates is not None:
-        return None
-    if rules.estimates != "requested" or rules.backfill not in _RULES:
-        return None
-    if setup.contention is not None or setup.failures is not None:
+    if rules is None or not is_compiled(rules) or setup.contention is not None or setup.failures is not None:
         return None
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:
         return None
-    jobs, networks = columns_of(workload), read_networks(rules.order.network)
-    rule: dict[str, Any] = {"backfill": counted_replay.BACKFILLS[rules.backfill], "commit": rules.commit_head}
+    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    make_state = partial(make_learned, workload, rules, len(ranked), refused, **options)
+    return CompiledLearned(platform, workload, ranked, refused, make_state, make_checks(rules, len(ranked)))
+
+
+def is_compiled(rules: StockRules) -> bool:
+    """Returns whether compiled code knows the rules, where cores are interchangeable."""
+    plain = rules.candidates is None and rules.estimates == "requested"
+    return rules.order.network is not None and plain and rules.backfill in _RULES
+
+
+def make_learned(
+    workload: Workload,
+    rules: StockRules,
+    cores: int,
+    infeasible: Ints,
+    *,
+    kill_at_walltime: bool = False,
+    batch_events: bool = True,
+) -> ScoredReplay:
+    """Returns a replay before its first event; see :func:`hdsim.simulation.compiled.make_replay`."""
     walltime, delay = (workload.walltime.copy(), workload.ends_in_delay.copy()) if kill_at_walltime else (None, None)
-    make_state = partial(
-        make_replay, jobs, workload.runtime.copy(), networks, len(ranked), refused,
-        walltime=walltime, ends_in_delay=delay, batch_events=batch_events, **rule,
+    return make_replay(
+        columns_of(workload), workload.runtime.copy(), read_networks(str(rules.order.network)), cores, infeasible,
+        walltime=walltime, ends_in_delay=delay, batch_events=batch_events,
+        backfill=counted_replay.BACKFILLS[rules.backfill], commit=rules.commit_head,
     )  # fmt: skip
-    return CompiledLearned(platform, workload, ranked, refused, make_state, Checks(networks, len(ranked), **rule))
+
+
+def make_checks(rules: StockRules, cores: int) -> Checks:
+    """Returns the checks of a replay."""
+    networks = read_networks(str(rules.order.network))
+    return Checks(networks, cores, counted_replay.BACKFILLS[rules.backfill], rules.commit_head)
+
+
+def advance(checks: Checks, state: ScoredReplay, instants: int) -> tuple[ScoredReplay, bool]:
+    """Simulates at most a number of instants, fewer if the past is checked; returns the state, and True at the end."""
+    told = scored_replay.scored_replay(state, instants)
+    if told == scored_replay.CHECK:
+        jobs = Jobs(state.submission, state.requested, state.size, state.sums)
+        number = int(state.numbers[scored_replay.CHECKS]) + 1
+        checks.advance(number, jobs, state.starting_time, state.finish_time)
+        state.numbers[scored_replay.CHECKS] = number
+        state.followed[number] = checks.followed[number]
+    return state, bool(told == counted_replay.OVER)
 
 
 class CompiledLearned(CompiledReplay[ScoredReplay]):
@@ -80,15 +114,8 @@ class CompiledLearned(CompiledReplay[ScoredReplay]):
         self._ranked, self._checks = ranked, checks
 
     def _advance(self, instants: int) -> bool:
-        state = self._state
-        told = scored_replay.scored_replay(state, instants)
-        if told == scored_replay.CHECK:
-            jobs = Jobs(state.submission, state.requested, state.size, state.sums)
-            number = int(state.numbers[scored_replay.CHECKS]) + 1
-            self._checks.advance(number, jobs, state.starting_time, state.finish_time)
-            state.numbers[scored_replay.CHECKS] = number
-            state.followed[number] = self._checks.followed[number]
-        return bool(told == counted_replay.OVER)
+        self._state, over = advance(self._checks, self._state, instants)
+        return over
 
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         return self._state.starting_time, self._state.finish_time, self._state.killed

@@ -7,19 +7,22 @@ of the window count. On interchangeable cores the state is part of a compiled re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
-from hdsim.kernels.counted_replay import BATCH
+from hdsim.kernels.counted_replay import ARRIVED, BATCH, CountedReplay
+from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.platform.model import Platform
 from hdsim.results.metrics import bounded_slowdown, slowdown, statistics
-from hdsim.scheduling.agent import Agent, make_agent, stock_rules
+from hdsim.scheduling.agent import Agent, StockRules, make_agent, stock_rules
 from hdsim.simulation.compiled import advance, interchangeable_cores, make_replay
+from hdsim.simulation.compiled_learned import advance as advance_learned
+from hdsim.simulation.compiled_learned import is_compiled, make_checks, make_learned
 from hdsim.simulation.setup import Model
 from hdsim.simulation.simulation import Simulation, simulate
 
@@ -73,10 +76,9 @@ class Window:
         if not self.warmup:
             return np.arange(len(workload)), release
         before = slice(None, self.warmup)
-        warm = workload[before]
-        start = simulate(self._machine, warm, self.base).starting_time
+        start, finish = self._warm
         waiting = (release[before] <= self.begin) & (start > self.begin)
-        running = (start <= self.begin) & (start + warm.runtime > self.begin)
+        running = (start <= self.begin) & (finish > self.begin)
         release[before] = np.where(running, start, np.where(waiting, self.begin, release[before]))
         matters = np.flatnonzero(np.concatenate([
             running | waiting | (release[before] > self.begin), np.ones(len(workload) - self.warmup, bool)
@@ -108,22 +110,10 @@ class Window:
         rules = None if models else stock_rules(agent)
         if (
             rules is not None
-            and rules.static
+            and (rules.static or is_compiled(rules))
             and (ranked := interchangeable_cores(platform, workload, agent.core_policy)) is not None
         ):
-            state = make_replay(workload, rules, len(ranked), np.zeros(0, np.int64), batch_events=batch_events)
-            arriving, state.submission[:] = self.arrivals
-            state = state._replace(arriving=arriving)
-            if self.warmup:
-                # The jobs that wait when the agent takes over are in one scheduling pass.
-                state.rules[BATCH] = True
-                dates = np.unique(state.submission[arriving])
-                state, _ = advance(state, int(np.searchsorted(dates, self.begin, side="right")))
-                state.rules[BATCH] = batch_events
-            over = False
-            while not over:
-                state, over = advance(state, 4 * len(workload))
-            start, finish = state.starting_time, state.finish_time
+            start, finish = self._replay(rules, len(ranked), batch_events)
         else:
             options: dict[str, Any] = {"seed": seed, "batch_events": batch_events, **models}
             simulation = Simulation(platform, workload, self.base if self.warmup else agent, **options)
@@ -137,6 +127,39 @@ class Window:
                 "expected an agent that starts every job, got one that leaves jobs waiting", where="agent"
             )
         return start[self.warmup :], finish[self.warmup :]
+
+    def _replay(self, rules: StockRules, cores: int, batch_events: bool) -> tuple[Floats, Floats]:
+        """Replays in compiled code; returns (J,) start and finish of all jobs, NaN for some of the warm-up."""
+        workload, nothing = self.workload, np.zeros(0, np.int64)
+        (arriving, release), over = self.arrivals, False
+        state: CountedReplay | ScoredReplay
+        if rules.static:
+            state = make_replay(workload, rules, cores, nothing, batch_events=batch_events)
+            state = state._replace(arriving=arriving, submission=release.copy())
+            simulate_some: Callable[..., tuple[Any, bool]] = advance
+        else:
+            state = make_learned(workload, rules, cores, nothing, batch_events=batch_events)
+            state = state._replace(arriving=arriving, arrival=release)
+            # The network is checked on the jobs that have ended, too.
+            ended = np.setdiff1d(np.arange(self.warmup), arriving)
+            state.starting_time[ended], state.finish_time[ended] = (dates[ended] for dates in self._warm)
+            simulate_some = partial(advance_learned, make_checks(rules, cores))
+        if self.warmup:
+            # The jobs that wait when the agent takes over are in one scheduling pass.
+            state.rules[BATCH] = True
+            while release[arriving[state.numbers[ARRIVED]]] <= self.begin:
+                state, _ = simulate_some(state, 1)
+            state.rules[BATCH] = batch_events
+        while not over:
+            state, over = simulate_some(state, 4 * len(workload))
+        return state.starting_time, state.finish_time
+
+    @cached_property
+    def _warm(self) -> tuple[Floats, Floats]:
+        """(W,) start and finish of the warm-up under the base policy."""
+        warm = self.workload[: self.warmup]
+        start = simulate(self._machine, warm, self.base).starting_time
+        return start, start + warm.runtime
 
     def score(self, agent: Model | Agent, metric: str = "mean_bounded_slowdown", **options: Any) -> float:
         """Returns a metric of the jobs of the window under an agent.

@@ -14,17 +14,14 @@ import numpy as np
 from hdsim.backends.sim import Sim
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels.counted_replay import BACKFILLS
-from hdsim.learning.orders import AWAY, JOBS, RULES, Evolution, Window, draw_away, draw_home
+from hdsim.learning.orders import AWAY, JOBS, JOBS_AWAY, RULES, Evolution, Window, draw_away, draw_home
 from hdsim.learning.training.evaluation import ORDERS, Evaluation
 from hdsim.learning.training.learner import Learner
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.setup import Setup, check_patience, jobs_facts, platform_facts
 from hdsim.learning.training.windows import held_out
-from hdsim.results.metrics import bounded_slowdown
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
-from hdsim.simulation.simulation import simulate
-from hdsim.simulation.windows import machine
 from hdsim.util.files import dump_json
 from hdsim.util.rules import POSITIVE, integers_from
 from hdsim.workload.generators.families import FAMILIES
@@ -99,9 +96,7 @@ def _cost(window: Window, agent: Any, backfill: int, commit: bool) -> float:
     if isinstance(agent, np.ndarray):
         return window.cost(agent, backfill, commit)
     spec = {**agent, "backfill": _NAMES[backfill], "commit_head": commit}
-    found = simulate(machine(window.cores), window.jobs, spec)
-    slowdowns = bounded_slowdown(found.jobs["turnaround_time"], found.jobs["execution_time"])
-    return float(slowdowns[window.warm :].mean())
+    return window.window.score(spec, batch_events=not commit)
 
 
 @dataclass(frozen=True)
@@ -203,21 +198,24 @@ class OrderSetup(Setup):
     def described(self, trace: Any) -> dict[str, Any]:
         """A window, or the drawn ones of the training by their parameters and the seed."""
         if isinstance(trace, str):
-            name, parameters = ("family home", FAMILIES["home"]) if trace == "home" else ("machines unlike home", AWAY)
+            home, evolution = trace == "home", self.evolution
+            name, parameters = ("family home", FAMILIES["home"]) if home else ("machines unlike home", AWAY)
+            drawn = evolution.home * JOBS if home else evolution.away * JOBS_AWAY
             told = json.dumps([parameters, self.config["seed"]], sort_keys=True)
             return {
                 "path": f"<{name}, train>",
                 "sha256": None,
-                "jobs": self.evolution.generation * getattr(self.evolution, trace) * JOBS,
+                "jobs": evolution.generation * drawn,
                 "jobs_sha256": hashlib.sha256(told.encode()).hexdigest(),
             }
         if isinstance(trace, Window):
+            jobs, warm = trace.window.workload, trace.window.warmup
             return {
-                "path": trace.jobs.source,
+                "path": jobs.source,
                 "sha256": None,
-                "jobs": len(trace.jobs) - trace.warm,
-                "warm": trace.warm,
-                "cores": trace.cores,
-                "jobs_sha256": digest(trace.jobs),
+                "jobs": len(jobs) - warm,
+                "warm": warm,
+                "cores": jobs.cluster_cores,
+                "jobs_sha256": digest(jobs),
             }
         return jobs_facts(trace, self.workload)
