@@ -76,9 +76,10 @@ def covered(draw: st.DrawFn) -> dict[str, Any]:
 def play(chosen: dict[str, Any], steps: int, seed: int, num_envs: int = 3, workers: int = 1) -> int:
     """Holds a batch equal to single environments under random actions, some of them not legal."""
     rng = np.random.default_rng(seed)
-    vector = hdsim.make_vec(num_envs, platform=SMALL, workers=workers, **chosen)
+    chosen = {"platform": SMALL, **chosen}
+    vector = hdsim.make_vec(num_envs, workers=workers, **chosen)
     assert isinstance(vector._share, Batch)
-    singles = [SchedulingEnv(platform=SMALL, **chosen) for _ in range(num_envs)]
+    singles = [SchedulingEnv(**chosen) for _ in range(num_envs)]
     over, ends = [False] * num_envs, 0
     try:
         seen, info = vector.reset(seed=seed)
@@ -114,6 +115,35 @@ def play(chosen: dict[str, Any], steps: int, seed: int, num_envs: int = 3, worke
 @given(chosen=covered(), seed=st.integers(0, 2**20))
 def test_a_batch_does_what_the_engine_does(chosen: dict[str, Any], seed: int) -> None:
     play(chosen, 60, seed)
+
+
+@st.composite
+def covered_nodes(draw: st.DrawFn) -> dict[str, Any]:
+    """Settings of an environment on nodes that is stepped in batches."""
+    contention = draw(st.sampled_from(["none", "threshold", "fair_share", "smoothstep"]))
+    traces = [limited(draw(st.integers(0, 999))) for _ in range(draw(st.integers(1, 2)))]
+    return {
+        "platform": PLATFORM,
+        "workload": traces,
+        "action": "policy_pair",
+        "decide": draw(st.sampled_from(["useful", "queued", "always"])),
+        "void": draw(st.booleans()),
+        "observation": draw(st.sampled_from(["normal", "small", "minimal"])),
+        "scale": draw(st.sampled_from(["seen", "workload"])),
+        "contention": contention,
+        "jobs": draw(st.integers(8, 24)),
+        "objective": draw(st.sampled_from(OBJECTIVES)),
+        "reward": draw(st.sampled_from(["sampled", "integrated"])),
+        "kill_at_walltime": draw(st.booleans()),
+        "batch_events": draw(st.booleans()),
+        "max_steps": draw(st.none() | st.integers(3, 40)),
+    }
+
+
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(chosen=covered_nodes(), seed=st.integers(0, 2**20))
+def test_a_batch_on_nodes_does_what_the_engine_does(chosen: dict[str, Any], seed: int) -> None:
+    play(chosen, 40, seed, num_envs=2)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -186,7 +216,7 @@ def test_the_next_episode_may_begin_in_the_same_step(observation: str) -> None:
         {"action": "job", "observation": "graph"},
         {"action": "job", "objective": "energy_consumption"},
         {"action": "job", "core_policy": "random"},
-        {"action": "policy_pair"},
+        {"action": "policy_pair", "objective": "edp"},
         {"action": "job", "platform": PLATFORM, "workload": limited()},
         {"action": "job", "failures": {"_target_": "hdsim.failures.Exponential", "mtbf": 400.0, "mttr": 30.0}},
     ],

@@ -20,17 +20,21 @@ from hdsim.decisions.observations.hdeeprm import ORDER_OF, Minimal
 from hdsim.decisions.observations.jobs import Jobs
 from hdsim.envs import objectives
 from hdsim.envs.episodes import Window
+from hdsim.envs.node_batch import covers_nodes, make_grid, seed_draws
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, Views
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.kernels import episode_state
 from hdsim.kernels.episode_state import EPISODE, JOB, RULES, Outcome, State, Trace
-from hdsim.kernels.episodes import placements, step
-from hdsim.kernels.free_ranges import make_free_ranges
+from hdsim.kernels.episodes import step
+from hdsim.kernels.free_ranges import make_free_ranges, placements
+from hdsim.kernels.node_episodes import STOPPED, Grid
 from hdsim.results.metrics import TAU
 from hdsim.results.result import Result
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import ranking
+from hdsim.simulation.contended import require_speed
+from hdsim.util.intervals import IntervalSets
 from hdsim.workload.model import Workload
 
 #: Objectives of compiled environments, which need interchangeable cores in a static order of preference as well.
@@ -43,6 +47,8 @@ _OBJECTIVES: dict[type[objectives.Objective], int] = {
     objectives.BoundedSlowdown: episode_state.SLOWDOWN,
 }
 _DECIDE = {"always": episode_state.ALWAYS, "queued": episode_state.QUEUED, "useful": episode_state.USEFUL}
+#: The job order of a policy pair that draws.
+_RANDOM = "random"
 _BACKFILL = {"none": episode_state.NO_BACKFILL, "easy": episode_state.EASY, "rlscheduler": episode_state.RLSCHEDULER}
 
 
@@ -51,22 +57,30 @@ def covers(environment: SchedulingEnv) -> bool:
     action, observer = environment.problem.action, environment.problem.observer
     if type(environment.objective) not in _OBJECTIVES or environment.runner is not None:
         return False
-    if type(observer) is Minimal:
+    if isinstance(observer, Minimal):
         if observer.by_workload and len(observer.scales) < len(ORDER_OF):
             return False
     elif type(observer) is not Jobs:
         return False
     if isinstance(action, PolicyPair):
-        if any(job_order(name).dynamic for name, _ in action.pairs):
+        if any(job_order(name).dynamic and name != _RANDOM for name, _ in action.pairs):
             return False
     elif not isinstance(action, PickJob):
         return False
+    return has_ranges(environment) or covers_nodes(environment)
+
+
+def has_ranges(environment: SchedulingEnv) -> bool:
+    """Returns whether the episodes are those of interchangeable cores in an order of preference."""
     return all(_interchangeable(environment, trace) for trace in environment.episodes.traces)
 
 
 def _interchangeable(environment: SchedulingEnv, jobs: Workload) -> bool:
     action = environment.problem.action
+    if environment.problem.observer.sees_cores:
+        return False
     static = {"random", "high_cores"}.isdisjoint({action.core_policy, *action.core_policies})
+    static &= not isinstance(action, PolicyPair) or all(name != _RANDOM for name, _ in action.pairs)
     return static and isinstance(environment.set_up(jobs, seed=0).cluster.cores, OrderedCores)
 
 
@@ -94,12 +108,16 @@ class Batch:
     def _load(self, traces: Sequence[Workload]) -> None:
         """Takes the jobs of traces and makes room for their episodes."""
         environment, num_envs = self._environment, len(self._sources)
-        store: Any = environment.set_up(traces[0], seed=0).cluster.cores
-        self._core_of_rank = store.core_of_rank
         self._traces, self._offsets = list(traces), np.cumsum([0, *map(len, traces)]).tolist()
         self._trace = _columns(environment, traces)
         longest = max(map(len, traces))
         self._state = _state(environment, num_envs, longest, self._trace)
+        self._grid: Grid | None = None
+        if has_ranges(environment):
+            store: Any = environment.set_up(traces[0], seed=0).cluster.cores
+            self._core_of_rank = store.core_of_rank
+        else:
+            self._grid = make_grid(environment, traces, num_envs, longest)
 
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
         """See :class:`hdsim.envs.shares.Share`."""
@@ -141,7 +159,7 @@ class Batch:
         shown = _outcome({name: array if name in (SEEN, MASK) else array.copy() for name, array in views.items()})
         for e in over:
             self._begin(e)
-            step(e, e + 1, actions, self._trace, self._state, shown)
+            step(e, e + 1, actions, self._trace, self._state, self._grid, shown)
         return ended
 
     def state(self) -> list[Mapping[str, Any]]:
@@ -159,17 +177,27 @@ class Batch:
             numbers = np.zeros(len(state), np.int64)
             for action in [0, *kept["actions"].tolist()]:
                 numbers[e] = action
-                step(e, e + 1, numbers, self._trace, self._state, out)
+                step(e, e + 1, numbers, self._trace, self._state, self._grid, out)
         self._over = []
 
     def _run(self, out: Outcome, actions: NDArray[np.int64]) -> int:
         """Steps all environments; returns the number of episodes that ended."""
-        arguments: Any = actions, self._trace, self._state, out
+        arguments: Any = actions, self._trace, self._state, self._grid, out
         own, *others = self._bounds
         compiled: Any = step
         waiting = [self._pool.submit(compiled, *bounds, *arguments) for bounds in others] if self._pool else []
         ended: int = compiled(*own, *arguments)
-        return ended + sum(each.result() for each in waiting)
+        ended += sum(each.result() for each in waiting)
+        if self._grid is not None and self._grid.numbers[:, STOPPED].any():
+            self._stopped(self._grid)
+        return ended
+
+    def _stopped(self, grid: Grid) -> None:
+        """Raises the error of a contention model that stops a job."""
+        e = int(grid.numbers[:, STOPPED].nonzero()[0][0])
+        model = self._environment.set_up(self._traces[self._sources[e].window.trace], seed=0).contention
+        assert model is not None
+        require_speed(float(grid.job_floats[e, 2, grid.numbers[e, STOPPED] - 1]), model)
 
     def _begin(self, e: int, jobs: Workload | None = None) -> None:
         """Draws the next episode, which begins with the next step."""
@@ -181,8 +209,9 @@ class Batch:
         else:
             (trace,) = (i for i, trace in enumerate(self._traces) if trace is jobs)
             window = source.window = Window(trace, 0, len(jobs))
-        # The seed of the replay, of which nothing here makes use.
-        rng.integers(2**63)
+        seed = int(rng.integers(2**63))
+        if self._grid is not None:
+            seed_draws(self._grid, e, seed)
         episode, first = self._state.episodes[e], self._offsets[window.trace] + window.first
         episode.fresh, episode.first, episode.stop = True, first, first + window.jobs
 
@@ -202,17 +231,26 @@ class Batch:
         final[own.infeasible & (final == FinalState.QUEUED)] = FinalState.REJECTED
         final[started] = FinalState.RUNNING
         final[ended] = completed(jobs)[ended]
-        final[ended[(finish < date)[ended] | (own.delays & (date >= limit))[ended]]] = (
-            FinalState.COMPLETED_WALLTIME_REACHED
-        )
-        cores = self._trace.cores[episode.first : episode.stop]
-        ranges = np.zeros((2, int(cores[started].sum())), np.int32)
-        held = placements(log, cores, make_free_ranges(int(self._trace.rules.cores[0])), *ranges)
-        sets = core_sets(self._core_of_rank, np.diff(held), *ranges[:, : held[-1]])
+        killed = (finish < date) | (own.delays & (date >= limit))
+        if self._grid is not None:
+            killed = self._grid.killed[e, : len(own)]
+        final[ended[killed[ended]]] = FinalState.COMPLETED_WALLTIME_REACHED
+        sets = self._ranges(e, log, started)
         return Result.once(
             self._environment.platform, jobs, start, finish, final, started, sets,
             interrupted_at=float(episode.now) if truncated else None,
         )  # fmt: skip
+
+    def _ranges(self, e: int, log: NDArray[np.int64], started: NDArray[np.int64]) -> IntervalSets:
+        """The cores of the started jobs."""
+        if self._grid is not None:
+            sizes = self._grid.sizes[e, started]
+            return IntervalSets.of(self._grid.held[e, : sizes.sum()], sizes)
+        episode = self._state.episodes[e]
+        cores = self._trace.cores[episode.first : episode.stop]
+        ranges = np.zeros((2, int(cores[started].sum())), np.int32)
+        held = placements(log, cores, make_free_ranges(int(self._trace.rules.cores[0])), *ranges)
+        return core_sets(self._core_of_rank, np.diff(held), *ranges[:, : held[-1]])
 
     def close(self) -> None:
         """Ends the threads."""
@@ -230,7 +268,6 @@ def _rules(environment: SchedulingEnv) -> Any:
     action: Any = environment.problem.action
     observer, objective = environment.problem.observer, environment.objective
     picks = isinstance(action, PickJob)
-    gflops = environment.platform.reference_gflops if type(objective) is objectives.Makespan else 1.0
     settings = {
         "picks_jobs": picks,
         "choices": environment.n_actions - action.has_void,
@@ -241,8 +278,8 @@ def _rules(environment: SchedulingEnv) -> Any:
         "shows_rows": isinstance(observer, Jobs),
         "sensitivity": observer.sensitivity if isinstance(observer, Minimal) else 1.0,
         "objective": _OBJECTIVES[type(objective)],
+        "speed": float(environment.platform.reference_gflops) if type(objective) is objectives.Makespan else 1.0,
         "integrated": objective.integrated,
-        "speed": float(gflops),
         "shortest": TAU,
         "scale": environment.reward_scale,
         "max_steps": environment.max_steps or 0,
@@ -250,6 +287,8 @@ def _rules(environment: SchedulingEnv) -> Any:
         "cores": environment.platform.n_cpu_cores,
         "learns_scales": isinstance(observer, Minimal) and len(observer.scales) < len(ORDER_OF),
     }
+    if type(objective) is objectives.Makespan and not has_ranges(environment):
+        settings["objective"] = episode_state.SPEEDS
     for name, value in settings.items():
         rules[name] = value
     return rules
@@ -259,14 +298,18 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
     action, observer, objective = environment.problem.action, environment.problem.observer, environment.objective
     names = ["first"]
     if isinstance(action, PolicyPair):
-        names += [name for name, _ in action.pairs]
+        names += [name for name, _ in action.pairs if name != _RANDOM]
     if isinstance(observer, Minimal):
         names += ORDER_OF.values()
     # Names of the same order share one place.
     orders = {job_order(name).score: job_order(name) for name in names}
 
     def places(chosen: Iterable[str]) -> NDArray[np.int64]:
-        return np.array([list(orders).index(job_order(name).score) for name in chosen], np.int64)
+        found = [
+            episode_state.RANDOM_ORDER if name == _RANDOM else list(orders).index(job_order(name).score)
+            for name in chosen
+        ]
+        return np.array(found, np.int64)
 
     def column(name: str, dtype: type = np.float64) -> NDArray[Any]:
         return np.concatenate([getattr(trace, name) for trace in traces]).astype(dtype)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hdsim.decisions.base import oversubscription_limit
+from hdsim.kernels.node_episodes import busy_speed
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 from hdsim.results.metrics import TAU
 
@@ -239,10 +240,9 @@ class Makespan(Rate):
             for job in cluster.starting:
                 busy[cluster.running[job].nodes] -= cluster.running[job].cpu
             return float(busy @ cores.node_speed) * cluster.platform.reference_gflops
-        speed = self._peak
-        if self._contended:
-            speed = np.where(cores.free_bandwidth < self._overdrawn, self._slowed, speed)
-        return float(self._computing_by_processor().astype(np.float64) @ speed)
+        slowed = self._slowed if self._contended else self._peak
+        busy = self._computing_by_processor()
+        return float(busy_speed(busy, cores.free_bandwidth, self._overdrawn, self._peak, slowed))
 
 
 class EnergyConsumption(Rate):

@@ -28,7 +28,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import positive_int
-from hdsim.envs.batch import Batch, covers
+from hdsim.envs.batch import Batch, covers, has_ranges
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views
 from hdsim.errors import BackendError
@@ -38,8 +38,8 @@ _PATIENCE = 0.003
 _LOOKS = 100
 #: Seconds between two checks that the processes are alive.
 _ALIVE_INTERVAL = 5.0
-#: Environments of a batch for each thread: waking a thread takes as long as stepping a hundred of them.
-_PER_THREAD = 256
+#: Environments of a batch for each thread: waking a thread takes as long as stepping a hundred of them, on nodes four.
+_PER_THREAD, _PER_THREAD_ON_NODES = 256, 8
 _STEP, _CALL, _CLOSE = range(3)
 _ACTION = "action"
 #: The autoreset mode of trainings.
@@ -219,7 +219,8 @@ class SchedulingVectorEnv(ShareVectorEnv):
         workers = min(positive_int("workers", workers or len(os.sched_getaffinity(0))), num_envs)
         first, same_step = SchedulingEnv(**settings), autoreset_mode is SAME_STEP
         if covers(first):
-            threads = max(min(workers, num_envs // _PER_THREAD), 1)
+            fewest = _PER_THREAD if has_ranges(first) else _PER_THREAD_ON_NODES
+            threads = max(min(workers, num_envs // fewest), 1)
             super().__init__(first, num_envs, Batch(first, num_envs, threads, same_step), (), autoreset_mode)
             return
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()

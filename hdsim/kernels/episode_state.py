@@ -9,7 +9,9 @@ import numpy as np
 from hdsim.kernels.rows import Flags, Floats, Ints, Numbers
 
 #: Quantities of the cluster whose rate or integral is the reward, and the bounded slowdown of ended jobs.
-WEIGHTS, JOBS, CORES, SLOWDOWN = range(4)
+WEIGHTS, JOBS, CORES, SPEEDS, SLOWDOWN = range(5)
+#: Order of a policy pair that draws the next job.
+RANDOM_ORDER = -1
 #: When a policy pair is asked for: at every instant, while a job waits, while a job waits and a core is idle.
 ALWAYS, QUEUED, USEFUL = range(3)
 NO_BACKFILL, EASY, RLSCHEDULER = range(3)
@@ -94,7 +96,7 @@ class Trace(NamedTuple):
         scales: (4,) their scales, NaN for those of the jobs that have arrived.
         rank: (K, J) place of each job in each order of the queue; the first is that of submission.
         ranked: (K, J) the jobs in each order.
-        pair_order: (pairs,) the order of each policy pair.
+        pair_order: (pairs,) the order of each policy pair, or `RANDOM_ORDER`.
         value_order: (4,) the order by each attribute.
     """
 

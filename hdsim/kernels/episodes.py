@@ -12,33 +12,38 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
+from hdsim.kernels import node_episodes as on_nodes
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.episode_state import (
     ALWAYS,
     EASY,
     JOBS,
     NO_BACKFILL,
     QUEUED,
+    RANDOM_ORDER,
     SLOWDOWN,
+    SPEEDS,
     WEIGHTS,
     Outcome,
     State,
     Trace,
 )
-from hdsim.kernels.free_ranges import FreeRanges, Ranks, give, take
 from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.node_episodes import Grid
 from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
 from hdsim.kernels.rows import Ints, percentile, write_quantiles, write_rows
 from hdsim.kernels.walltime import reaches_walltime
 
 _NONE = -1
+#: Numbers of the queue in an observation without rows.
+QUEUE_NUMBERS = 21
 
 
 @lean_kernel
-def step(low: int, high: int, actions: Ints, trace: Trace, state: State, out: Outcome) -> int:
+def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: Grid | None, out: Outcome) -> int:
     """Carries out one action in each of the environments `low` to `high` - 1 and advances it to its next decision.
 
-    An episode that is fresh begins instead.
+    An episode that is fresh begins instead. Without a grid cores are interchangeable.
 
     Returns:
         The number of episodes that ended.
@@ -49,7 +54,7 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, out: Ou
         begun, acts, chosen = not episode.fresh, not episode.fresh, _NONE
         out.invalid[e] = False
         if episode.fresh:
-            _clear(e, rules, trace, state)
+            _clear(e, rules, trace, state, grid)
         else:
             action = actions[e]
             if not state.mask[e, action]:
@@ -63,21 +68,23 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, out: Ou
             elif rules.picks_jobs:
                 chosen = state.queue[e, 0, episode.head + action]
             else:
-                _schedule(e, trace.pair_order[action], rules, trace, state)
+                _schedule(e, action, rules, trace, state, grid)
         over = False
         while True:
             if begun:
                 if chosen != _NONE:
                     _serve(e, chosen, rules, trace, state)
                 if acts and not rules.integrated and rules.objective != SLOWDOWN:
-                    episode.total = _rate(e, rules, state)
+                    episode.total = _rate(e, rules, state, grid)
                 acts = False
                 if _pending(e, rules, trace, state):
                     break
+                if grid is not None:
+                    on_nodes.end_pass(e, trace, state, grid)
                 if rules.integrated:
-                    episode.rate = _rate(e, rules, state)
+                    episode.rate = _rate(e, rules, state, grid)
             begun = True
-            if not _next_instant(e, rules, trace, state):
+            if not _next_instant(e, rules, trace, state, grid):
                 over = True
                 break
             chosen, episode.committed = episode.committed, _NONE
@@ -90,12 +97,12 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, out: Ou
         episode.fresh = False
         out.reward[e], out.terminated[e], out.truncated[e] = reward, over, truncated
         count += over or truncated
-        _show(e, over, rules, trace, state, out)
+        _show(e, over, rules, trace, state, grid, out)
     return count
 
 
 @part_of_kernel
-def _clear(e: int, rules: Any, trace: Trace, state: State) -> None:
+def _clear(e: int, rules: Any, trace: Trace, state: State, grid: Grid | None) -> None:
     """Clears the state before the first event of an episode."""
     episode = state.episodes[e]
     episode.next = episode.submitted = episode.first
@@ -110,6 +117,8 @@ def _clear(e: int, rules: Any, trace: Trace, state: State) -> None:
         state.start[e, own] = math.nan
     for k in range(len(trace.scales)):
         state.scales[e, k] = trace.scales[k]
+    if grid is not None:
+        on_nodes.clear(e, trace, state, grid)
 
 
 @part_of_kernel
@@ -132,7 +141,7 @@ def _pending(e: int, rules: Any, trace: Trace, state: State) -> bool:
 
 
 @part_of_kernel
-def _next_instant(e: int, rules: Any, trace: Trace, state: State) -> bool:
+def _next_instant(e: int, rules: Any, trace: Trace, state: State, grid: Grid | None) -> bool:
     """Advances to the next instant with events and handles them; returns False if there is none."""
     episode, submission = state.episodes[e], trace.submission
     ends = Heap(state.ends[e], state.starts[e], state.running[e : e + 1])
@@ -141,13 +150,19 @@ def _next_instant(e: int, rules: Any, trace: Trace, state: State) -> bool:
         job, now = episode.next, math.inf
         arrival = submission[job] - origin if job < stop else math.inf
         if state.running[e]:
-            now = ends.key[0]
+            now = ends.key[0] if grid is None else grid.dates[e, 0]
+        elif grid is not None and grid.entries[e] and arrival < math.inf:
+            # An outdated entry.
+            now = grid.dates[e, 0]
         if arrival < now:
             now = arrival
         if now == math.inf:
             return False
         episode.now = now
-        if rules.batch_events or arrival > now:
+        if grid is not None:
+            if rules.batch_events or arrival > now:
+                ended = on_nodes.end_jobs(e, trace, state, grid, rules.batch_events)
+        elif rules.batch_events or arrival > now:
             while state.running[e] and ends.key[0] == now:
                 done = state.log[e, pop(ends)]
                 state.log[e, episode.events] = ~done
@@ -214,13 +229,15 @@ def _account(e: int, ended: int, rules: Any, trace: Trace, state: State) -> None
 
 
 @part_of_kernel
-def _rate(e: int, rules: Any, state: State) -> float:
+def _rate(e: int, rules: Any, state: State, grid: Grid | None) -> float:
     """Returns the present value of the objective."""
     episode = state.episodes[e]
     if rules.objective == WEIGHTS:
         return -episode.weight
     if rules.objective == JOBS:
         return -float(episode.tail - episode.head + state.running[e])
+    if grid is not None and rules.objective == SPEEDS:
+        return on_nodes.computing_power(e, grid)
     return float(rules.cores - episode.idle) * rules.speed
 
 
@@ -238,13 +255,12 @@ def _enqueue(e: int, job: int, trace: Trace, state: State) -> None:
 
 
 @part_of_kernel
-def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
-    """Starts a queued job that fits."""
-    episode = state.episodes[e]
-    head, now = episode.head, episode.now
+def _dequeue(e: int, job: int, trace: Trace, state: State) -> None:
+    """Removes a job from every order of the queue."""
+    head, tail = state.episodes[e].head, state.episodes[e].tail
     for k in range(len(trace.rank)):
         queue, rank = state.queue[e, k], trace.rank[k, job]
-        low, high = head, episode.tail
+        low, high = head, tail
         while low < high:
             middle = (low + high) // 2
             if queue[middle] < rank:
@@ -256,7 +272,15 @@ def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
             # Unsigned indices need no check for negative ones.
             place = np.uint64(low - passed)
             queue[place] = queue[place - np.uint64(1)]
-    episode.head = head + 1
+    state.episodes[e].head = head + 1
+
+
+@part_of_kernel
+def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
+    """Starts a queued job that fits."""
+    _dequeue(e, job, trace, state)
+    episode = state.episodes[e]
+    now = episode.now
     own = job - episode.first
     finish, limit = now + trace.jobs[job].runtime, now + trace.jobs[job].walltime
     if reaches_walltime(finish, limit, trace.jobs[job].delays):
@@ -271,10 +295,22 @@ def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
 
 
 @part_of_kernel
-def _schedule(e: int, order: int, rules: Any, trace: Trace, state: State) -> None:
-    """Starts jobs in an order until one does not fit."""
-    episode = state.episodes[e]
+def _schedule(e: int, pair: int, rules: Any, trace: Trace, state: State, grid: Grid | None) -> None:
+    """Starts jobs in the order of a policy pair until one does not fit."""
+    episode, order = state.episodes[e], trace.pair_order[pair]
     episode.passed = True
+    if grid is not None:
+        if not episode.idle:
+            return
+        drawn = on_nodes.draw_scores(e, trace, state, grid) if order == RANDOM_ORDER else 0
+        while episode.head < episode.tail:
+            at = on_nodes.lowest_score(e, drawn, grid)
+            job = grid.listed[e, at] if drawn else trace.ranked[order, state.queue[e, order, episode.head]]
+            if not on_nodes.place(e, job, grid.policies[pair], trace, state, grid):
+                return
+            grid.scores[e, at] = math.inf
+            _dequeue(e, job, trace, state)
+        return
     while episode.head < episode.tail:
         job = trace.ranked[order, state.queue[e, order, episode.head]]
         if trace.cores[job] > episode.idle:
@@ -344,7 +380,7 @@ def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None
 
 
 @part_of_kernel
-def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, out: Outcome) -> None:
+def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, grid: Grid | None, out: Outcome) -> None:
     """Writes the legal actions and the observation."""
     episode = state.episodes[e]
     head, queued, idle = episode.head, episode.tail - episode.head, episode.idle
@@ -373,42 +409,20 @@ def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, out: Outco
             first, fits, trace.table, trace.submission, trace.submission[episode.first], episode.now,
             idle / rules.cores, state.times[e], state.powers[e], seen,
         )  # fmt: skip
-    elif queued == 0:
-        for i in range(len(seen)):
-            seen[i] = 0.0
+        return
+    numbers = seen[len(seen) - QUEUE_NUMBERS :]
+    if grid is not None:
+        on_nodes.show(e, state, grid, seen)
+    if queued == 0:
+        for i in range(len(numbers)):
+            numbers[i] = 0.0
     else:
         for k in range(len(trace.scales)):
             order = trace.value_order[k]
             write_quantiles(
                 trace.values[k], state.queue[e, order, head : episode.tail], trace.ranked[order], state.scales[e, k],
-                seen[5 * k : 5 * k + 5],
+                numbers[5 * k : 5 * k + 5],
             )  # fmt: skip
         before, q = episode.length, rules.sensitivity
         change = (queued - before) / min(queued, before) if before else q
-        seen[20] = min(max((change + q) / (2 * q), 0.0), 1.0)
-
-
-@kernel
-def placements(log: Ints, cores: Ints, idle: FreeRanges, first: Ranks, last: Ranks) -> Ints:
-    """Finds the cores of the jobs of an episode.
-
-    Args:
-        log: (L,) starts and ends, see :class:`State`.
-        cores: (J,) cores of each job.
-        idle: The idle cores before the first event.
-        first: Receives the first rank of each range of cores, job by job in order of the starts.
-        last: Receives the last rank of each.
-
-    Returns:
-        The index of the first range of each start, and behind the last.
-    """
-    held, number, starts = np.zeros(len(log) + 1, np.int64), np.zeros(len(cores), np.int64), 0
-    for event in log:
-        if event >= 0:
-            held[starts + 1] = take(idle, cores[event], first, last, held[starts])
-            number[event] = starts
-            starts += 1
-        else:
-            own = number[~event]
-            give(idle, first, last, held[own], held[own + 1])
-    return held[: starts + 1]
+        numbers[20] = min(max((change + q) / (2 * q), 0.0), 1.0)

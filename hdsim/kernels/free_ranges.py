@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
 
+Ints = NDArray[np.int64]
 Ranks = NDArray[np.int32]
 
 
@@ -102,3 +103,31 @@ def give(idle: FreeRanges, first: Ranks, last: Ranks, begin: int, end: int) -> N
             idle.first[written], idle.last[written] = lower, upper
             written += 1
     idle.length[0] = written
+
+
+@kernel
+def placements(
+    log: NDArray[np.int64], cores: NDArray[np.int64], idle: FreeRanges, first: Ranks, last: Ranks
+) -> NDArray[np.int64]:
+    """Finds the cores of the jobs of an episode.
+
+    Args:
+        log: (L,) starts and ends, see :class:`hdsim.kernels.episode_state.State`.
+        cores: (J,) cores of each job.
+        idle: The idle cores before the first event.
+        first: Receives the first rank of each range of cores, job by job in order of the starts.
+        last: Receives the last rank of each.
+
+    Returns:
+        The index of the first range of each start, and behind the last.
+    """
+    held, number, starts = np.zeros(len(log) + 1, np.int64), np.zeros(len(cores), np.int64), 0
+    for event in log:
+        if event >= 0:
+            held[starts + 1] = take(idle, cores[event], first, last, held[starts])
+            number[event] = starts
+            starts += 1
+        else:
+            own = number[~event]
+            give(idle, first, last, held[own], held[own + 1])
+    return held[: starts + 1]

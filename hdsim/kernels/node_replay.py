@@ -336,6 +336,14 @@ def _pick(
     """Chooses cores for a job that fits; see :func:`hdsim.kernels.nodes.pick`."""
     if random is None:
         return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
+    return pick_at_random(store, random, number, cores, gpus, memory, ids)
+
+
+@part_of_kernel
+def pick_at_random(
+    store: nodes.State, random: Random, number: int, cores: int, gpus: int, memory: float, ids: Ints
+) -> int:
+    """Chooses cores for a job that fits in a random order; see :func:`hdsim.kernels.nodes.pick`."""
     (words, order, among), state, idle = random, nodes.nodes_of(store), 0
     for processor in range(len(state.processor_idle)):
         left = 0 if state.is_gpu[processor] else state.processor_idle[processor]

@@ -1,4 +1,4 @@
-"""Random permutations by PCG64, draw by draw those of numpy's default generator.
+"""Random permutations and numbers by PCG64, draw by draw those of numpy's default generator.
 
 O'Neill, PCG: a family of simple fast space-efficient statistically good algorithms for random number generation, 2014
 (PCG-XSL-RR-128/64).
@@ -52,11 +52,25 @@ def shuffle(words: Words, items: NDArray[np.int64]) -> None:
 
 
 @part_of_kernel
+def uniform(words: Words) -> float:
+    """Draws a number from 0 to 1 as :meth:`numpy.random.Generator.random` does."""
+    return float(_draw_64(words) >> np.uint64(11)) / 2.0**53
+
+
+@part_of_kernel
 def _draw(words: Words) -> np.uint64:
     """Draws 32 bits."""
     if words[2, 0]:
         words[2, 0] = 0
         return words[2, 1]
+    mixed = _draw_64(words)
+    words[2, 0], words[2, 1] = 1, mixed >> _BITS
+    return mixed & _LOW
+
+
+@part_of_kernel
+def _draw_64(words: Words) -> np.uint64:
+    """Draws 64 bits."""
     # Columns of the product of numbers of 32 bits, none of which is above 64 bits.
     s0, s1, s2, s3 = words[0, 0], words[0, 1], words[0, 2], words[0, 3]
     p00, p01, p10 = s0 * _M0, s0 * _M1, s1 * _M0
@@ -69,6 +83,4 @@ def _draw(words: Words) -> np.uint64:
     s0, s1, s2, s3 = c0 & _LOW, c1 & _LOW, c2 & _LOW, c3 & _LOW
     words[0, 0], words[0, 1], words[0, 2], words[0, 3] = s0, s1, s2, s3
     mixed, turn = (s3 ^ s1) << _BITS | (s2 ^ s0), s3 >> np.uint64(26)
-    mixed = mixed >> turn | mixed << (np.uint64(64) - turn & np.uint64(63))
-    words[2, 0], words[2, 1] = 1, mixed >> _BITS
-    return mixed & _LOW
+    return mixed >> turn | mixed << (np.uint64(64) - turn & np.uint64(63))

@@ -35,7 +35,7 @@ QUARTILES = 4
 SCALES = ("seen", "workload")
 #: Speed of a busy core as a share of its peak, by oversubscription of its processor; power of an idle core as a share
 #: of its full power, by whether its processor has busy cores.
-_STATES = np.stack([BUSY_SPEED, IDLE_POWER]).astype(np.float32)
+STATES = np.stack([BUSY_SPEED, IDLE_POWER]).astype(np.float32)
 QUEUE_NUMBERS = len(ORDER_OF) * (QUARTILES + 1) + 1
 
 
@@ -314,7 +314,7 @@ class Normal(Small):
         assert isinstance(seen, np.ndarray)
         progress.write_cores(
             *(self._cores, self._jobs, self._first_core, self._processors),
-            *(cluster.cores.free_bandwidth, cluster.cores.processor_busy(), _STATES, cluster.now),
+            *(cluster.cores.free_bandwidth, cluster.cores.processor_busy(), STATES, cluster.now),
             seen[self._both : -QUEUE_NUMBERS],
         )
         return seen
