@@ -527,7 +527,7 @@ def test_environments_in_several_processes_are_those_in_one(workers: int, observ
 def test_what_a_vector_returned_stays_as_it_was(workers: int) -> None:
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0", num_envs=3, vectorization_mode="vector_entry_point", workers=workers,
-        platform=PLATFORM, workload=workload(1, 60), jobs=8,
+        platform=PLATFORM, workload=workload(1, 60), jobs=8, objective="edp",
     )  # fmt: skip
     try:
         observed, info = vector.reset(seed=1)
@@ -549,7 +549,7 @@ def test_what_a_vector_returned_stays_as_it_was(workers: int) -> None:
 def test_after_a_fault_a_vector_goes_on() -> None:
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0", num_envs=3, vectorization_mode="vector_entry_point", workers=3,
-        platform=PLATFORM, workload=workload(),
+        platform=PLATFORM, workload=workload(), objective="edp",
     )  # fmt: skip
     try:
         first, info = vector.reset(seed=0)
@@ -572,7 +572,7 @@ def test_after_a_fault_a_vector_goes_on() -> None:
 def test_an_idle_vector_sleeps() -> None:
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
-        platform=PLATFORM, workload=workload(),
+        platform=PLATFORM, workload=workload(), objective="edp",
     )  # fmt: skip
     try:
         _, info = vector.reset(seed=0)
@@ -591,7 +591,7 @@ def test_an_idle_vector_sleeps() -> None:
 def test_the_death_of_a_process_is_told() -> None:
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
-        platform=PLATFORM, workload=workload(),
+        platform=PLATFORM, workload=workload(), objective="edp",
     )  # fmt: skip
     try:
         vector.reset(seed=0)
@@ -606,7 +606,7 @@ def test_a_script_ends_without_closing_its_processes() -> None:
     script = (
         "import hdsim\n"
         "trace = {'model': 'lublin', 'jobs': 20}\n"
-        "vector = hdsim.make_vec(2, platform='teaching', workload=trace, contention='threshold', workers=2)\n"
+        "vector = hdsim.make_vec(2, platform='teaching', workload=trace, objective='edp', workers=2)\n"
         "vector.reset(seed=0)\n"
         "print(len(vector._others))\n"
     )
