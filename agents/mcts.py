@@ -55,7 +55,7 @@ class Mcts(Rollout):
         scenarios: int = 64,
         budget: int = 256,
         budget_ms: float | None = None,
-        base: str = "f1",
+        base: str | None = None,
         backfill: str = "none",
         core_policy: str = "high_gflops",
         arrivals: int | None = None,
@@ -77,7 +77,7 @@ class Mcts(Rollout):
         budget = max(self._budget, len(heads))
         future = self._drawn(cluster, queued, min(self._scenarios, budget))
         tree = make_tree(budget, max(len(heads), len(self._orders)))
-        usual, path = np.full(len(future), np.nan), np.zeros(self._depth, np.int64)
+        usual, path = np.full(len(future.remaining), np.nan), np.zeros(self._depth, np.int64)
         at_once = budget if self._seconds == math.inf else _AT_ONCE
         while (played := int(tree.visits[0])) < len(heads) or (played < budget and time.perf_counter() < self._until):
             number = min(budget - played, at_once)

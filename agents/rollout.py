@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import insort
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +51,12 @@ OBJECTIVES = {
     "mean_turnaround_time": TURNAROUND_TIME,
 }
 RUNTIMES = ("past", "requested")
+#: Base order and arrivals by rule. Heads that stay heads hold others up for long, and RLScheduler's jobs pass them.
+USUAL = {"none": ("f1", 30), "easy": ("f1", 8), "rlscheduler": ("f2", 60)}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
+#: Ended jobs among which the run time of a job, relative to the requested one, is drawn.
+ALIKE = 64
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
 ROUND = 8
 #: Resolution of drawn run times in seconds, a power of two, so that sums of dates are exact.
@@ -94,22 +97,42 @@ class Follower(ClassicAgent):
         return self._planned
 
 
-@dataclass
-class Future:
-    """Scenarios of a decision.
+class Future(NamedTuple):
+    """S scenarios of a decision, with A arrivals each.
 
     Attributes:
         remaining: (S, R + Q) remaining run times of the running jobs and run times of the queued ones, reference
             seconds.
-        jobs: Arrivals of all scenarios, one after another, None without arrivals. Submission times count from now.
+        drawn: (S, A) earlier jobs that the arrivals are like.
+        offset: (S, A) seconds from now to their submissions.
+        runtime: (S, A) their run times in reference seconds.
     """
 
     remaining: Floats
-    jobs: Workload | None
+    drawn: Ints
+    offset: Floats
+    runtime: Floats
 
-    def __len__(self) -> int:
-        """Number of scenarios."""
-        return len(self.remaining)
+
+class Arrivals:
+    """Columns of jobs that are like earlier ones, for orders that read some of them.
+
+    Args:
+        jobs: The workload.
+        drawn: Earlier jobs.
+        **columns: Columns that differ.
+    """
+
+    def __init__(self, jobs: Workload, drawn: Ints, **columns: Floats) -> None:
+        self._jobs, self._drawn = jobs, drawn
+        vars(self).update(columns)
+
+    def __getattr__(self, column: str) -> Any:
+        return getattr(self._jobs, column)[self._drawn]
+
+    def rows(self) -> Workload:
+        """Returns them as a workload."""
+        return replace(self._jobs, **{column: getattr(self, column) for column in COLUMNS})
 
 
 class Rollout(ClassicAgent):
@@ -117,12 +140,14 @@ class Rollout(ClassicAgent):
 
     Args:
         candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`).
-        base: Order of the queue in play-outs, and of backfilling with EASY.
+        base: Order of the queue in play-outs, and of backfilling with EASY; null: F2 with ``rlscheduler``, else F1.
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
         scenarios: Most scenarios of a decision.
-        arrivals: Jobs that arrive in a scenario; null: 8 with EASY, whose heads wait for little, else 30.
-        runtimes: ``past``: run times are requested times times the factor of an ended job; ``requested``.
+        arrivals: Jobs that arrive in a scenario; null: 8 with EASY, whose heads wait for little, 60 with
+            ``rlscheduler``, else 30.
+        runtimes: ``past``: run times relative to requested times are those of ended jobs with requested times alike;
+            ``requested``.
         objective: The mean of it over all jobs of a play-out is to be small: ``mean_bounded_slowdown``,
             ``mean_waiting_time`` or ``mean_turnaround_time``.
         budget: Most play-outs of a decision, but at least one of each candidate.
@@ -138,7 +163,7 @@ class Rollout(ClassicAgent):
     def __init__(
         self,
         candidates: Sequence[str] = ("saf", "f1", "f2", "f3", "f4", "sjf", "fcfs"),
-        base: str = "f1",
+        base: str | None = None,
         backfill: str = "none",
         core_policy: str = "high_gflops",
         scenarios: int = 64,
@@ -159,8 +184,7 @@ class Rollout(ClassicAgent):
                     f"rollout: {not_one_of(value, allowed)}",
                     where=f"agent.{key}",
                 )
-        if arrivals is None:
-            arrivals = 8 if backfill == "easy" else 30
+        base, arrivals = base or USUAL[backfill][0], USUAL[backfill][1] if arrivals is None else arrivals
         for key, number, least in (("scenarios", scenarios, 1), ("arrivals", arrivals, 0), ("budget", budget, 1)):
             if number != int(number) or number < least:
                 raise ConfigError(
@@ -202,8 +226,9 @@ class Rollout(ClassicAgent):
         self._counted, self._batch = fork.counts_cores, fork.batch_events
         # The past of an agent that takes over is that of the cluster.
         self._seen = dict.fromkeys(job for job, state in enumerate(cluster.state) if state != FinalState.NOT_SUBMITTED)
-        # Run times of ended jobs relative to their expected ones, ascending.
-        self._factors: list[float] = []
+        # Expected run times of jobs that have ended, ascending, and run times relative to them; the same by job.
+        self._ended = np.empty((2, 0))
+        self._factor = np.empty(0)
         self._learn(cluster, self._seen)
         self._scored: dict[str, Floats] = {}
         self._space = make_space(0)
@@ -217,11 +242,15 @@ class Rollout(ClassicAgent):
 
     def _learn(self, cluster: Cluster, jobs: Iterable[int]) -> None:
         """Adds the run times of jobs that have ended to the past."""
+        if more := len(cluster.workload) - len(self._factor):
+            self._factor = np.append(self._factor, np.full(more, np.nan))
         for job in jobs:
             seconds, expected = cluster.finish_time[job] - cluster.starting_time[job], cluster.requested_time[job]
             # A job that runs, or has been interrupted, has no finish.
             if seconds > 0 and expected > 0:
-                insort(self._factors, seconds / expected)
+                self._factor[job] = seconds / expected
+                place = np.searchsorted(self._ended[0], expected, side="right")
+                self._ended = np.insert(self._ended, place, (expected, seconds / expected), axis=1)
 
     def _next(self, cluster: Cluster) -> int | None:
         """Returns the candidate of the least mean cost."""
@@ -250,8 +279,10 @@ class Rollout(ClassicAgent):
     def _distinct(self, cluster: Cluster, queued: Ints, heads: Ints) -> Ints:
         """Returns the first of all candidates behind which the same jobs start now and the same head waits."""
         if self._compiles:
-            # Run times do not matter to the present instant.
-            jobs = self._table(cluster, queued, Future(np.ones((1, len(cluster.running) + len(queued))), None))
+            # Run times and arrivals do not matter to the present instant.
+            none = np.empty((1, 0))
+            future = Future(np.ones((1, len(cluster.running) + len(queued))), none.astype(np.int64), none, none)
+            jobs = self._table(cluster, queued, future)
             starts = [queued[row].tolist() for row in first_starts(self._situation(cluster), heads, jobs, self._space)]
         else:
             starts = []
@@ -267,7 +298,8 @@ class Rollout(ClassicAgent):
 
     def _search(self, cluster: Cluster, queued: Ints, heads: Ints) -> int:
         """Returns which of the (C,) candidates, which are places in the queue, has the least mean cost."""
-        play = self._compiled if self._compiles else self._on_forks
+        future = self._drawn(cluster, queued, self._scenarios)
+        play = self._player(cluster, queued, future)
         left, costs, played = np.arange(len(heads)), np.empty((len(heads), 0)), 0
         while len(left) > 1 and costs.shape[1] < self._scenarios:
             done = costs.shape[1]
@@ -276,55 +308,56 @@ class Rollout(ClassicAgent):
             number = min(number, self._scenarios - done, affordable if done else max(affordable, 1))
             if number < 1 or (done and time.perf_counter() > self._until):
                 break
-            future = self._drawn(cluster, queued, number)
-            costs = np.hstack([costs, play(cluster, queued, heads[left], future)])
+            costs = np.hstack([costs, play(heads[left], range(done, done + number))])
             played += number * len(left)
             worse = behind(np.ascontiguousarray(costs)) if costs.shape[1] >= ROUND else np.zeros(len(left), bool)
             left, costs = left[~worse], costs[~worse]
         return int(left[costs.mean(axis=1).argmin()])
 
-    def _without_arrivals(self, cluster: Cluster, queued: Ints, number: int) -> Future:
-        """Draws run times of the running and queued jobs."""
-        running, started = _running(cluster)
-        requested = cluster.workload.requested_time[np.concatenate([running, queued])]
-        worked = np.zeros(len(requested))
-        worked[: len(running)] = cluster.now - started
-        drawn = self._runtimes(cluster.rng, np.broadcast_to(requested, (number, len(requested))), worked)
-        return Future(np.maximum(drawn - worked, TICK), None)
-
     def _drawn(self, cluster: Cluster, queued: Ints, number: int) -> Future:
         """Draws scenarios from the past of the cluster."""
-        rng, jobs, seen = cluster.rng, cluster.workload, np.array(list(self._seen))
-        future = self._without_arrivals(cluster, queued, number)
-        if len(seen) < ENOUGH or not self._arrivals:
-            return future
+        rng, jobs, seen = cluster.rng, cluster.workload, np.fromiter(self._seen, np.int64, len(self._seen))
+        running, started = _running(cluster)
+        present = np.concatenate([running, queued])
+        worked = np.zeros(len(present))
+        worked[: len(running)] = cluster.now - started
+        lasting = self._runtimes(rng, number, jobs.requested_time[present], worked)
+        arrivals = self._arrivals if len(seen) >= ENOUGH else 0
         # Consecutive jobs with the gaps before them, from the first again behind the last, so that bursts are kept.
-        first = rng.integers(len(seen) - 1, size=(number, 1))
-        place = 1 + (first + np.arange(self._arrivals)) % (len(seen) - 1)
-        drawn, gaps = seen[place].ravel(), np.diff(jobs.submission_time[seen])[place - 1]
-        offset = np.maximum(np.cumsum(gaps, axis=1), TICK).ravel()
-        arrivals = replace(jobs, **{key: getattr(jobs, key)[drawn] for key in COLUMNS})
-        since = float(jobs.original_submission_time[0] - jobs.submission_time[0])
-        future.jobs = replace(
-            arrivals,
-            submission_time=offset,
-            original_submission_time=cluster.now + offset + since,
-            runtime=np.maximum(self._runtimes(rng, arrivals.requested_time, np.zeros(len(drawn))), TICK),
+        first = rng.integers(len(seen) - 1, size=(number, 1)) if arrivals else np.zeros((number, 1), np.int64)
+        place = 1 + (first + np.arange(arrivals)) % max(len(seen) - 1, 1)
+        drawn, gaps = seen[place], np.diff(jobs.submission_time[seen])[place - 1]
+        # An arrival lasts as long as the job that it is like, which in this scenario has a run time if not yet in fact.
+        factor, known = self._factor[drawn], np.full(len(jobs), -1)
+        known[present] = np.arange(len(present))
+        runtime = np.where(np.isnan(factor) | (not self._past), 1.0, factor) * jobs.requested_time[drawn]
+        if self._past:
+            row, column = np.nonzero(known[drawn] >= 0)
+            runtime[row, column] = lasting[row, known[drawn[row, column]]]
+        return Future(
+            np.maximum(lasting - worked, TICK),
+            drawn,
+            np.maximum(np.cumsum(gaps, axis=1), TICK),
+            np.maximum(_ticks(runtime), TICK),
         )
-        return future
 
-    def _runtimes(self, rng: np.random.Generator, requested: Floats, worked: Floats) -> Floats:
-        """Draws run times that are longer than the jobs have `worked`, as long as requested where none is known.
+    def _runtimes(self, rng: np.random.Generator, number: int, requested: Floats, worked: Floats) -> Floats:
+        """Draws (S, J) run times that are longer than the jobs have `worked`, as requested where none is known.
 
-        Factors are those of ended jobs; a job that has exceeded them all is expected to end as requested.
+        Run times relative to requested times are those of the ended jobs whose requested times are nearest in rank; a
+        job that has exceeded them all is expected to end as requested.
         """
-        if not self._past or not self._factors:
-            return requested
-        factors = np.array(self._factors)
-        shortest = np.searchsorted(factors, worked / np.maximum(requested, TICK), side="right")
-        chosen = shortest + (rng.random(requested.shape) * (len(factors) - shortest)).astype(np.int64)
-        seconds = np.append(factors, 1.0)[chosen] * requested
-        return np.ceil(seconds / TICK) * TICK
+        expected, factors = self._ended
+        if not self._past or not len(factors):
+            return np.broadcast_to(requested, (number, len(requested)))
+        alike = min(ALIKE, len(factors))
+        middle = np.searchsorted(expected, requested) + np.searchsorted(expected, requested, side="right")
+        first = np.clip((middle - alike) // 2, 0, len(factors) - alike)
+        table = np.ones((len(requested), alike + 1))
+        table[:, :-1] = np.sort(factors[first[:, np.newaxis] + np.arange(alike)], axis=1)
+        shortest = (table[:, :-1] * requested[:, np.newaxis] <= worked[:, np.newaxis]).sum(axis=1)
+        chosen = shortest + (rng.random((number, len(requested))) * (alike - shortest)).astype(np.int64)
+        return _ticks(table[np.arange(len(requested)), chosen] * requested)
 
     @property
     def _compiles(self) -> bool:
@@ -337,63 +370,58 @@ class Rollout(ClassicAgent):
     def _table(self, cluster: Cluster, queued: Ints, future: Future) -> Scenarios:
         """Returns the jobs of play-outs in compiled code, for which there is space then."""
         assert self.rules is not None
-        jobs, now, number, arrivals, order = cluster.workload, cluster.now, len(future), future.jobs, self.rules.order
+        jobs, now, (number, arrivals) = cluster.workload, cluster.now, future.drawn.shape
         running, started = _running(cluster)
         present = np.concatenate([running, queued])
-        known, n = len(present), len(present) + (0 if arrivals is None else len(arrivals) // number)
+        known, n = len(present), len(present) + arrivals
         submission, runtime, requested = np.empty((3, number, n))
         size = np.empty((number, n), np.int64)
         submission[:, :known], size[:, :known] = jobs.submission_time[present], jobs.requested_cores[present]
-        requested[:, :known] = jobs.requested_time[present]
-        runtime[:, :known] = future.remaining
+        requested[:, :known], runtime[:, :known] = jobs.requested_time[present], future.remaining
         runtime[:, : len(running)] += now - started
-        if arrivals is not None:
-            dates, shape = now + arrivals.submission_time, (number, -1)
-            submission[:, known:], size[:, known:] = dates.reshape(shape), arrivals.requested_cores.reshape(shape)
-            requested[:, known:] = arrivals.requested_time.reshape(shape)
-            runtime[:, known:] = arrivals.runtime.reshape(shape)
+        submission[:, known:], size[:, known:] = now + future.offset, jobs.requested_cores[future.drawn]
+        requested[:, known:], runtime[:, known:] = jobs.requested_time[future.drawn], future.runtime
         if len(self._space.line) < n:
             self._space = make_space(2 * n)
-        (key,) = self._keys(cluster, queued, future, [order])
+        (key,) = self._keys(cluster, queued, future, [self.rules.order])
         return Scenarios(len(running), len(queued), started, submission, runtime, requested, size, key)
 
     def _keys(self, cluster: Cluster, queued: Ints, future: Future, orders: Sequence[JobOrder]) -> Floats:
         """Returns the (O, S, N) scores of the jobs of play-outs in static orders."""
-        present = np.concatenate([_running(cluster)[0], queued])
-        shape = (len(orders), len(future), len(present))
-        keys = np.broadcast_to(np.array([self._scores(cluster, each, present) for each in orders])[:, None], shape)
-        if future.jobs is None:
-            return np.ascontiguousarray(keys)
-        arrivals = replace(future.jobs, submission_time=cluster.now + future.jobs.submission_time)
-        return np.concatenate(
-            [keys, np.array([each.score(arrivals) for each in orders]).reshape(*shape[:2], -1)], axis=2
+        running, (number, arrivals) = len(cluster.running), future.drawn.shape
+        known = running + len(queued)
+        keys = np.zeros((len(orders), number, known + arrivals))
+        coming: Any = _coming(cluster, future, slice(None))
+        for key, order in zip(keys, orders, strict=True):
+            key[:, running:known] = self._scores(cluster, order, queued)
+            if arrivals:
+                key[:, known:] = order.score(coming)
+        return keys
+
+    def _player(self, cluster: Cluster, queued: Ints, future: Future) -> Callable[[Ints, range], Floats]:
+        """Returns a function that plays (C,) candidates out in some scenarios and returns their (C, S) mean costs."""
+        if self._compiles:
+            jobs, situation = self._table(cluster, queued, future), self._situation(cluster)
+            return lambda heads, which: play_outs(
+                self._objective, situation, heads, jobs, which.start, which.stop, self._space
+            )
+        return lambda heads, which: np.array(
+            [
+                [self._on_fork(cluster, queued, head, (), future, scenario) for scenario in which]
+                for head in heads.tolist()
+            ]
         )
-
-    def _compiled(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future) -> Floats:
-        """Returns the (C, S) mean costs of candidates in scenarios, played out in compiled code."""
-        jobs = self._table(cluster, queued, future)
-        costs: Floats = play_outs(self._objective, self._situation(cluster), heads, jobs, self._space)
-        return costs
-
-    def _on_forks(self, cluster: Cluster, queued: Ints, heads: Ints, future: Future) -> Floats:
-        """Returns the same from forks of the simulation."""
-        costs = np.empty((len(heads), len(future)))
-        for scenario in range(len(future)):
-            for row, head in enumerate(heads):
-                costs[row, scenario] = self._on_fork(cluster, queued, int(head), (), future, scenario)
-        return costs
 
     def _on_fork(
         self, cluster: Cluster, queued: Ints, head: int, plan: Sequence[JobOrder], future: Future, scenario: int
     ) -> float:
         """Returns the mean cost of a candidate and a plan in a scenario, from a fork of the simulation."""
-        known, each = len(cluster.workload), self._arrivals
-        present = [*cluster.running, *queued.tolist()]
+        known, present = len(cluster.workload), [*cluster.running, *queued.tolist()]
         remaining = dict(zip(present, future.remaining[scenario].tolist(), strict=True))
         arrivals: Any = "none"
-        if future.jobs is not None:
-            rows = slice(scenario * each, (scenario + 1) * each)
-            arrivals = replace(future.jobs, **{key: getattr(future.jobs, key)[rows] for key in COLUMNS})
+        if future.drawn.size:
+            arrivals = _coming(cluster, future, scenario).rows()
+            arrivals = replace(arrivals, submission_time=future.offset[scenario])
         follower = Follower(int(queued[head]), plan, **self._settings)
         fork = cluster.fork(follower, runtimes=remaining.__getitem__, arrivals=arrivals)
         fork.run()
@@ -401,6 +429,24 @@ class Rollout(ClassicAgent):
         jobs = [*present, *range(known, len(end.workload))]
         start, finish = np.array(end.starting_time)[jobs], np.array(end.finish_time)[jobs]
         return float(mean_cost(self._objective, end.workload.submission_time[jobs], start, finish))
+
+
+def _coming(cluster: Cluster, future: Future, scenarios: int | slice) -> Arrivals:
+    """Returns the arrivals of scenarios."""
+    jobs, dates = cluster.workload, cluster.now + future.offset[scenarios]
+    since = float(jobs.original_submission_time[0] - jobs.submission_time[0])
+    return Arrivals(
+        jobs,
+        future.drawn[scenarios],
+        submission_time=dates,
+        original_submission_time=dates + since,
+        runtime=future.runtime[scenarios],
+    )
+
+
+def _ticks(seconds: Floats) -> Floats:
+    """Rounds run times up to the resolution."""
+    return np.ceil(seconds / TICK) * TICK
 
 
 def _running(cluster: Cluster) -> tuple[Ints, Floats]:

@@ -33,14 +33,26 @@ def jobs(seed: int, number: int = 60, span: int = 3000) -> hdsim.Workload:
 class Both(Rollout):
     """Plays every decision out in both ways."""
 
-    decisions = 0
+    decisions, forks = 0, False
 
-    def _compiled(self, cluster: Cluster, queued: Any, heads: Any, future: Any) -> Any:
+    @property
+    def _compiles(self) -> bool:
         assert self._counted
-        costs = super()._compiled(cluster, queued, heads, future)
-        np.testing.assert_array_equal(costs, self._on_forks(cluster, queued, heads, future))
-        self.decisions += 1
-        return costs
+        return not self.forks and super()._compiles
+
+    def _player(self, cluster: Cluster, queued: Any, future: Any) -> Any:
+        compiled = super()._player(cluster, queued, future)
+        self.forks = True
+        on_forks = super()._player(cluster, queued, future)
+        self.forks = False
+
+        def play(heads: Any, which: range) -> Any:
+            costs = compiled(heads, which)
+            np.testing.assert_array_equal(costs, on_forks(heads, which))
+            self.decisions += 1
+            return costs
+
+        return play
 
 
 @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -69,10 +81,14 @@ def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
 
     class Noted(Rollout):
         def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
-            future = Future(np.array([[30.0, 100.0, 20.0]]), None)
-            play = self._compiled if compiled else self._on_forks
-            found.append(play(cluster, queued, np.array([0, 1]), future).tolist())
+            none = np.empty((1, 0))
+            future = Future(np.array([[30.0, 100.0, 20.0]]), none.astype(np.int64), none, none)
+            found.append(self._player(cluster, queued, future)(np.array([0, 1]), range(1)).tolist())
             return super()._search(cluster, queued, heads)
+
+        @property
+        def _compiles(self) -> bool:
+            return compiled
 
     class Waiting(Noted):
         """Decides while the first job runs."""
@@ -147,9 +163,14 @@ class Counted(Rollout):
         self.played.append([])
         return super()._search(cluster, queued, heads)
 
-    def _compiled(self, cluster: Cluster, queued: Any, heads: Any, future: Any) -> Any:
-        self.played[-1].append((len(heads), len(future)))
-        return super()._compiled(cluster, queued, heads, future)
+    def _player(self, *decision: Any) -> Any:
+        play = super()._player(*decision)
+
+        def counted(heads: Any, which: range) -> Any:
+            self.played[-1].append((len(heads), len(which)))
+            return play(heads, which)
+
+        return counted
 
 
 def test_an_agent_that_takes_over_knows_the_past() -> None:
@@ -166,7 +187,50 @@ def test_an_agent_that_takes_over_knows_the_past() -> None:
     ended = result["finish_time"] <= 1500
     assert ended.sum() > 5
     taken = result["finish_time"] - result["starting_time"]
-    np.testing.assert_allclose(agent._factors, np.sort((taken / workload.requested_time)[ended]))
+    np.testing.assert_allclose(agent._factor[ended], (taken / workload.requested_time)[ended])
+    assert np.isnan(agent._factor[~ended]).all()
+    order = np.lexsort((np.arange(80)[ended], workload.requested_time[ended]))
+    np.testing.assert_array_equal(agent._ended[0], workload.requested_time[ended][order])
+    np.testing.assert_allclose(np.sort(agent._ended[1]), np.sort((taken / workload.requested_time)[ended]))
+
+
+def test_run_times_are_those_of_jobs_with_requested_times_alike() -> None:
+    agent, rng = Rollout(), np.random.default_rng(0)
+    # Short requests are half used, long ones to a tenth or a fifth.
+    agent._ended = np.array([[100.0] * 80 + [1000.0] * 100, [0.5] * 80 + [0.1, 0.2] * 50])
+    drawn = agent._runtimes(rng, 400, np.array([100.0, 1000.0, 1000.0, 100.0]), np.array([0.0, 0.0, 150.0, 60.0]))
+    ticks = np.ceil(np.array([100.0, 200.0]) * 1024) / 1024
+    np.testing.assert_array_equal(drawn[:, [0, 2, 3]], np.broadcast_to([50.0, 200.0, 100.0], (400, 3)))
+    assert set(drawn[:, 1]) <= set(ticks.tolist()) | {100.0, 200.0}
+    assert 0.4 < (drawn[:, 1] == 200).mean() < 0.6
+
+
+def test_arrivals_are_earlier_jobs_with_their_run_times() -> None:
+    workload, seen = jobs(7, 80, 2000), []
+
+    class Noted(Rollout):
+        def _drawn(self, cluster: Cluster, queued: Any, number: int) -> Future:
+            future = super()._drawn(cluster, queued, number)
+            start, finish = np.array(cluster.starting_time, float), np.array(cluster.finish_time, float)
+            ended = np.isfinite(finish[future.drawn]) & (finish[future.drawn] <= cluster.now)
+            lasted = (finish - start)[future.drawn]
+            np.testing.assert_allclose(future.runtime[ended], lasted[ended], atol=1e-3)
+            assert (workload.submission_time[future.drawn] <= cluster.now).all()
+            gaps = np.diff(future.offset, axis=1)
+            earlier = np.diff(workload.submission_time, prepend=0)[future.drawn[:, 1:]]
+            np.testing.assert_allclose(gaps[gaps > 0.01], earlier[gaps > 0.01], atol=1e-3)
+            # Jobs that wait or run last as long as in the queue of the scenario.
+            present = [*cluster.running, *queued.tolist()]
+            worked = [cluster.now - cluster.starting_time[job] for job in cluster.running] + [0] * len(queued)
+            for scenario, place in zip(*np.nonzero(np.isin(future.drawn, present)), strict=True):
+                where = present.index(future.drawn[scenario, place])
+                whole = future.remaining[scenario, where] + worked[where]
+                assert abs(future.runtime[scenario, place] - whole) <= 2e-3
+            seen.append(int(ended.sum()))
+            return future
+
+    hdsim.simulate(SIXTEEN, workload, Noted(scenarios=2, arrivals=10))
+    assert sum(seen) > 100
 
 
 def test_budgets() -> None:

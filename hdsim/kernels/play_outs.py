@@ -146,22 +146,26 @@ def first_starts(situation: Situation, heads: Ints, jobs: Scenarios, space: Spac
 
 
 @kernel
-def play_outs(objective: int, situation: Situation, heads: Ints, jobs: Scenarios, space: Space) -> Floats:
-    """Returns the (C, S) mean costs of candidates in scenarios.
+def play_outs(
+    objective: int, situation: Situation, heads: Ints, jobs: Scenarios, first: int, last: int, space: Space
+) -> Floats:
+    """Returns the (C, last - first) mean costs of candidates in some scenarios.
 
     Args:
         objective: See :func:`mean_cost`.
         situation: The present.
         heads: (C,) candidates, places among the queued jobs.
         jobs: The jobs.
+        first: First scenario.
+        last: The one behind the last scenario.
         space: Space for N jobs.
     """
-    cost = np.empty((len(heads), len(jobs.size)))
+    cost = np.empty((len(heads), last - first))
     sort_queue(jobs, space)
-    for s in range(len(jobs.size)):
+    for s in range(first, last):
         for c in range(len(heads)):
             play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, s, space, True)
-            cost[c, s] = mean_cost(objective, jobs.submission[s], space.start, space.finish)
+            cost[c, s - first] = mean_cost(objective, jobs.submission[s], space.start, space.finish)
     return cost
 
 
