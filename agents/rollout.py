@@ -51,8 +51,8 @@ OBJECTIVES = {
     "mean_turnaround_time": TURNAROUND_TIME,
 }
 RUNTIMES = ("past", "requested")
-#: Base order and arrivals by rule. Heads that stay heads hold others up for long, and RLScheduler's jobs pass them.
-USUAL = {"none": ("f1", 30), "easy": ("f1", 8), "rlscheduler": ("f2", 60)}
+#: Base order and arrivals by rule: a head that stays the head holds others up for long.
+USUAL = {"none": ("f1", 60), "easy": ("f1", 8), "rlscheduler": ("f2", 60)}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
 #: Ended jobs among which the run time of a job, relative to the requested one, is drawn.
@@ -144,8 +144,8 @@ class Rollout(ClassicAgent):
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
         scenarios: Most scenarios of a decision.
-        arrivals: Jobs that arrive in a scenario; null: 8 with EASY, whose heads wait for little, 60 with
-            ``rlscheduler``, else 30.
+        arrivals: Jobs that arrive in a scenario; null: 8 with EASY, else 60, since a head that stays the head holds
+            others up for long.
         runtimes: ``past``: run times relative to requested times are those of ended jobs with requested times alike;
             ``requested``.
         objective: The mean of it over all jobs of a play-out is to be small: ``mean_bounded_slowdown``,

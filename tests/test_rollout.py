@@ -233,6 +233,14 @@ def test_arrivals_are_earlier_jobs_with_their_run_times() -> None:
     assert sum(seen) > 100
 
 
+def test_heads_of_a_network_are_played_out_in_compiled_code() -> None:
+    agent = Counted(["learned", "fcfs"], scenarios=1, arrivals=2)
+    result = hdsim.simulate(SIXTEEN, jobs(8, 40), agent)
+    assert agent._compiles
+    assert agent.played
+    assert result.metrics["jobs_completed"] == 40
+
+
 def test_budgets() -> None:
     def played(**options: Any) -> list[list[tuple[int, int]]]:
         agent = Counted(arrivals=5, **options)
