@@ -23,7 +23,7 @@ from hdsim.studies.tables import Table, write
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Studies whose check replays agents that need torch.
-LEARNED = ("agent=ppo", "agent=evolution", "agent=imitation", "agent=dqn", "controller=learned")
+LEARNED = ("agent=ppo", "agent=evolution", "agent=imitation", "agent=matching", "agent=dqn", "controller=learned")
 #: Checks of the usual tier; all of them are in the nightly one.
 FAST = ("consolidation", "gaia", "protocol", "simulators", "speed")
 
