@@ -38,6 +38,12 @@ AWAY = {**FAMILIES["random"], "cores": [64, 100, 128, 256, 400, 512, 1024, 2048,
 LIMITS = np.array([1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 480, 720, 1440, 2160, 2880, 5760, 11520]) * 60.0
 #: Least mean bounded slowdown under smallest area first of a window away from home: below it every order is good.
 LEAST = 1.6
+#: Where the linear part for RLScheduler's rule begins, by column: the choices of the agent ``rlscheduler_backfill-1`` in a
+#: conditional logit, rounded. From smallest area first evolution ends at 0.90 of it at home, from here at 0.84.
+BEGIN_RLSCHEDULER = {
+    **{0: 1.0, 1: -2.0, 2: 1.0, 3: -2.0, 6: 6.0, 7: -1.0, 8: 2.5, 9: 1.5, 10: -1.0, 11: -3.5, 12: 1.0, 17: -3.5},
+    **{19: 1.0, 20: -4.0, 24: -8.0},
+}
 #: Mean bounded slowdown of a window of mean weight at home, by backfilling algorithm.
 TYPICAL = {NONE: 280.0, EASY: 25.0, RLSCHEDULER: 55.0}
 
@@ -87,8 +93,10 @@ def smallest_area_first() -> Floats:
 
 
 def first_weights(rng: np.random.Generator) -> Floats:
-    """Draws (WEIGHTS,) weights of a network that is the order ``saf``."""
+    """Draws (WEIGHTS,) weights of a network that is the order ``saf``, but under RLScheduler's rule."""
     weights = smallest_area_first().reshape(-1, PART)
+    for column, weight in BEGIN_RLSCHEDULER.items():
+        weights[2, INPUT:CONTEXT].reshape(COLUMNS, LANES)[column, -1] = weight
     for first, last in ((INPUT, CONTEXT), (CONTEXT, OUTPUT)):
         lanes = weights[:, first:last].reshape(len(weights), -1, LANES)[:, :, :-1]
         lanes[:] = 0.3 * rng.standard_normal(lanes.shape)
