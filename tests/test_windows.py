@@ -77,6 +77,12 @@ def test_an_empty_start_is_a_replay_of_the_jobs() -> None:
         assert second.score("f1", metric, batch_events=False) == pytest.approx(result.metrics[metric])
 
 
+def test_the_order_learned_comes_to_an_empty_machine() -> None:
+    trace = draw_workload("home", 4, 200)
+    whole = hdsim.simulate(machine(256), trace, "easy-learned")
+    assert np.array_equal(Window(trace).starts("easy-learned")[0], whole.starting_time)
+
+
 def test_metrics_are_of_the_jobs_of_the_window() -> None:
     # Two cores: job 0 holds both until 100 s, job 1 waits for them with one core, the window has job 2 alone.
     jobs = hdsim.Workload.from_columns(

@@ -33,8 +33,8 @@ Ints = NDArray[np.int64]
 
 #: Rules of backfilling that the network tells apart; the others count as EASY.
 RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
-#: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and one between them.
-PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5))
+#: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
+PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
 CHECKED, MEMORY, MARGIN = 512, 0.7, 1.0
 
@@ -53,7 +53,7 @@ _JOBS: WeakKeyDictionary[Workload, Jobs] = WeakKeyDictionary()
 
 @cache
 def read_networks(card: str) -> Floats:
-    """Reads the weights of a model card; returns them and those of the plain orders, (4, WEIGHTS).
+    """Reads the weights of a model card; returns them and those of the plain orders, (5, WEIGHTS).
 
     Raises:
         ConfigError: The file has no such weights.

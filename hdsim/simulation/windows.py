@@ -157,6 +157,8 @@ class Window:
     @cached_property
     def _warm(self) -> tuple[Floats, Floats]:
         """(W,) start and finish of the warm-up under the base policy."""
+        if not self.warmup:
+            return np.zeros(0), np.zeros(0)
         warm = self.workload[: self.warmup]
         start = simulate(self._machine, warm, self.base).starting_time
         return start, start + warm.runtime
