@@ -114,6 +114,12 @@ def test_a_test_set_is_used_once(evaluate: Any, tmp_path: Path) -> None:
     evaluate(agents=agents, split="test", again="yes")
     assert log.read_text().startswith(before) and len(test_sets.read(log)) == 3
 
+    # The order learned has weights of its own, and several trainings of it are several seeds.
+    both = "learned: easy-learned\nseeds: classic backfill=easy job_policy=[learned.json,learned.json]"
+    rows = evaluate(agents=both, split="test", number="2")
+    assert test_sets.read(log)[-1].weights.startswith("learned.json ")
+    assert rows["home: seeds"]["mean_bounded_slowdown"] == rows["home: learned"]["mean_bounded_slowdown"]
+
     # Other scores of the same weights are an error.
     log.write_text(before.replace(entry.scores, "0" * 12))
     (tmp_path / "mine.py").write_text(MINE.format(order="saf"))

@@ -91,10 +91,10 @@ def dynamic_order(
 
 
 def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrder:
-    """Returns the order of a name, or that of a network by its card, ``learned.json``.
+    """Returns the order of a name, or that of a network by its card.
 
     Args:
-        name: The name.
+        name: The name, or a card: a file, or one that comes with hdsim, ``learned-2.json``.
         multifactor: Settings of the order ``multifactor``, see
             :class:`hdsim.scheduling.multifactor.Multifactor`.
 
@@ -102,7 +102,8 @@ def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrd
         ConfigError: The order does not exist, or does not take the settings.
     """
     if str(name).endswith(".json"):
-        return replace(ORDERS["learned"], network=str(name))
+        shipped = folder("agents") / name
+        return replace(ORDERS["learned"], network=str(shipped if shipped.is_file() else name))
     if str(name) not in ORDERS:
         raise ConfigError(not_one_of(name, ORDERS), where="agent.job_policy")
     for key in multifactor or ():

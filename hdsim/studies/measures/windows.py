@@ -13,7 +13,7 @@ import yaml
 
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.report.statistics import Against, Floats, against
-from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.scheduling.agent import Agent, make_agent, stock_rules
 from hdsim.simulation.setup import model_settings
 from hdsim.simulation.window_sets import WindowSet
 from hdsim.studies import test_sets
@@ -83,7 +83,8 @@ def measure(
         sources: Families and trace files, a line each, files perhaps with ``arrival_factor=0.5`` and ``whole=true``.
         orders: Orders of the queue, which get the rule.
         agents: Agents, a line each: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent, or with an option of the
-            group ``agent`` and settings; ``checkpoint=[A,B]`` are trainings from several seeds.
+            group ``agent`` and settings; ``checkpoint=[A,B]`` and ``job_policy=[A.json,B.json]`` are trainings from
+            several seeds.
         rule: One of :data:`RULES`.
         split: ``validation`` or ``test``; of a test set the log is written.
         number: Number of the set of each family; a file has one set.
@@ -111,6 +112,8 @@ def measure(
     rivals = [_contender(line) for line in agents.splitlines() if line.strip()]
     shape = {"jobs": int(jobs), "warmup": int(warmup), "base": base, "count": int(windows)}
     told = [told for rival in rivals for told in (*rival.settings, *map(vars, rival.agents))]
+    rules = [stock_rules(agent) for rival in rivals for agent in rival.agents]
+    told += [{"network": rule.order.network} for rule in rules if rule is not None]
     weights = test_sets.weights_of(value for settings in told for value in settings.values())
     file = Path(log or ("docs/test_sets.md" if Path("docs").is_dir() else "test_sets.md"))
     rows: dict[str, dict[str, Cell]] = {}
@@ -162,8 +165,8 @@ def _contender(line: str) -> Contender:
             )
         return Contender(name.strip(), (make_agent(kind),))
     given = {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in words)}
-    seeds = given.get("checkpoint")
-    each = [{**given, "checkpoint": value} for value in seeds] if isinstance(seeds, list) else [given]
+    several = next((key for key in ("checkpoint", "job_policy") if isinstance(given.get(key), list)), None)
+    each = [{**given, several: value} for value in given[several]] if several else [given]
     settings = tuple({**model_settings("agent", kind), **one} for one in each)
     return Contender(name.strip(), tuple(map(make_agent, settings)), settings)
 
