@@ -9,7 +9,6 @@ windows: one part of the family ``home``, the others of machines unlike it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -242,8 +241,3 @@ class Evolution:
         costs = window.cost(more, *rule), window.cost(less, *rule)
         gain = max(-1.5, min(1.5, math.log(costs[1] / costs[0])))
         return gain * max(0.4, min(2.5, (costs[0] * costs[1] / TYPICAL[rule[0]] ** 2) ** 0.25)) if home else gain
-
-
-def log_ratio(drawn: Sequence[Window], weights: Floats, other: Floats, rule: tuple[int, bool]) -> Floats:
-    """Returns the (W,) logarithms of the costs of one network over those of another."""
-    return np.log([window.cost(weights, *rule) / window.cost(other, *rule) for window in drawn])
