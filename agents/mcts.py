@@ -42,6 +42,7 @@ class Mcts(Rollout):
         runtimes: See there.
         objective: See there.
         commit_head: See there.
+        fitting: See there.
 
     Raises:
         ConfigError: A name is unknown or a number is too small.
@@ -62,10 +63,11 @@ class Mcts(Rollout):
         runtimes: str = "past",
         objective: str = "mean_bounded_slowdown",
         commit_head: bool | None = None,
+        fitting: bool | None = None,
     ) -> None:
         super().__init__(
             candidates, base, backfill, core_policy, scenarios, arrivals, runtimes, objective, budget, budget_ms,
-            commit_head,
+            commit_head, fitting,
         )  # fmt: skip
         if depth != int(depth) or depth < 1:
             raise ConfigError(f"mcts: expected an integer of at least 1, got {depth}", where="agent.depth")

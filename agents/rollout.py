@@ -32,6 +32,7 @@ from hdsim.kernels.play_outs import (
     mean_cost,
     play_outs,
 )
+from hdsim.kernels.scenarios import TICK, draw_arrivals, draw_runtimes
 from hdsim.scheduling.orders import job_order
 from hdsim.workload.model import COLUMNS
 
@@ -51,16 +52,12 @@ OBJECTIVES = {
     "mean_turnaround_time": TURNAROUND_TIME,
 }
 RUNTIMES = ("past", "requested")
-#: Base order and arrivals by rule: a head that stays the head holds others up for long.
-USUAL = {"none": ("f1", 60), "easy": ("f1", 8), "rlscheduler": ("f2", 60)}
+#: Base order, arrivals, and whether jobs that fit are preferred, by rule: a head that stays the head holds others up.
+USUAL = {"none": ("saf", 60, True), "easy": ("f1", 8, False), "rlscheduler": ("f2", 60, False)}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
-#: Ended jobs among which the run time of a job, relative to the requested one, is drawn.
-ALIKE = 64
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
 ROUND = 8
-#: Resolution of drawn run times in seconds, a power of two, so that sums of dates are exact.
-TICK = 2.0**-10
 
 
 class Follower(ClassicAgent):
@@ -69,12 +66,13 @@ class Follower(ClassicAgent):
     Args:
         first: The first head.
         plan: Orders that choose the heads behind it, each until one that it chose has started.
+        fitting: Behind them, see :func:`head_that_fits`.
         **settings: The base policy.
     """
 
-    def __init__(self, first: int, plan: Sequence[JobOrder] = (), **settings: Any) -> None:
+    def __init__(self, first: int, plan: Sequence[JobOrder] = (), *, fitting: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
-        self._first, self._plan = first, list(plan)
+        self._first, self._plan, self._fitting = first, list(plan), fitting
         self._planned: int | None = None
 
     def begin(self, cluster: Cluster) -> None:
@@ -86,15 +84,25 @@ class Follower(ClassicAgent):
         if self._planned is not None and self._planned not in cluster.queue:
             self._planned = None
             del self._plan[0]
-        if not (self._plan and cluster.queue):
+        if not (cluster.queue and (self._plan or self._fitting)):
             return super()._next(cluster)
+        assert self.rules is not None
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        order = self._plan[0]
+        order = self._plan[0] if self._plan else self.rules.order
         scores = (
             order.score(cluster.workload, queued, cluster) if order.dynamic else order.score(cluster.workload)[queued]
         )
+        if not self._plan:
+            return int(queued[head_that_fits(cluster, queued, scores)])
         self._planned = int(queued[scores.argmin()])
         return self._planned
+
+
+def head_that_fits(cluster: Cluster, queued: Ints, scores: Floats) -> int:
+    """Returns the place in the queue of the first job that has enough idle cores, and if none has of the narrowest."""
+    size = cluster.workload.requested_cores[queued]
+    among = np.flatnonzero(size <= max(cluster.n_idle, size.min()))
+    return int(among[scores[among].argmin()])
 
 
 class Future(NamedTuple):
@@ -140,7 +148,8 @@ class Rollout(ClassicAgent):
 
     Args:
         candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`).
-        base: Order of the queue in play-outs, and of backfilling with EASY; null: F2 with ``rlscheduler``, else F1.
+        base: Order of the queue in play-outs, and of backfilling with EASY; null: SAF with ``none``, F1 with
+            ``easy``, F2 with ``rlscheduler``.
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
         scenarios: Most scenarios of a decision.
@@ -153,6 +162,8 @@ class Rollout(ClassicAgent):
         budget: Most play-outs of a decision, but at least one of each candidate.
         commit_head: A head that does not fit stays the head until it starts; otherwise the head is chosen anew at every
             pass. Null: false with EASY, else true; with ``rlscheduler`` never false.
+        fitting: In play-outs the head is the first job that has enough idle cores, and if none has the first of the
+            narrowest; these heads of all orders are candidates, too. Null: true with ``none``.
         budget_ms: Milliseconds of an instant after which no further scenario is played out, null for no limit. Results
             then depend on the machine.
 
@@ -173,6 +184,7 @@ class Rollout(ClassicAgent):
         budget: int = 256,
         budget_ms: float | None = None,
         commit_head: bool | None = None,
+        fitting: bool | None = None,
     ) -> None:
         for key, value, allowed in (
             ("backfill", backfill, RULES),
@@ -185,6 +197,7 @@ class Rollout(ClassicAgent):
                     where=f"agent.{key}",
                 )
         base, arrivals = base or USUAL[backfill][0], USUAL[backfill][1] if arrivals is None else arrivals
+        self._fitting = USUAL[backfill][2] if fitting is None else fitting
         for key, number, least in (("scenarios", scenarios, 1), ("arrivals", arrivals, 0), ("budget", budget, 1)):
             if number != int(number) or number < least:
                 raise ConfigError(
@@ -247,7 +260,7 @@ class Rollout(ClassicAgent):
         for job in jobs:
             seconds, expected = cluster.finish_time[job] - cluster.starting_time[job], cluster.requested_time[job]
             # A job that runs, or has been interrupted, has no finish.
-            if seconds > 0 and expected > 0:
+            if self._past and seconds > 0 and expected > 0:
                 self._factor[job] = seconds / expected
                 place = np.searchsorted(self._ended[0], expected, side="right")
                 self._ended = np.insert(self._ended, place, (expected, seconds / expected), axis=1)
@@ -257,9 +270,11 @@ class Rollout(ClassicAgent):
         if len(cluster.queue) < 2:
             return super()._next(cluster)
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        heads = np.array(
-            list(dict.fromkeys(int(self._scores(cluster, each, queued).argmin()) for each in self._orders))
-        )
+        scores = [self._scores(cluster, each, queued) for each in self._orders]
+        found = [int(each.argmin()) for each in scores]
+        if self._fitting:
+            found += [head_that_fits(cluster, queued, each) for each in scores]
+        heads = np.array(list(dict.fromkeys(found)))
         if len(heads) > 1:
             heads = self._distinct(cluster, queued, heads)
         if len(heads) > 1:
@@ -287,7 +302,7 @@ class Rollout(ClassicAgent):
         else:
             starts = []
             for head in queued[heads].tolist():
-                fork = cluster.fork(Follower(head, **self._settings))
+                fork = cluster.fork(Follower(head, fitting=self._fitting, **self._settings))
                 fork.run_until(cluster.now)
                 starts.append(list(fork.cluster.started))
         kept = dict[Any, int]()
@@ -321,43 +336,16 @@ class Rollout(ClassicAgent):
         present = np.concatenate([running, queued])
         worked = np.zeros(len(present))
         worked[: len(running)] = cluster.now - started
-        lasting = self._runtimes(rng, number, jobs.requested_time[present], worked)
-        arrivals = self._arrivals if len(seen) >= ENOUGH else 0
-        # Consecutive jobs with the gaps before them, from the first again behind the last, so that bursts are kept.
-        first = rng.integers(len(seen) - 1, size=(number, 1)) if arrivals else np.zeros((number, 1), np.int64)
-        place = 1 + (first + np.arange(arrivals)) % max(len(seen) - 1, 1)
-        drawn, gaps = seen[place], np.diff(jobs.submission_time[seen])[place - 1]
-        # An arrival lasts as long as the job that it is like, which in this scenario has a run time if not yet in fact.
-        factor, known = self._factor[drawn], np.full(len(jobs), -1)
-        known[present] = np.arange(len(present))
-        runtime = np.where(np.isnan(factor) | (not self._past), 1.0, factor) * jobs.requested_time[drawn]
-        if self._past:
-            row, column = np.nonzero(known[drawn] >= 0)
-            runtime[row, column] = lasting[row, known[drawn[row, column]]]
-        return Future(
-            np.maximum(lasting - worked, TICK),
-            drawn,
-            np.maximum(np.cumsum(gaps, axis=1), TICK),
-            np.maximum(_ticks(runtime), TICK),
-        )
-
-    def _runtimes(self, rng: np.random.Generator, number: int, requested: Floats, worked: Floats) -> Floats:
-        """Draws (S, J) run times that are longer than the jobs have `worked`, as requested where none is known.
-
-        Run times relative to requested times are those of the ended jobs whose requested times are nearest in rank; a
-        job that has exceeded them all is expected to end as requested.
-        """
-        expected, factors = self._ended
-        if not self._past or not len(factors):
-            return np.broadcast_to(requested, (number, len(requested)))
-        alike = min(ALIKE, len(factors))
-        middle = np.searchsorted(expected, requested) + np.searchsorted(expected, requested, side="right")
-        first = np.clip((middle - alike) // 2, 0, len(factors) - alike)
-        table = np.ones((len(requested), alike + 1))
-        table[:, :-1] = np.sort(factors[first[:, np.newaxis] + np.arange(alike)], axis=1)
-        shortest = (table[:, :-1] * requested[:, np.newaxis] <= worked[:, np.newaxis]).sum(axis=1)
-        chosen = shortest + (rng.random((number, len(requested))) * (alike - shortest)).astype(np.int64)
-        return _ticks(table[np.arange(len(requested)), chosen] * requested)
+        uniform = rng.random((number, len(present)))
+        lasting = draw_runtimes(uniform, jobs.requested_time[present], worked, self._ended)
+        places, factor = np.full(len(jobs), -1), self._factor[seen]
+        places[present] = np.arange(len(present))
+        arrivals = draw_arrivals(
+            rng.random(number), self._arrivals if len(seen) >= ENOUGH else 0, seen,
+            np.diff(jobs.submission_time[seen]), np.where(np.isnan(factor), 1.0, factor) * jobs.requested_time[seen],
+            places, lasting,
+        )  # fmt: skip
+        return Future(np.maximum(lasting - worked, TICK), *arrivals)
 
     @property
     def _compiles(self) -> bool:
@@ -365,7 +353,7 @@ class Rollout(ClassicAgent):
         return self._counted and not self.rules.order.dynamic
 
     def _situation(self, cluster: Cluster) -> Situation:
-        return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))
+        return Situation(self._rule, self._commit, self._fitting, self._batch, cluster.now, int(cluster.n_idle))
 
     def _table(self, cluster: Cluster, queued: Ints, future: Future) -> Scenarios:
         """Returns the jobs of play-outs in compiled code, for which there is space then."""
@@ -422,7 +410,7 @@ class Rollout(ClassicAgent):
         if future.drawn.size:
             arrivals = _coming(cluster, future, scenario).rows()
             arrivals = replace(arrivals, submission_time=future.offset[scenario])
-        follower = Follower(int(queued[head]), plan, **self._settings)
+        follower = Follower(int(queued[head]), plan, fitting=self._fitting, **self._settings)
         fork = cluster.fork(follower, runtimes=remaining.__getitem__, arrivals=arrivals)
         fork.run()
         end = fork.cluster
@@ -442,11 +430,6 @@ def _coming(cluster: Cluster, future: Future, scenarios: int | slice) -> Arrival
         original_submission_time=dates + since,
         runtime=future.runtime[scenarios],
     )
-
-
-def _ticks(seconds: Floats) -> Floats:
-    """Rounds run times up to the resolution."""
-    return np.ceil(seconds / TICK) * TICK
 
 
 def _running(cluster: Cluster) -> tuple[Ints, Floats]:

@@ -14,6 +14,7 @@ from hdsim.agents.rollout import Future, Rollout
 from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError
 from hdsim.kernels.play_outs import behind
+from hdsim.kernels.scenarios import draw_runtimes
 
 SIXTEEN = hdsim.Platform.homogeneous(nodes=2, cores_per_node=8)
 
@@ -55,7 +56,7 @@ class Both(Rollout):
         return play
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 10**6),
     rule=st.sampled_from([("none", True), ("none", False), ("easy", True), ("easy", False), ("rlscheduler", True)]),
@@ -63,6 +64,7 @@ class Both(Rollout):
     objective=st.sampled_from(["mean_bounded_slowdown", "mean_waiting_time", "mean_turnaround_time"]),
     runtimes=st.sampled_from(["past", "requested"]),
     base=st.sampled_from(["saf", "f1", "fcfs"]),
+    fitting=st.booleans(),
 )
 def test_compiled_play_outs_are_those_of_forks(seed: int, rule: tuple[str, bool], batch: bool, **options: Any) -> None:
     agent = Both(scenarios=2, arrivals=6, backfill=rule[0], commit_head=rule[1], **options)
@@ -102,6 +104,39 @@ def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
     long_first, short_first = (40 + (140 - 4) + (160 - 10)) / 3, (40 + (60 - 10) + (160 - 4)) / 3
     assert found[0] == [[long_first], [short_first]]
     assert result.jobs["starting_time"].tolist() == [0, 60, 40]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_jobs_that_fit_are_preferred(compiled: bool) -> None:
+    # At 10 s eight cores are idle until 100 s. The first job in order fills the machine, and no other job starts behind
+    # it; the second one fits, and is a candidate as the first that fits.
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 4, 10], runtime=[100, 20, 300], requested_cores=[8, 16, 8]
+    )
+    found = []
+
+    class Noted(Rollout):
+        def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
+            none = np.empty((1, 0))
+            future = Future(np.array([[90.0, 20.0, 300.0]]), none.astype(np.int64), none, none)
+            found.append((heads.tolist(), self._player(cluster, queued, future)(heads, range(1)).tolist()))
+            return super()._search(cluster, queued, heads)
+
+        def _next(self, cluster: Cluster) -> int | None:
+            return super()._next(cluster) if cluster.now >= 10 or not cluster.running else None
+
+        @property
+        def _compiles(self) -> bool:
+            return compiled
+
+    settings: dict[str, Any] = {"objective": "mean_turnaround_time", "scenarios": 1}
+    hdsim.simulate(SIXTEEN, workload, Noted(["fcfs"], **settings))
+    # Either job is served first: 16 cores from 100 s to 120 s, or from 310 s to 330 s.
+    wide_first, narrow_first = (100 + (120 - 4) + (420 - 10)) / 3, (100 + (330 - 4) + (310 - 10)) / 3
+    assert found == [([0, 1], [[wide_first], [narrow_first]])]
+    found.clear()
+    hdsim.simulate(SIXTEEN, workload, Noted(["fcfs"], fitting=False, **settings))
+    assert not found
 
 
 def test_same_seed_same_schedule() -> None:
@@ -195,10 +230,10 @@ def test_an_agent_that_takes_over_knows_the_past() -> None:
 
 
 def test_run_times_are_those_of_jobs_with_requested_times_alike() -> None:
-    agent, rng = Rollout(), np.random.default_rng(0)
     # Short requests are half used, long ones to a tenth or a fifth.
-    agent._ended = np.array([[100.0] * 80 + [1000.0] * 100, [0.5] * 80 + [0.1, 0.2] * 50])
-    drawn = agent._runtimes(rng, 400, np.array([100.0, 1000.0, 1000.0, 100.0]), np.array([0.0, 0.0, 150.0, 60.0]))
+    ended = np.array([[100.0] * 80 + [1000.0] * 100, [0.5] * 80 + [0.1, 0.2] * 50])
+    uniform, requested = np.random.default_rng(0).random((400, 5)), np.array([100.0, 1000.0, 1000.0, 100.0, 1000.0])
+    drawn = draw_runtimes(uniform, requested, np.array([0.0, 0.0, 150.0, 60.0, 0.0]), ended)
     ticks = np.ceil(np.array([100.0, 200.0]) * 1024) / 1024
     np.testing.assert_array_equal(drawn[:, [0, 2, 3]], np.broadcast_to([50.0, 200.0, 100.0], (400, 3)))
     assert set(drawn[:, 1]) <= set(ticks.tolist()) | {100.0, 200.0}
