@@ -56,6 +56,8 @@ RUNTIMES = ("past", "requested")
 USUAL = {"none": ("saf", 60, True), "easy": ("f1", 8, False), "rlscheduler": ("f2", 60, False)}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
+#: Places from which arrivals are drawn are this share of the past apart, modulo 1: any number of them is spread evenly.
+GOLDEN = (math.sqrt(5) - 1) / 2
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
 ROUND = 8
 
@@ -341,7 +343,7 @@ class Rollout(ClassicAgent):
         places, factor = np.full(len(jobs), -1), self._factor[seen]
         places[present] = np.arange(len(present))
         arrivals = draw_arrivals(
-            rng.random(number), self._arrivals if len(seen) >= ENOUGH else 0, seen,
+            (rng.random() + GOLDEN * np.arange(number)) % 1, self._arrivals if len(seen) >= ENOUGH else 0, seen,
             np.diff(jobs.submission_time[seen]), np.where(np.isnan(factor), 1.0, factor) * jobs.requested_time[seen],
             places, lasting,
         )  # fmt: skip

@@ -56,7 +56,7 @@ class Both(Rollout):
         return play
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 10**6),
     rule=st.sampled_from([("none", True), ("none", False), ("easy", True), ("easy", False), ("rlscheduler", True)]),
