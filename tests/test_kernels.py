@@ -96,6 +96,16 @@ def test_kernels_of_users_are_not_kept(package: Path) -> None:
     assert not list(cache.rglob("*.nbi"))
 
 
+def test_a_numba_without_an_internal_compiles_in_its_own_way(package: Path) -> None:
+    older = "import numba.core.caching as caching; del caching._CacheLocator; import hdsim.kernels.caller"
+    for summand, expected in (("+ 1", "108 0"), ("+ 1", "108 1"), ("+ 2", "109 0")):
+        (package / "hdsim/kernels/helper.py").write_text(HELPER.replace("+ 1", summand))
+        process = start(older, root=package, HDSIM_CACHE=package / "cache")
+        output, errors = process.communicate()
+        assert output.strip() == expected
+        assert "_CacheLocator" in errors and "longer to compile" in errors
+
+
 def test_a_compilation_is_announced_in_the_log_unless_there_is_a_terminal(package: Path) -> None:
     code = "import logging; logging.basicConfig(level='INFO', format='%(message)s'); import hdsim.kernels.caller"
     for number in (1, 0):

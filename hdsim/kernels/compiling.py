@@ -3,7 +3,8 @@
 Machine code is kept in ``HDSIM_CACHE``, else ``$XDG_CACHE_HOME/hdsim``, else ``~/.cache/hdsim``, in a folder named by a
 digest of all kernels: a kernel is compiled again after a change of any of them, since those that it calls are part of
 its machine code. Folders of other digests are removed 30 days after their last use. Without a writable folder, each
-process compiles the kernels that it calls; without numba, kernels are ordinary Python functions.
+process compiles the kernels that it calls; without numba, kernels are ordinary Python functions. A numba without the
+internals that are adapted here compiles in its own way, which takes longer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,15 +31,41 @@ _UNUSED = 30 * 86400.0
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+#: Internals of numba that are adapted below, found in versions 0.61 to 0.68.
+_INTERNALS = (
+    "caching.CompileResultCacheImpl._locator_classes",
+    "caching.FunctionCache._impl_class",
+    "caching.FunctionCache._load_overload",
+    "caching._CacheLocator.from_function",
+    "codegen.JITCodeLibrary._finalize_dynamic_globals",
+    "codegen.JITCodeLibrary._finalize_final_module",
+    "codegen.JITCodeLibrary._optimize_final_module",
+    "compiler.Compiler",
+    "compiler_lock.global_compiler_lock",
+    "dispatcher.Dispatcher.compile",
+    "event.Listener",
+    "options.DefaultOptions._nrt",
+    "options.DefaultOptions.forceinline",
+    "options.DefaultOptions.no_cfunc_wrapper",
+    "options.DefaultOptions.no_cpython_wrapper",
+    "runtime.rtsys.initialize",
+)
+
+_HAS_NUMBA = _HAS_INTERNALS = False
 try:
     import numba
+
+    _HAS_NUMBA = True
     from numba.core import caching, codegen, compiler, compiler_lock, event
     from numba.core.runtime import rtsys
 
-    HAS_NUMBA = True
-except ImportError as error:
-    HAS_NUMBA = False
-    log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
+    attrgetter(*_INTERNALS)(numba.core)
+    _HAS_INTERNALS = True
+except (ImportError, AttributeError) as error:
+    if _HAS_NUMBA:
+        log.warning("numba %s has other internals (%s): kernels take longer to compile", numba.__version__, error)
+    else:
+        log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
 
 
 def lean_kernel(function: _Function) -> _Function:
@@ -65,13 +93,18 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
         allocates: See :func:`lean_kernel`.
         reorders: Sums may be taken in another order, several terms at a time; the order is the same at each call.
     """
-    if not HAS_NUMBA:
+    if not _HAS_NUMBA:
         return function
-    options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
-    # Kernels are called from Python or from other kernels, parts of kernels from these only.
+    options: Any = {"nogil": True, "error_model": "numpy"}
     if reorders:
         options["fastmath"] = {"reassoc", "contract", "nsz"}
-    options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inline}
+    # The digest covers the kernels of hdsim only.
+    kept = _FOLDER is not None and function.__module__.startswith(f"{__package__}.")
+    if not _HAS_INTERNALS:
+        plain: _Function = numba.njit(cache=kept, **options)(function)
+        return plain
+    # Kernels are called from Python or from other kernels, parts of kernels from these only.
+    options |= {"forceinline": inline, "_nrt": allocates, "no_cfunc_wrapper": True, "no_cpython_wrapper": inline}
     if inline:
         options["pipeline_class"] = _PartCompiler
     compiled: Any = numba.njit(**options)(function)
@@ -85,8 +118,8 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
                 return for_types(tuple(numba.types.unliteral(each) for each in types))
 
         compiled.compile = compile_in_turn
-        # The digest covers the kernels of hdsim only; parts are kept in those that call them.
-        if not inline and _FOLDER is not None and function.__module__.startswith(f"{__package__}."):
+        # Parts are kept in the kernels that call them.
+        if kept and not inline:
             compiled._cache = _Cache(function)
     result: _Function = compiled
     return result
@@ -118,8 +151,12 @@ def _writable_folder() -> Path | None:
     return folder
 
 
-if HAS_NUMBA:
+if _HAS_NUMBA:
     _FOLDER = _writable_folder()
+    if not _HAS_INTERNALS and _FOLDER is not None:
+        numba.config.CACHE_DIR = str(_FOLDER)
+
+if _HAS_INTERNALS:
     _HELD: list[Any] = []  # the open file of the lock while this process compiles
 
     class _Part(codegen.JITCodeLibrary):
