@@ -24,6 +24,7 @@ from test_quantities import workload as quantities_workload
 import hdsim
 import hdsim.backends.sim
 from hdsim.cluster.state import Cluster, FinalState
+from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
 from hdsim.util.copies import itself
 from platforms import two_speeds
@@ -472,6 +473,59 @@ def test_agents_and_outages_without_copies_are_refused() -> None:
     with pytest.raises(ConfigError, match="cannot copy Generating"):
         original.fork()
     original.fork("easy").run()
+
+
+ENVIRONMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "cores": lambda: (EQUAL, jobs(1, 40), {"action": "job", "observation": "jobs"}),
+    "contention": lambda: (FAST_AND_SLOW, jobs(2, 40, memory_bandwidth=4.0), {"contention": "fair_share"}),
+    "failures": lambda: (EQUAL, jobs(3, 40), {"action": "job", "observation": "jobs", "failures": FAILURES}),
+    "quantities": lambda: (NODES, quantities_workload(6, 40, NODES), {"action": "job", "observation": "jobs"}),
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_forks_of_an_environment_are_those_of_a_simulation_with_the_same_decisions(name: str) -> None:
+    platform, workload, options = ENVIRONMENTS[name]()
+    env, other = (SchedulingEnv(platform, workload, **options) for _ in range(2))
+
+    class Decides:
+        """Takes random decisions and plays two forks out at some of them."""
+
+        def __init__(self) -> None:
+            self.rng, self.decisions, self.forks = np.random.default_rng(5), 0, list[hdsim.Result]()
+
+        def __call__(self, cluster: Cluster, mask: Any) -> int:
+            if self.decisions % 11 == 3:
+                self.forks += [cluster.fork("easy").run(), cluster.fork("sjf", **ACTUAL).run()]
+            self.decisions += 1
+            return int(self.rng.choice(mask.nonzero()[0]))
+
+    class Plays(hdsim.Agent):
+        core_policy, fixed_policy = other.problem.core_policy, other.problem.fixed_policy
+        core_policies = other.problem.core_policies
+
+        def begin(self, cluster: Cluster) -> None:
+            other.problem.begin(cluster)
+
+        def decide(self, cluster: Cluster) -> None:
+            while other.problem.pending():
+                other.problem.act(in_simulation(cluster, other.problem.mask()))
+
+    in_environment, in_simulation = Decides(), Decides()
+    _, info = env.reset(seed=1)
+    with pytest.raises(ConfigError, match="decisions of an environment"):
+        env.cluster.fork()
+    while env.result is None:
+        *_, info = env.step(in_environment(env.cluster, info["action_mask"]))
+    rng = np.random.default_rng(1)
+    other.episodes.draw(rng)
+    seed = int(rng.integers(2**63))
+    models = {key: value for key, value in options.items() if key in ("contention", "failures")}
+    whole = hdsim.Simulation(platform, workload, Plays(), seed=seed, **models).run()
+    assert in_environment.decisions == in_simulation.decisions > 30
+    for one, two in zip(in_environment.forks, in_simulation.forks, strict=True):
+        same(one, two)
+    same(env.result, whole)
 
 
 def test_a_cluster_without_a_simulation_has_no_fork() -> None:

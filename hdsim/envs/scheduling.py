@@ -25,6 +25,7 @@ from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import EpisodeBackend
 from hdsim.simulation.setup import Setup, model_settings, set_up
+from hdsim.simulation.simulation import Simulation
 from hdsim.util.resources import resolve
 from hdsim.workload.model import Workload
 
@@ -171,10 +172,15 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         workload = (options or {}).get("workload")
         if workload is None:
             workload = self.episodes.draw(self.np_random)
-        setup = self.set_up(workload, seed=int(self.np_random.integers(2**63)))
+        seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
+        if self.runner is None:
+            # The cluster refers weakly to the simulation, which makes its forks.
+            self._simulation = Simulation(self.platform, workload, self._placeholder, seed=seed, **options)
+            setup, self._backend = self._simulation.setup, self._simulation.env
+        else:
+            setup = self.set_up(workload, seed)
+            self._backend = self.runner.episode(setup)
         self.cluster = setup.cluster
-        runner = self.runner
-        self._backend = setup.engine(**self.options) if runner is None else runner.episode(setup)
         self.objective.dates = getattr(self._backend, "dates", ())
         self.result = None
         self._steps = 0
@@ -239,6 +245,10 @@ class _PlaceholderAgent(Agent):
         self.core_policy = problem.core_policy
         self.fixed_policy = problem.fixed_policy and not sees_cores
         self.core_policies = () if sees_cores else problem.core_policies
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
+        """Refuses forks without an agent."""
+        raise TypeError("the decisions of an environment come from outside")
 
 
 def _space(arrays: Array | dict[str, Array]) -> spaces.Space[Any]:

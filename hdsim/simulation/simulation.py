@@ -47,6 +47,7 @@ class Simulation:
         platform: The platform.
         workload: The jobs.
         agent: The agent.
+        setup: Models and seed.
 
     Args:
         platform: The platform, its file, or the name of a bundled one.
@@ -90,7 +91,7 @@ class Simulation:
             "network": network,
             "failures": failures,
         }
-        self._setup = setup = set_up(platform, workload, **self._given, seed=seed, open_ended=open_ended)
+        self.setup = setup = set_up(platform, workload, **self._given, seed=seed, open_ended=open_ended)
         self.platform, self.workload, self.agent = platform, workload, setup.agent
         self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._check = check
@@ -111,7 +112,7 @@ class Simulation:
     @cached_property
     def env(self) -> Engine:
         """The engine; a simulation that is run to its end in compiled code needs none."""
-        return self._setup.engine(**self._events)
+        return self.setup.engine(**self._events)
 
     @property
     def _is_final(self) -> bool:
@@ -129,7 +130,7 @@ class Simulation:
 
         Nothing slows, interrupts or kills a job then.
         """
-        models, policy = (self._setup.contention, self._setup.failures), self.agent.core_policy
+        models, policy = (self.setup.contention, self.setup.failures), self.agent.core_policy
         plain = all(model is None for model in models) and not self._events["kill_at_walltime"]
         return plain and interchangeable_cores(self.platform, self.workload, policy) is not None
 
@@ -195,11 +196,11 @@ class Simulation:
         """
         if config is None:
             backend = {"_target_": "hdsim.backends.sim.Sim", **self._events}
-            seed = self._setup.seed
+            seed = self.setup.seed
             config = settings(self.platform, self.workload, **self._given, seed=seed, backend=backend)
         known = vars(self)
         if self._takes_over and not self._check:
-            continued = continued_replay(self._setup, self.env, **self._events)
+            continued = continued_replay(self.setup, self.env, **self._events)
             if continued is not None:
                 del known["cluster"], known["env"]
                 self._compiled = continued
@@ -249,7 +250,7 @@ class Simulation:
             raise ConfigError("expected a simulation that has not ended", where="fork")
         env = self.env
         require_fork(env, runtimes, arrivals, processes)
-        takes_over = self._begun and (agent is not None or env.deciding)
+        takes_over = env.deciding or (self._begun and agent is not None)
         memo: dict[int, Any] = {id(self.cluster.forker): None}
         if seed is not None:
             memo[id(self.cluster.rng)] = np.random.default_rng(seed)
@@ -257,7 +258,7 @@ class Simulation:
         fork = copy(self)
         fork.env, fork.cluster = copied, copied.cluster
         fork.agent = make_agent(agent) if agent is not None else copied_agent(self.agent, memo)
-        fork._setup = replace(self._setup, agent=fork.agent, make_cluster=lambda: copied.cluster)
+        fork.setup = replace(self.setup, agent=fork.agent, make_cluster=lambda: copied.cluster)
         fork.cluster.forker = WeakMethod(fork.fork)
         if agent is not None:
             fork._given = {**self._given, "agent": agent}
@@ -290,7 +291,7 @@ class Simulation:
         return result
 
     def _made_cluster(self) -> Cluster:
-        cluster = self._setup.cluster
+        cluster = self.setup.cluster
         cluster.forker = WeakMethod(self.fork)
         if self._over and self._compiled is not None:
             self._compiled.fill(cluster)
