@@ -23,7 +23,7 @@ from hdsim.platform.model import Platform
 from hdsim.platform.schema import QUANTITIES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
-from hdsim.simulation.replay import EpisodeBackend
+from hdsim.simulation.replay import Backend, EpisodeBackend
 from hdsim.simulation.setup import Setup, model_settings, set_up
 from hdsim.simulation.simulation import Simulation
 from hdsim.util.resources import resolve
@@ -173,6 +173,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if workload is None:
             workload = self.episodes.draw(self.np_random)
         seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
+        self._backend: Backend
         if self.runner is None:
             # The cluster refers weakly to the simulation, which makes its forks.
             self._simulation = Simulation(self.platform, workload, self._placeholder, seed=seed, **options)

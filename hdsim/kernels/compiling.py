@@ -154,7 +154,7 @@ def _writable_folder() -> Path | None:
 if _HAS_NUMBA:
     _FOLDER = _writable_folder()
     if not _HAS_INTERNALS and _FOLDER is not None:
-        numba.config.CACHE_DIR = str(_FOLDER)
+        vars(numba.config)["CACHE_DIR"] = str(_FOLDER)
 
 if _HAS_INTERNALS:
     _HELD: list[Any] = []  # the open file of the lock while this process compiles
