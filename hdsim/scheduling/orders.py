@@ -276,7 +276,7 @@ def random(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
 SHIPPED = str(folder("agents") / "learned.json")
 
 
-@dynamic_order("learned", network=SHIPPED)
+@dynamic_order("learned", after_start=True, network=SHIPPED)
 def learned(
     jobs: Workload,
     queued: Jobs,
