@@ -1,7 +1,8 @@
 """The whole replay of the order ``learned`` on interchangeable cores without contention.
 
 Instants, passes and their order are those of :mod:`hdsim.kernels.counted_replay`, but queued jobs are scored anew at
-every pass that can start one, and after every start. Cores have no ids here: `hold_cores` gives them out afterwards.
+every pass that can start one, and after every start if asked for. Cores have no ids here: `hold_cores` gives them out
+afterwards.
 """
 
 from __future__ import annotations

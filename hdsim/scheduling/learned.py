@@ -109,12 +109,12 @@ def make_replay(
         walltime: (J,) s after which jobs are killed, None if none are.
         ends_in_delay: (J,) see ``Workload.ends_in_delay``, None with `walltime`.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
-        after_start: Jobs are scored after every start, too, as a network of more than a plain order needs.
+        after_start: With backfilling, jobs are scored after every start, too, which changes plain orders in nothing.
     """
     count = len(runtime)
     running = min(count, cores) + 1
     return ScoredReplay(
-        rules=np.array([backfill, commit, batch_events, cores, after_start]),
+        rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != counted_replay.NONE]),
         networks=networks,
         followed=np.zeros(count // PERIOD + 1, np.int64),
         arriving=np.delete(np.arange(count), infeasible),
