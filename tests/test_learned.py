@@ -12,6 +12,7 @@ import pytest
 from training_setups import make_setup, train_whole_and_cut
 
 import hdsim
+from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay
 from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
@@ -21,6 +22,7 @@ from hdsim.learning.orders import RULES as TRAINED_RULES
 from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, smallest_area_first
 from hdsim.scheduling.learned import Checks, columns_of, read_networks
 from hdsim.simulation import simulation, windows
+from hdsim.util.resources import folder
 from hdsim.workload.generators.lublin import generate
 
 RULES = {"none": counted_replay.NONE, "easy": counted_replay.EASY, "rlscheduler": counted_replay.RLSCHEDULER}
@@ -214,7 +216,7 @@ def test_windows_of_machines_unlike_home_are_replayed_to_their_ends() -> None:
 def test_evolution_is_reproducible_and_changes_the_order() -> None:
     trained = []
     for _ in range(2):
-        evolution = Evolution(seed=4, generations=2, pairs=4, each=1, home=1, away=1)
+        evolution = Evolution(seed=4, generations=2, none=1, easy=1, rlscheduler=2, each=1, home=1, away=1)
         before = evolution.weights.copy()
         evolution.advance()
         evolution.advance()
@@ -224,10 +226,10 @@ def test_evolution_is_reproducible_and_changes_the_order() -> None:
 
 
 SMALL = (
-    "experiment=learned", "workload.generate.jobs=1024", "train.steps=4", "train.evolution.pairs=1",
-    "train.evolution.each=1", "train.evolution.home=1", "train.evolution.away=1", "train.validation=1",
-    "train.evaluate_every=2", "train.checkpoint_every=1", "train.log_every=1", "train.test=1",
-    "train.baselines=[saf]", "train.tensorboard=false",
+    "experiment=learned", "workload.generate.jobs=1024", "train.steps=4", "train.evolution.none=1",
+    "train.evolution.easy=1", "train.evolution.rlscheduler=1", "train.evolution.each=1", "train.evolution.home=1",
+    "train.evolution.away=1", "train.validation=1", "train.evaluate_every=2", "train.checkpoint_every=1",
+    "train.log_every=1", "train.test=1", "train.baselines=[saf]", "train.tensorboard=false",
 )  # fmt: skip
 
 
@@ -237,7 +239,7 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
 ) -> None:
     _, cut, setup = train_whole_and_cut(tmp_path, *SMALL, crash_after=1, monkeypatch=monkeypatch)
     card = json.loads((cut / "checkpoints/model_card.json").read_text())
-    evolution = Evolution(seed=1, generations=4, pairs=1, each=1, home=1, away=1)
+    evolution = Evolution(seed=1, generations=4, none=1, easy=1, rlscheduler=1, each=1, home=1, away=1)
     for _ in range(card["best_step"]):
         evolution.advance()
     assert card["weights"] == evolution.weights.tolist()
@@ -247,7 +249,9 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
     untrained = setup.evaluation.score(Evolution(seed=1).weights, setup.validation)
     assert card["curve"][0]["score"] == untrained
     # Every rule counts alike, and every window, whatever its scale.
-    costs = [window.cost(Evolution(seed=1).weights, *rule) for window in setup.validation for rule in TRAINED_RULES]
+    costs = [
+        window.cost(Evolution(seed=1).weights, *rule) for window in setup.validation for rule in TRAINED_RULES.values()
+    ]
     assert untrained == pytest.approx(math.prod(costs) ** (1 / 6))
     agent = {"job_policy": str(cut / "checkpoints/model_card.json"), "backfill": "easy"}
     (window,) = setup.test
@@ -261,8 +265,11 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
     ("override", "message"),
     [
         ("agent=ppo", "train.evolution: expected null, which trains agents of their own"),
-        ("+train.evolution.pears=3", "train.evolution: expected .*pairs"),
-        ("train.evolution.pairs=2.5", "train.evolution.pairs: expected a whole number >= 1, got 2.5"),
+        ("+train.evolution.pairs=3", "train.evolution: expected .*rlscheduler"),
+        ("train.evolution.easy=2.5", "train.evolution.easy: expected a whole number >= 0, got 2.5"),
+        ("train.evolution.start=3", "train.evolution.start: expected a card such as learned.json or null, got 3"),
+        ("train.evolution.start=nowhere.json", "nowhere.json: expected a card with the weights"),
+        ("train.evolution.after_start=1", "train.evolution.after_start: expected true or false, got 1"),
         ("train.traces=[lublin_4000]", "train.traces: expected null with train.evolution"),
         ("train.validation=[0]", "train.validation: expected a number of windows"),
         ("backend=batsim", "backend: expected sim with train.evolution, got batsim"),
@@ -286,3 +293,23 @@ def test_a_card_without_weights_is_an_error(content: str, tmp_path: Path) -> Non
     path.write_text(content)
     with pytest.raises(ConfigError, match="weights"):
         read_networks(str(path))
+
+
+def test_with_backfilling_jobs_are_scored_after_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedules of the engine differ where they are scored once a pass, and without backfilling they do not."""
+    jobs = generate(250, seed=9, cores=64, typed=False, arrival_factor=0.7)
+    monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
+    for backfill in ("none", "easy", "rlscheduler"):
+        agent = ClassicAgent("learned", backfill=backfill, commit_head=backfill != "easy")
+        once = ClassicAgent("learned", backfill=backfill, commit_head=backfill != "easy")
+        assert once.rules is not None
+        once.rules = dataclasses.replace(once.rules, order=dataclasses.replace(once.rules.order, after_start=False))
+        starts = [hdsim.simulate(PLATFORM, jobs, each).jobs["starting_time"] for each in (agent, once)]
+        assert (starts[0] == starts[1]).all() == (backfill == "none")
+
+
+def test_an_evolution_begins_with_the_weights_of_a_card() -> None:
+    begin = ("train.evolution.start=learned-2.json", "train.evolution.after_start=true")
+    evolution = make_setup(*SMALL, "train.validation=0", *begin).evolution
+    weights = json.loads((folder("agents") / "learned-2.json").read_text())["weights"]
+    assert evolution.weights.tolist() == weights and evolution.after_start

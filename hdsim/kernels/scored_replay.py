@@ -1,7 +1,8 @@
 """The whole replay of the order ``learned`` on interchangeable cores without contention.
 
 Instants, passes and their order are those of :mod:`hdsim.kernels.counted_replay`, but queued jobs are scored anew at
-every pass that can start one. Cores have no ids here: `hold_cores` gives them out afterwards.
+every pass that can start one, and after every start if asked for. Cores have no ids here: `hold_cores` gives them out
+afterwards.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ Ints = NDArray[np.int64]
 
 #: Entries of `ScoredReplay.numbers` behind the five first of `counted_replay`: idle cores, changes, checks of the past.
 IDLE, CHANGES, CHECKS = range(5, 8)
+#: Entry of `ScoredReplay.rules` behind those of `counted_replay`: jobs are scored after every start.
+AFTER_START = 4
 #: Result of `scored_replay` besides those of `counted_replay`: the past is to be checked before the next instant.
 CHECK = 3
 #: Submitted jobs from one check of the past to the next.
@@ -53,7 +56,7 @@ class ScoredReplay(NamedTuple):
     """The state of a replay.
 
     Attributes:
-        rules: (4,) see `counted_replay`, also for the dates.
+        rules: (5,) see `counted_replay`, also for the dates.
         networks: (N, WEIGHTS) weights, see :func:`hdsim.kernels.learned_scores.learned_scores`.
         followed: (J // PERIOD + 1,) network in use after each check.
         arriving: (A,) the jobs in order of their arrival, without those that are rejected.
@@ -107,7 +110,7 @@ class ScoredReplay(NamedTuple):
 def scored_replay(state: ScoredReplay, instants: int) -> int:
     """Simulates at most a number of instants; returns ``PAUSED``, ``OVER`` or ``CHECK``."""
     numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[COMMIT] != 0
-    backfill, cores = state.rules[BACKFILL], float(state.rules[CORES])
+    backfill, cores, after_start = state.rules[BACKFILL], float(state.rules[CORES]), state.rules[AFTER_START] != 0
     networks, followed = state.networks, state.followed
     arriving, dated, submission = state.arriving, state.arrival, state.submission
     runtime, requested = state.runtime, state.requested
@@ -227,6 +230,18 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
                 date, killed[job] = limit, True
             push(ends, date, start)
             add_release(releases, now + requested[job], job, float(size[job]))
+            # Without commitment a head that cannot start, beside jobs that cannot, has no effect.
+            needed = after_start and serving and commit and waiting > 0
+            if after_start and (serving or backfill == EASY):
+                for i in range(waiting):
+                    if size[queue[i]] <= idle:
+                        needed = True
+                        break
+            if needed:
+                learned_scores(
+                    network, cores, backfill, now, float(idle), queue, waiting, submission, requested, size, sums,
+                    releases, score,
+                )  # fmt: skip
         numbers[QUEUED], numbers[HEAD], numbers[IDLE] = waiting, head, idle
     return PAUSED
 

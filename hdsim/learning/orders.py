@@ -19,7 +19,7 @@ from hdsim.errors import WorkloadError
 from hdsim.kernels.counted_replay import CORES, EASY, NONE, RLSCHEDULER
 from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, OUTPUT, PART, STATE, WEIGHTS
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
-from hdsim.kernels.scored_replay import CHECKS, ScoredReplay, scored_replay
+from hdsim.kernels.scored_replay import AFTER_START, CHECKS, ScoredReplay, scored_replay
 from hdsim.scheduling.learned import columns_of, make_replay, power_order
 from hdsim.simulation import windows
 from hdsim.workload.generators.families import FAMILIES, draw_workload
@@ -27,8 +27,8 @@ from hdsim.workload.model import Workload
 
 Floats = NDArray[np.float64]
 
-#: Backfilling algorithm and whether a head stays the head, in the order of the weights; and shares of the pairs.
-RULES = {(NONE, True): 0.15, (EASY, False): 0.35, (RLSCHEDULER, True): 0.5}
+#: Backfilling algorithm and whether a head stays the head, in the order of the weights.
+RULES = {"none": (NONE, True), "easy": (EASY, False), "rlscheduler": (RLSCHEDULER, True)}
 #: Jobs of a window that count, at home and away from it, and jobs before them in a window that begins warm.
 JOBS, JOBS_AWAY, WARM = 1024, 512, 1024
 #: Family of the windows away from home: wider than the family ``random``.
@@ -71,8 +71,8 @@ class Window:
         arriving, release = self.window.arrivals
         return len(np.unique(release[arriving[release[arriving] <= self.window.begin]]))
 
-    def cost(self, weights: Floats, backfill: int, commit: bool) -> float:
-        """Returns the mean bounded slowdown under a network.
+    def cost(self, weights: Floats, backfill: int, commit: bool, *, after_start: bool = True) -> float:
+        """Returns the mean bounded slowdown under a network; see `Evolution` for `after_start`.
 
         As in :mod:`hdsim.studies.measures.windows` there is a pass for each event where a head stays the head.
         """
@@ -81,6 +81,7 @@ class Window:
         replay.numbers[:CHECKS] = 0, 0, 0, -1, -1, replay.rules[CORES], 0
         for batch, instants in ((True, self._warm_dates), (not commit, 4 * len(replay.size))):
             replay.rules[:3] = backfill, commit, batch
+            replay.rules[AFTER_START] = after_start and backfill != NONE
             scored_replay(replay, instants)
         columns = (replay.submission[warm:], replay.starting_time[warm:], replay.finish_time[warm:])
         return float(mean_cost(BOUNDED_SLOWDOWN, *columns))
@@ -125,7 +126,7 @@ def draw_away(rng: np.random.Generator, split: str = "train") -> Window:
         except WorkloadError:  # the estimates of the model do not suit all run times
             continue
         window = _window(unlike(trace, trace.cluster_cores, rng), JOBS_AWAY, rng)
-        if window.cost(smallest_area_first(), EASY, False) >= LEAST:
+        if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST:
             return window
 
 
@@ -185,27 +186,36 @@ class Evolution:
     Args:
         seed: Seed of all draws.
         generations: Generations in all, over which the learning rate falls to 0.
-        pairs: Pairs of networks with opposite changes.
+        none: Pairs of networks with opposite changes of the weights without backfilling; 0: these weights stay.
+        easy: The same for EASY.
+        rlscheduler: The same for RLScheduler's rule.
         each: Windows that a pair replays.
         home: Windows of the family ``home`` of a generation.
         away: Other windows.
         sigma: Standard deviation of a change.
         learning_rate: Of Adam.
+        after_start: With backfilling, jobs are scored after every start, as in use; otherwise once a pass, which takes
+            a third of the time.
+        start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
     """
 
     seed: int = 1
     generations: int = 400
-    pairs: int = 120
+    none: int = 18
+    easy: int = 42
+    rlscheduler: int = 60
     each: int = 4
     home: int = 34
     away: int = 30
     sigma: float = 0.1
     learning_rate: float = 0.06
+    after_start: bool = False
+    start: Floats | None = None
     generation: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
-        self.center = first_weights(self.rng)
+        self.center = first_weights(self.rng) if self.start is None else self.start.copy()
         self.weights = self.center.copy()
         self.scales = scales()
         self.first, self.second = np.zeros(WEIGHTS), np.zeros(WEIGHTS)
@@ -215,9 +225,12 @@ class Evolution:
         rng, rate = self.rng, self.learning_rate * (1 - self.generation / self.generations)
         drawn = [draw_home(rng) for _ in range(self.home)] + [draw_away(rng) for _ in range(self.away)]
         self.generation += 1
-        for part, (rule, share) in enumerate(RULES.items()):
+        for part, (name, rule) in enumerate(RULES.items()):
             own = slice(part * PART, (part + 1) * PART)
-            noise = rng.standard_normal((max(1, round(share * self.pairs)), PART)) * self.scales
+            pairs = getattr(self, name)
+            if not pairs:
+                continue
+            noise = rng.standard_normal((pairs, PART)) * self.scales
             # Windows are dealt out like cards, so that all of them count alike.
             rounds = -(-len(noise) * self.each // len(drawn))
             dealt = np.concatenate([rng.permutation(len(drawn)) for _ in range(rounds)])
@@ -238,6 +251,6 @@ class Evolution:
 
     def _gain(self, window: Window, more: Floats, less: Floats, rule: tuple[int, bool], *, home: bool) -> float:
         """By how much one network is better than another; at home, windows of heavy load count more."""
-        costs = window.cost(more, *rule), window.cost(less, *rule)
+        costs = [window.cost(weights, *rule, after_start=self.after_start) for weights in (more, less)]
         gain = max(-1.5, min(1.5, math.log(costs[1] / costs[0])))
         return gain * max(0.4, min(2.5, (costs[0] * costs[1] / TYPICAL[rule[0]] ** 2) ** 0.25)) if home else gain

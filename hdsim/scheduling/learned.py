@@ -94,6 +94,7 @@ def make_replay(
     walltime: Floats | None = None,
     ends_in_delay: NDArray[np.bool_] | None = None,
     batch_events: bool = True,
+    after_start: bool = True,
 ) -> ScoredReplay:
     """Returns a replay before its first event.
 
@@ -108,11 +109,12 @@ def make_replay(
         walltime: (J,) s after which jobs are killed, None if none are.
         ends_in_delay: (J,) see ``Workload.ends_in_delay``, None with `walltime`.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
+        after_start: With backfilling, jobs are scored after every start, too, which changes plain orders in nothing.
     """
     count = len(runtime)
     running = min(count, cores) + 1
     return ScoredReplay(
-        rules=np.array([backfill, commit, batch_events, cores]),
+        rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != counted_replay.NONE]),
         networks=networks,
         followed=np.zeros(count // PERIOD + 1, np.int64),
         arriving=np.delete(np.arange(count), infeasible),
@@ -177,15 +179,16 @@ class Checks:
             runtime = np.where(ended, finish[rows] - start[rows], jobs.requested[rows])
             requested, size = jobs.requested[rows], jobs.size[rows]
             past = Jobs(jobs.submission[rows], requested, size, past_sums(requested, size))
-            costs = [self._cost(past, runtime, network) for network in self._networks]
+            costs = [self._cost(past, runtime, network) for network in range(len(self._networks))]
             self._advantage = MEMORY * self._advantage + np.log(np.array(costs[1:]) / costs[0])
             best = int(self._advantage.argmin())
             self.followed.append(best + 1 if self._advantage[best] < -MARGIN else 0)
 
-    def _cost(self, past: Jobs, runtime: Floats, network: Floats) -> float:
-        nothing = np.zeros(0, np.int64)
-        networks, rule, commit = network[np.newaxis], self._backfill, self._commit
-        replay = make_replay(past, runtime, networks, self._cores, nothing, backfill=rule, commit=commit)
+    def _cost(self, past: Jobs, runtime: Floats, network: int) -> float:
+        replay = make_replay(
+            past, runtime, self._networks[[network]], self._cores, np.zeros(0, np.int64), backfill=self._backfill,
+            commit=self._commit, after_start=network == 0,
+        )  # fmt: skip
         scored_replay(replay, 4 * len(runtime))
         return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, replay.starting_time, replay.finish_time))
 

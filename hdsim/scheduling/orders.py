@@ -59,7 +59,8 @@ class JobOrder:
         if self.network is None:
             return self
         rule = {"network": self.network, "backfill": backfill, "commit_head": commit_head}
-        return replace(self, score=partial(self.score, **rule))
+        # A network orders the whole pass without backfilling: training found no better use of scores after starts.
+        return replace(self, score=partial(self.score, **rule), after_start=backfill != "none")
 
 
 ORDERS: dict[str, JobOrder] = {}
@@ -276,7 +277,7 @@ def random(jobs: Workload, queued: Jobs, cluster: Cluster) -> Scores:
 SHIPPED = str(folder("agents") / "learned.json")
 
 
-@dynamic_order("learned", network=SHIPPED)
+@dynamic_order("learned", after_start=True, network=SHIPPED)
 def learned(
     jobs: Workload,
     queued: Jobs,

@@ -35,6 +35,7 @@ class FixedQueue:
 
     Attributes:
         jobs: The queued jobs, in order.
+        after_start: The order changes with every start of a job: never.
 
     Args:
         cluster: The cluster.
@@ -43,6 +44,7 @@ class FixedQueue:
     """
 
     __deepcopy__ = with_own_containers
+    after_start = False
 
     def __init__(self, cluster: Cluster, order: JobOrder, *, predicted: bool = False) -> None:
         self._cluster, self._order, self._predicted = cluster, order, predicted

@@ -22,8 +22,10 @@ from hdsim.learning.training.setup import Setup, check_patience, jobs_facts, pla
 from hdsim.learning.training.windows import held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
+from hdsim.scheduling.learned import read_networks
+from hdsim.scheduling.orders import job_order
 from hdsim.util.files import dump_json
-from hdsim.util.rules import POSITIVE, integers_from
+from hdsim.util.rules import FLAG, NULL, POSITIVE, Rule, integers_from
 from hdsim.workload.generators.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
 
 #: Names of backfilling algorithms in the rules of the evolution.
 _NAMES = {number: name for name, number in BACKFILLS.items()}
+#: Rules of settings of the evolution; of others, whole numbers and others above 0.
+_RULES = {
+    **dict.fromkeys(RULES, integers_from(0)),
+    "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
+    "after_start": FLAG,
+}
 #: Keys of other trainings, which have no effect here.
 _OTHERS = ("traces", "metric", "workers", "ray_address")
 
@@ -88,7 +96,7 @@ class OrderEvaluation(Evaluation):
             agent: Weights, or settings of a classic agent.
             windows: Windows of any machines.
         """
-        costs = [_cost(window, agent, *rule) for window in windows for rule in RULES]
+        costs = [_cost(window, agent, *rule) for window in windows for rule in RULES.values()]
         return float(np.exp(np.log(costs).mean()))
 
 
@@ -154,7 +162,7 @@ class OrderSetup(Setup):
         for name, value in train["evolution"].items():
             if name not in allowed:
                 raise ConfigError(not_one_of(name, allowed), where="train.evolution")
-            rule = integers_from(1) if isinstance(defaults[name], int) else POSITIVE
+            rule = _RULES.get(name) or (integers_from(1) if isinstance(defaults[name], int) else POSITIVE)
             if fault := rule.fault(value, f"train.evolution.{name}"):
                 raise fault
         if not isinstance(backend, Sim):
@@ -163,6 +171,9 @@ class OrderSetup(Setup):
         _, test = held_out(len(workload), jobs, validation=0, test=train["test"])
         names = ORDERS if train["baselines"] is None else train["baselines"]
         options = {**{group: config[group] for group in ("contention", "network", "failures")}, **backend.episodes}
+        settings = dict(train["evolution"])
+        if settings.get("start") is not None:
+            settings["start"] = read_networks(str(job_order(settings["start"]).network))[0]
         rng = np.random.default_rng(0)  # The same windows for every seed.
         return cls(
             config,
@@ -172,7 +183,7 @@ class OrderSetup(Setup):
             [workload[first : first + jobs] for first in test],
             OrderEvaluation(platform, "mean_bounded_slowdown", options | {"seed": config["seed"]}),
             {name: {**agent, "job_policy": name} for name in names},
-            Evolution(seed=config["seed"], generations=train["steps"], **train["evolution"]),
+            Evolution(seed=config["seed"], generations=train["steps"], **settings),
         )
 
     def learner(self) -> OrderLearner:
@@ -189,7 +200,7 @@ class OrderSetup(Setup):
         return {
             "agent": "learned",
             "settings": dict(self.config["train"]["evolution"]),
-            "task": {"action": "order", "rules": [_NAMES[backfill] for backfill, _ in RULES]},
+            "task": {"action": "order", "rules": list(RULES)},
             "parameters": len(weights),
             **platform_facts(self.platform),
             "weights": weights,

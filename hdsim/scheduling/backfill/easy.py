@@ -64,10 +64,10 @@ class Easy:
         # An upper bound with a margin for rounding; the estimates below decide.
         longest = (shadow - now) * self._fastest * ROUNDED_UP if shadow > now else 0.0
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
-        possible = [
+        possible = iter([
             job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)
-        ]
-        for job in possible:
+        ])  # fmt: skip
+        while (job := next(possible, -1)) >= 0:
             # If only counts of cores matter, enough idle cores suffice.
             if size[job] > idle or job == head or not (counts or cluster.fits(job)):
                 continue
@@ -80,6 +80,9 @@ class Easy:
             idle = cluster.n_idle
             if not idle and cluster.has_core_ids:
                 break
+            if order.after_start:
+                order.refresh(cluster)
+                possible = iter(order.sort(list(possible)))
 
     def admits(self, cluster: Cluster, head: int, job: int) -> bool:
         """Returns whether a job that fits can start now without a delay of the blocked head; changes no reservation."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.scheduling.backfill.base import Queue, start_queued
 from hdsim.scheduling.kinds import JobKinds
-from hdsim.scheduling.queue import DynamicQueue
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -37,6 +36,6 @@ class Greedy:
                 kinds.block()
             else:
                 start_queued(cluster, queue, order, job, placement)
-                if isinstance(order, DynamicQueue) and order.after_start:
+                if order.after_start:
                     order.refresh(cluster)
                     kinds.update(order)
