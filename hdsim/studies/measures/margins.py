@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.config.composer import Composer
-from hdsim.config.inputs import read_platform, read_workload
+from hdsim.config.inputs import read_platform, read_workload, seed_of_jobs
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.report.statistics import Floats, against, bootstrap
 from hdsim.results.metrics import direction
@@ -158,7 +158,7 @@ def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
     platform, workload = windows[0].config["platform"], windows[0].config["workload"]
     source = Path(workload["path"] or workload["generate"]["model"]).name
     return {
-        "source": f"{source} on {platform['path']}", "number": str(workload["seed"]), "windows": len(windows),
+        "source": f"{source} on {platform['path']}", "number": seed_of_jobs(windows[0].config), "windows": len(windows),
         "traces": len({window.trace for window in windows}), "jobs": len(windows[0].jobs), "start": "empty",
         "sha256": sha256,
     }  # fmt: skip
@@ -167,7 +167,7 @@ def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
 def _save(path: Path, scores: Mapping[str, Floats], windows: list[_Window], metrics: list[str]) -> None:
     """Writes the metrics of every agent, seed and window."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    firsts = [(window.config["workload"]["seed"], window.jobs.job_id[0]) for window in windows]
+    firsts = [(seed_of_jobs(window.config), window.jobs.job_id[0]) for window in windows]
     rows = [
         [agent, seed, *first, *map(float, row)]
         for agent, values in scores.items()
