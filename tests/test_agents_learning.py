@@ -256,7 +256,7 @@ def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[
 def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coef: float) -> None:
     import torch
 
-    from hdsim.kernels.policy_loss import clipped_loss
+    from hdsim.kernels.policy_loss import Steps, Weighting, clipped_loss
     from hdsim.learning.training.networks import masked_log_softmax
 
     rng = np.random.default_rng(2)
@@ -266,10 +266,8 @@ def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coe
     log_probs, advantages, returns = (rng.normal(size=200).astype(np.float32) for _ in range(3))
     log_probs -= 1.5
     terms, slopes = np.zeros(4), (np.zeros((200, 6), np.float32), np.zeros(200, np.float32))
-    clipped_loss(
-        logits.detach().numpy(), masks, actions, log_probs, advantages, values.detach().numpy(), returns,
-        0.2, ent_coef, 0.5, 300, *slopes, terms,
-    )  # fmt: skip
+    steps, weighting = Steps(masks, actions, log_probs, advantages, returns), Weighting(0.2, ent_coef, 0.5, 300)
+    clipped_loss(logits.detach().numpy(), values.detach().numpy(), steps, weighting, *slopes, terms)
     probs = masked_log_softmax(logits, torch.from_numpy(masks))
     log_ratio = probs[torch.arange(200), torch.from_numpy(actions)] - torch.from_numpy(log_probs)
     ratio, gain = log_ratio.exp(), torch.from_numpy(advantages)
