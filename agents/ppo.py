@@ -69,7 +69,7 @@ class PPOAgent(SoftmaxAgent):
         self.any_size = shapes.row_per_action
         self.network = self.networks(shapes).to(self.torch_device)
         self.compiled = CompiledPolicy.of(self.network, shapes.actions)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5, fused=True)
         self.rollout: dict[str, Any] = {}
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far

@@ -97,13 +97,17 @@ def pack_rows(observations: Tables, counts: Ints, places: Ints, numbers: Numbers
     """
     p = 0
     for b in range(len(observations)):
-        k, count, at = 0, counts[b], p * observations.shape[2]
+        k, count, seen = 0, counts[b], observations[b]
+        used = places[p : p + count]
         for r in range(observations.shape[1]):
-            if _is_used(observations, b, r):
-                places[p + k] = r
-                for f in range(observations.shape[2]):
-                    numbers[at + f * count + k] = observations[b, r, f]
+            if k < count and _is_used(observations, b, r):
+                used[k] = r
                 k += 1
+        for f in range(observations.shape[2]):
+            at = p * observations.shape[2] + f * count
+            column = numbers[at : at + count]
+            for k in range(count):
+                column[k] = seen[used[k], f]
         p += count
 
 

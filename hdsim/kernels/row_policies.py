@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.policy_loss import Steps, Weighting, softmax, step_loss
+from hdsim.kernels.policy_loss import Steps, Weighting, exponential, softmax, step_loss
 from hdsim.kernels.row_networks import (
     ANY,
     BLOCK,
@@ -192,8 +192,9 @@ def _evaluate(weights: Numbers, widths: Ints, group: Group, heads: Heads, count:
             units[o * BLOCK : (o + 1) * BLOCK] = weights[at + (hidden + 1) * width + o]
         add_product(weights, at, hidden + 1, 1, width, hidden + 1, ANY, heads.inputs, units)
         for o in range(width):
+            layer = units[o * BLOCK : o * BLOCK + count]
             for j in range(count):
-                units[o * BLOCK + j] = math.tanh(units[o * BLOCK + j])
+                layer[j] = 1.0 - 2.0 / (1.0 + exponential(2.0 * min(layer[j], np.float32(20.0))))
         at += (hidden + 2) * width
         output[:] = weights[at + width]
         add_product(weights, at, width, 1, 1, width, ANY, units, output)
