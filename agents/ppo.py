@@ -164,7 +164,7 @@ class PPOAgent(SoftmaxAgent):
 
     @property
     def _part_size(self) -> int:
-        """Steps whose gradients are computed together: few of PyTorch on a CPU, since larger tensors leave its caches."""
+        """Steps whose gradients are computed together: few by PyTorch on a CPU, whose caches larger tensors leave."""
         return 512 if self.compiled is None and self.torch_device.type == "cpu" else 2**30
 
     def _add_gradients(self, observations: Any, steps: Steps, size: int) -> np.ndarray:

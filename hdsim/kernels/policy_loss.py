@@ -57,7 +57,13 @@ class Weighting(NamedTuple):
 
 @kernel
 def clipped_loss(
-    logits: Table, values: Numbers, steps: Steps, weighting: Weighting, of_logits: Table, of_values: Numbers, terms: Floats
+    logits: Table,
+    values: Numbers,
+    steps: Steps,
+    weighting: Weighting,
+    of_logits: Table,
+    of_values: Numbers,
+    terms: Floats,
 ) -> None:
     """Computes the loss of B of the steps of a minibatch, and its gradients.
 
@@ -105,7 +111,7 @@ def softmax(logits: Numbers, shares: Numbers) -> np.float32:
 
 @_part
 def exponential(power: float) -> float:
-    """The exponential of a number of at most 40 as (exp(x / 1024))^1024, to 1e-8: loops with it take several at a time."""
+    """The exponential of a number of at most 40 to 1e-8, (exp(x / 1024))^1024, which loops take several at a time."""
     x = np.float64(max(power, -85.0)) / 1024
     value = 1.0 + x * (1.0 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720))))))
     for _ in range(10):

@@ -375,9 +375,7 @@ def _add_unit(
 
 
 @reordering_kernel
-def add_outer(
-    g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int
-) -> None:
+def add_outer(g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int) -> None:
     """Adds the gradients of the weights and biases of a layer.
 
     Args:

@@ -41,7 +41,8 @@ class Heads(NamedTuple):
         outputs: (heads, BLOCK) outputs; the last are the values.
         of_outputs: (heads, BLOCK) their gradients.
         legal: (A,) logits of legal actions.
-        which: (A,) for each the place of its row in the group, -1 without a row.
+        actions: (A,) these actions.
+        places: (A,) the places of their rows in the group, -1 without a row.
         shares: (A,) probabilities, or gradients of the logits.
     """
 
@@ -52,7 +53,8 @@ class Heads(NamedTuple):
     outputs: NDArray[np.float32]
     of_outputs: NDArray[np.float32]
     legal: Numbers
-    which: Ints
+    actions: Ints
+    places: Ints
     shares: Numbers
 
 
@@ -101,8 +103,7 @@ def draw_actions(
             # Rounding can leave a last one of probability 0.
             while heads.shares[chosen] == 0:
                 chosen -= 1
-            place = heads.which[chosen]
-            actions[b] = masks.shape[1] - 1 if place < 0 else rows.places[rows.first[b] + place - group.starts[j]]
+            actions[b] = heads.actions[chosen]
             log_probs[b] = logits[chosen] - normal
             values[b] = heads.outputs[-1, j]
         begin += count
@@ -146,10 +147,10 @@ def add_policy_gradients(
             logits, value = heads.legal[:legal], heads.outputs[-1, j]
             heads.of_outputs[-1, j] = step_loss(logits, taken, value, steps, b, weighting, heads.shares, terms)
             for i in range(legal):
-                if heads.which[i] < 0:
+                if heads.places[i] >= 0:
+                    group.of_scores[heads.places[i]] = heads.shares[i]
+                elif _has_no_row(heads, steps.masks, heads.actions[i]):
                     heads.of_outputs[0, j] = heads.shares[i]
-                else:
-                    group.of_scores[heads.which[i]] = heads.shares[i]
         _add_head_gradients(weights, widths, group, heads, count, gradients)
         add_layer_gradients(weights, widths, group, count, gradients)
         begin += count
@@ -159,21 +160,32 @@ def add_policy_gradients(
 def _choices(
     rows: Packed, group: Group, heads: Heads, masks: NDArray[np.bool_], b: int, j: int, action: int
 ) -> tuple[int, int]:
-    """Lists the logits of the legal actions of an observation; returns their number and the place of an action."""
-    count = taken = 0
-    places = rows.places[rows.first[b] : rows.first[b] + rows.counts[b]]
-    for k in range(len(places)):
-        if masks[b, places[k]]:
-            if places[k] == action:
+    """Lists the legal actions of an observation; returns their number and the index of one of them.
+
+    Rows that are not in use have the score 0.
+    """
+    count = taken = k = 0
+    first, size = rows.first[b], rows.counts[b]
+    for a in range(masks.shape[1]):
+        while k < size and rows.places[first + k] < a:
+            k += 1
+        if masks[b, a]:
+            logit, place = np.float32(0.0), -1
+            if k < size and rows.places[first + k] == a:
+                place = group.starts[j] + k
+                logit = group.scores[place]
+            elif _has_no_row(heads, masks, a):
+                logit = heads.outputs[0, j]
+            if a == action:
                 taken = count
-            heads.legal[count], heads.which[count] = group.scores[group.starts[j] + k], group.starts[j] + k
+            heads.legal[count], heads.actions[count], heads.places[count] = logit, a, place
             count += 1
-    if len(heads.outputs) > 1 and masks[b, -1]:
-        if action == masks.shape[1] - 1:
-            taken = count
-        heads.legal[count], heads.which[count] = heads.outputs[0, j], -1
-        count += 1
     return count, taken
+
+
+@reordering_part
+def _has_no_row(heads: Heads, masks: NDArray[np.bool_], action: int) -> bool:
+    return len(heads.outputs) > 1 and action == masks.shape[1] - 1
 
 
 @reordering_part

@@ -31,8 +31,8 @@ class CompiledPolicy:
         heads = 1 + (kernel.pooled is not None)
         inputs, units = (kernel.widths[-1] + 1) * BLOCK, kernel.widths[1] * BLOCK
         space = [aligned(size) for size in (inputs, inputs, (heads, units), units, (heads, BLOCK), (heads, BLOCK))]
-        legal = np.zeros(actions, np.float32), np.zeros(actions, np.int64), np.zeros(actions, np.float32)
-        self._places = kernel.widths, group_space(kernel.widths, actions), Heads(*space, *legal)
+        legal = [np.zeros(actions, dtype) for dtype in (np.float32, np.int64, np.int64, np.float32)]
+        self._space = kernel.widths, group_space(kernel.widths, actions), Heads(*space, *legal)
 
     @classmethod
     def of(cls, network: nn.Module, actions: int) -> CompiledPolicy | None:
@@ -42,7 +42,7 @@ class CompiledPolicy:
         return cls(network, actions) if next(network.parameters()).device.type == "cpu" else None
 
     def draw(self, rows: Rows, masks: Masks, chances: Floats) -> tuple[Ints, NDArray[np.float32], NDArray[np.float32]]:
-        """Draws (B,) actions by (B,) uniform random numbers; returns also their logarithmic probabilities and values."""
+        """Draws (B,) actions by (B,) uniform random numbers; returns also logarithms of probabilities, and values."""
         batch = len(chances)
         drawn = np.empty(batch, np.int64), np.empty(batch, np.float32), np.empty(batch, np.float32)
         compiled: Any = draw_actions
@@ -61,6 +61,6 @@ class CompiledPolicy:
         return terms
 
     def _arrays(self, rows: Rows) -> tuple[Any, ...]:
-        widths, group, heads = self._places
+        widths, group, heads = self._space
         weights = nn.utils.parameters_to_vector(self._parameters).detach().numpy()
         return weights, widths, rows.packed(), group, heads
