@@ -30,7 +30,8 @@ class CompiledPolicy:
         self._parameters = list(network.parameters())
         heads = 1 + (kernel.pooled is not None)
         inputs, units = (kernel.widths[-1] + 1) * BLOCK, kernel.widths[1] * BLOCK
-        space = [aligned(size) for size in (inputs, inputs, (heads, units), units, (heads, BLOCK), (heads, BLOCK))]
+        sizes = inputs, inputs, (heads, units), units, (heads, BLOCK), (heads, BLOCK)
+        space: list[Any] = [aligned(size) for size in sizes]
         legal = [np.zeros(actions, dtype) for dtype in (np.float32, np.int64, np.int64, np.float32)]
         self._space = kernel.widths, group_space(kernel.widths, actions), Heads(*space, *legal)
 

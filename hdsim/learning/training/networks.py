@@ -145,7 +145,7 @@ def group_space(widths: Ints, rows: int) -> Group:
     """Space for a group of observations of at most `rows` rows each, under a network of `widths`."""
     blocks, units, top = max(_GROUP_ROWS, rows + BLOCK - 1) // BLOCK, widths.sum() * BLOCK, widths[-1] * BLOCK
     sizes = (blocks, units), units, blocks * BLOCK, blocks * BLOCK, top, top
-    space = [aligned(size) for size in sizes]
+    space: list[Any] = [aligned(size) for size in sizes]
     return Group(*space[:2], np.zeros(BLOCK + 1, np.int64), *space[2:])
 
 
