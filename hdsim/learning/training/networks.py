@@ -145,8 +145,8 @@ def group_space(widths: Ints, rows: int) -> Group:
     """Space for a group of observations of at most `rows` rows each, under a network of `widths`."""
     blocks, units, top = max(_GROUP_ROWS, rows + BLOCK - 1) // BLOCK, widths.sum() * BLOCK, widths[-1] * BLOCK
     sizes = (blocks, units), units, blocks * BLOCK, blocks * BLOCK, top, top
-    space: list[Any] = [aligned(size) for size in sizes]
-    return Group(*space[:2], np.zeros(BLOCK + 1, np.int64), *space[2:])
+    blocks_of_units, slopes, *others = (aligned(size) for size in sizes)
+    return Group(blocks_of_units, slopes, np.zeros(BLOCK + 1, np.int64), *others)
 
 
 def aligned(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
