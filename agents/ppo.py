@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, clipped_loss
+from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, Steps, Weighting, clipped_loss
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
+from hdsim.learning.training.compiled import CompiledPolicy
 from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax
 
 
@@ -67,7 +68,8 @@ class PPOAgent(SoftmaxAgent):
         """Creates policy (actor) and value (critic), Adam, and an empty rollout."""
         self.any_size = shapes.row_per_action
         self.network = self.networks(shapes).to(self.torch_device)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5)
+        self.compiled = CompiledPolicy.of(self.network, shapes.actions)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5, fused=True)
         self.rollout: dict[str, Any] = {}
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
@@ -86,14 +88,16 @@ class PPOAgent(SoftmaxAgent):
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
         seen = self.inputs(observations)
-        logits, values = self.network(seen)
-        log_probs = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy()
-        actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
-        self._put("observations", observations)
-        self._put("masks", masks)
-        self._put("actions", actions)
-        self._put("log_probs", np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0])
-        self._put("values", values.cpu().numpy())
+        if self.compiled is not None:
+            actions, chosen, values = self.compiled.draw(seen, masks, self.rng.random(len(masks)))
+        else:
+            logits, outputs = self.network(seen)
+            log_probs, values = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy(), outputs.cpu().numpy()
+            actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
+            chosen = np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0]
+        step = {"observations": observations, "masks": masks, "actions": actions, "log_probs": chosen, "values": values}
+        for name, column in step.items():
+            self._put(name, column)
         return actions
 
     # ---- learning
@@ -149,7 +153,7 @@ class PPOAgent(SoftmaxAgent):
                 for first in range(0, len(rows), self._part_size):
                     cut = slice(first, first + self._part_size)
                     seen = map_arrays(lambda column, some=rows[cut]: column[some], observations)
-                    losses += self._add_gradients(seen, {name: column[cut] for name, column in part.items()}, len(rows))
+                    losses += self._add_gradients(seen, Steps(*(column[cut] for column in part.values())), len(rows))
                 nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
                 self.optimizer.step()
                 sums += losses
@@ -160,19 +164,20 @@ class PPOAgent(SoftmaxAgent):
 
     @property
     def _part_size(self) -> int:
-        """Steps whose gradients are computed together: on a CPU few, since larger tensors leave its caches."""
-        return 512 if self.torch_device.type == "cpu" else 2**30
+        """Steps whose gradients are computed together: few by PyTorch on a CPU, whose caches larger tensors leave."""
+        return 512 if self.compiled is None and self.torch_device.type == "cpu" else 2**30
 
-    def _add_gradients(self, observations: Any, part: dict[str, np.ndarray], size: int) -> np.ndarray:
+    def _add_gradients(self, observations: Any, steps: Steps, size: int) -> np.ndarray:
         """Adds the gradients of a part of a minibatch of `size` steps; returns its terms of the losses."""
-        outputs = self.network(observations)
-        logits, values = (each.detach().cpu().numpy() for each in outputs)
-        slopes, terms = (np.zeros_like(logits), np.zeros_like(values)), np.zeros(4)
-        clipped_loss(
-            logits, *(part[name] for name in ("masks", "actions", "log_probs", "advantages")), values, part["returns"],
-            float(self.clip_coef), float(self.ent_coef), float(self.vf_coef), size, *slopes, terms,
-        )  # fmt: skip
-        torch.autograd.backward(outputs, [torch.from_numpy(slope).to(self.torch_device) for slope in slopes])
+        weighting = Weighting(float(self.clip_coef), float(self.ent_coef), float(self.vf_coef), size)
+        if self.compiled is not None:
+            terms = self.compiled.set_gradients(observations, steps, weighting)
+        else:
+            outputs = self.network(observations)
+            logits, values = (each.detach().cpu().numpy() for each in outputs)
+            slopes, terms = (np.zeros_like(logits), np.zeros_like(values)), np.zeros(4)
+            clipped_loss(logits, values, steps, weighting, *slopes, terms)
+            torch.autograd.backward(outputs, [torch.from_numpy(slope).to(self.torch_device) for slope in slopes])
         weights = np.zeros(len(terms))
         weights[[POLICY, VALUE, ENTROPY]] = 1.0, self.vf_coef, -self.ent_coef
         return np.append(weights @ terms, terms)

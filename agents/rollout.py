@@ -56,8 +56,6 @@ RUNTIMES = ("past", "requested")
 USUAL = {"none": ("saf", 60, True), "easy": ("f1", 8, False), "rlscheduler": ("f2", 60, False)}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
-#: Places from which arrivals are drawn are this share of the past apart, modulo 1: any number of them is spread evenly.
-GOLDEN = (math.sqrt(5) - 1) / 2
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
 ROUND = 8
 
@@ -338,16 +336,19 @@ class Rollout(ClassicAgent):
         present = np.concatenate([running, queued])
         worked = np.zeros(len(present))
         worked[: len(running)] = cluster.now - started
-        uniform = rng.random((number, len(present)))
-        lasting = draw_runtimes(uniform, jobs.requested_time[present], worked, self._ended)
-        places, factor = np.full(len(jobs), -1), self._factor[seen]
+        requested = jobs.requested_time[present]
+        if self._ended.size:
+            lasting = draw_runtimes(rng.random((number, len(present))), requested, worked, self._ended)
+        else:
+            lasting = np.tile(requested, (number, 1))
+        arrivals = self._arrivals if len(seen) >= ENOUGH else 0
+        first = rng.integers(len(seen) - 1, size=number) if arrivals else np.zeros(number, np.int64)
+        factor, places = self._factor[seen], np.full(len(jobs), -1)
+        runtime = np.where(np.isnan(factor), 1.0, factor) * jobs.requested_time[seen]
         places[present] = np.arange(len(present))
-        arrivals = draw_arrivals(
-            (rng.random() + GOLDEN * np.arange(number)) % 1, self._arrivals if len(seen) >= ENOUGH else 0, seen,
-            np.diff(jobs.submission_time[seen]), np.where(np.isnan(factor), 1.0, factor) * jobs.requested_time[seen],
-            places, lasting,
-        )  # fmt: skip
-        return Future(np.maximum(lasting - worked, TICK), *arrivals)
+        gaps = np.diff(jobs.submission_time[seen])
+        coming = draw_arrivals(first, arrivals, seen, gaps, runtime, places, lasting)
+        return Future(np.maximum(lasting - worked, TICK), *coming)
 
     @property
     def _compiles(self) -> bool:

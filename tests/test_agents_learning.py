@@ -256,7 +256,7 @@ def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[
 def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coef: float) -> None:
     import torch
 
-    from hdsim.kernels.policy_loss import clipped_loss
+    from hdsim.kernels.policy_loss import Steps, Weighting, clipped_loss
     from hdsim.learning.training.networks import masked_log_softmax
 
     rng = np.random.default_rng(2)
@@ -266,10 +266,8 @@ def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coe
     log_probs, advantages, returns = (rng.normal(size=200).astype(np.float32) for _ in range(3))
     log_probs -= 1.5
     terms, slopes = np.zeros(4), (np.zeros((200, 6), np.float32), np.zeros(200, np.float32))
-    clipped_loss(
-        logits.detach().numpy(), masks, actions, log_probs, advantages, values.detach().numpy(), returns,
-        0.2, ent_coef, 0.5, 300, *slopes, terms,
-    )  # fmt: skip
+    steps, weighting = Steps(masks, actions, log_probs, advantages, returns), Weighting(0.2, ent_coef, 0.5, 300)
+    clipped_loss(logits.detach().numpy(), values.detach().numpy(), steps, weighting, *slopes, terms)
     probs = masked_log_softmax(logits, torch.from_numpy(masks))
     log_ratio = probs[torch.arange(200), torch.from_numpy(actions)] - torch.from_numpy(log_probs)
     ratio, gain = log_ratio.exp(), torch.from_numpy(advantages)
@@ -282,6 +280,51 @@ def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coe
     np.testing.assert_allclose(terms, expected, rtol=1e-5)
     np.testing.assert_allclose(slopes[0], logits.grad, atol=1e-7)
     np.testing.assert_allclose(slopes[1], values.grad, atol=1e-7)
+
+
+@pytest.mark.parametrize(("void", "kernel"), [(0, (32, 16, 8)), (1, (9, 5))])
+def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int, ...]) -> None:
+    import torch
+
+    from hdsim.kernels.policy_loss import Steps, Weighting, clipped_loss
+    from hdsim.learning.agent import TensorShapes
+    from hdsim.learning.training.compiled import CompiledPolicy
+    from hdsim.learning.training.networks import ActorCritic, Rows, masked_log_softmax
+
+    torch.manual_seed(3)
+    rng = np.random.default_rng(3)
+    batch, size = 300, 40
+    observations = torch.rand(batch, size, 3)
+    observations[torch.rand(batch, size) < torch.rand(batch, 1)] = 0.0
+    observations[:, 5] = 0.5
+    rows = Rows.of(observations)
+    # Rows may be in use and illegal, or legal and all zeros.
+    masks = rng.random((batch, size + void)) < 0.7
+    masks[:, 5] = True
+    network = ActorCritic.of(TensorShapes((size, 3), size + void), (4,), kernel)
+    for weights in network.parameters():
+        weights.data = torch.randn_like(weights) / 3
+    compiled = CompiledPolicy.of(network, size + void)
+    assert compiled is not None
+    logits, values = network(rows)
+    log_probs = masked_log_softmax(logits, torch.from_numpy(masks)).detach().numpy()
+
+    chances = rng.random(batch)
+    actions, drawn, estimates = compiled.draw(rows, masks, chances)
+    cumulated = np.exp(log_probs.astype(float)).cumsum(axis=1)
+    np.testing.assert_array_equal(actions, (cumulated <= chances[:, None]).sum(axis=1))
+    np.testing.assert_allclose(drawn, log_probs[np.arange(batch), actions], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(estimates, values.detach(), rtol=1e-4, atol=1e-5)
+    assert masks[np.arange(batch), compiled.draw(rows, masks, np.full(batch, 1 - 2**-53))[0]].all()
+
+    steps = Steps(masks, actions, drawn + 0.1, *rng.normal(size=(2, batch)).astype(np.float32))
+    weighting, terms, slopes = Weighting(0.2, 0.1, 0.5, 400), np.zeros(4), (np.zeros_like(log_probs), np.zeros(batch))
+    clipped_loss(logits.detach().numpy(), values.detach().numpy(), steps, weighting, slopes[0], slopes[1], terms)
+    torch.autograd.backward([logits, values], [torch.from_numpy(each).float() for each in slopes])
+    expected = [weights.grad.clone() for weights in network.parameters()]
+    np.testing.assert_allclose(compiled.set_gradients(rows, steps, weighting), terms, rtol=1e-4)
+    found = [weights.grad for weights in network.parameters()]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_members_of_a_generation_are_compared_window_by_window() -> None:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
+import hdsim as hdsim_package
 from hdsim.report.statistics import Interval
 from hdsim.studies.expected import agrees
 from hdsim.studies.study import Study, studies
@@ -23,11 +25,28 @@ from hdsim.studies.tables import Table, write
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Studies whose check replays agents that need torch.
-LEARNED = ("agent=ppo", "agent=evolution", "agent=imitation", "agent=matching", "agent=dqn", "controller=learned")
+LEARNED = ("checkpoint=", "controller=learned")
 #: Checks of the usual tier; all of them are in the nightly one.
 FAST = ("consolidation", "gaia", "protocol", "simulators", "speed")
 
 Hdsim = Callable[..., subprocess.CompletedProcess[str]]
+
+MARGINS = """
+title: An agent of one's own
+question: Is it better than four baselines?
+tables:
+  fresh:
+    measure: hdsim.studies.measures.margins
+    settings:
+      windows: platform=teaching contention=threshold workload.jobs=25 workload.start=100,300 workload.runtime=requested
+      baselines: agent=fcfs,greedy-laf agent.core_policy=high_gflops,pack
+      agents: "mine: classic job_policy=saf"
+      metrics: makespan=mine utilization=mine
+      split: test
+expected:
+  fresh:
+    "makespan: mine": {best baseline: BEST}
+"""
 
 OWN = """
 title: Two orders
@@ -162,6 +181,45 @@ def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
     assert other.returncode == 2 and "expected the runs of the same commands, got others for orders" in other.stderr
 
 
+def test_margins_are_those_of_replays(hdsim: Hdsim, tmp_path: Path) -> None:
+    platform = hdsim_package.load_platform("teaching")
+    windows = [
+        hdsim_package.load_workload("lublin_4000", platform, runtime="requested", seed=1)[first : first + 25]
+        for first in (100, 300)
+    ]
+    names = ("fcfs-high_gflops", "fcfs-pack", "greedy-laf-high_gflops", "greedy-laf-pack", "saf-high_gflops")
+    replays = {
+        name: [hdsim_package.simulate(platform, jobs, name, contention="threshold", seed=1) for jobs in windows]
+        for name in names
+    }
+    means = {
+        name: {key: np.mean([each.metrics[key] for each in found]) for key in ("makespan", "utilization")}
+        for name, found in replays.items()
+    }
+    own = means.pop("saf-high_gflops")
+    best = {"makespan": min(means, key=lambda name: means[name]["makespan"])}
+    best["utilization"] = max(means, key=lambda name: means[name]["utilization"])
+
+    (tmp_path / "margins.yaml").write_text(MARGINS.replace("BEST", best["makespan"]))
+    done = hdsim("study", "margins.yaml", "-o", "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for row in csv.DictReader((tmp_path / "out/tables/fresh.csv").open()):
+        metric = row[""].partition(":")[0]
+        baseline = means[best[metric]][metric]
+        assert row["best baseline"] == best[metric]
+        assert float(row["mean"]) == pytest.approx(own[metric])
+        assert float(row["difference"]) == pytest.approx(own[metric] - baseline)
+        assert float(row["ratio of means"]) == pytest.approx(own[metric] / baseline)
+    scores = list(csv.DictReader((tmp_path / "out/scores/lublin_4000_on_teaching.csv").open()))
+    assert len(scores) == 2 * len({"mine", *best.values()})
+    log = (tmp_path / "test_sets.md").read_text()
+    assert "lublin_4000 on teaching, number 1: 2 windows of 25 jobs of 1 traces, empty" in log
+
+    (tmp_path / "margins.yaml").write_text(MARGINS.replace("saf", "learned").replace("BEST", best["makespan"]))
+    other = hdsim("study", "margins.yaml", "-o", "other")
+    assert other.returncode == 2 and "expected a test set that test_sets.md does not have" in other.stderr
+
+
 def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(OWN.replace("at least 30", "at least 31").replace("orders sjf", "orders sjf"))
     done = hdsim("study", "orders.yaml", "--check")
@@ -231,7 +289,9 @@ def test_pages_with_the_numbers_name_their_study(study: Study) -> None:
 
 
 def _marks(study: Study) -> list[pytest.MarkDecorator]:
-    lines = " ".join(study.small().commands.values())
+    small = study.small()
+    settings = [text for table in small.tables.values() for text in table.settings.values()]
+    lines = " ".join([*small.commands.values(), *settings])
     marks = [pytest.mark.requires("torch", "torch-geometric")] if any(text in lines for text in LEARNED) else []
     marks += [pytest.mark.requires("reference data")] if study.needs else []
     return marks + ([] if study.name in FAST else [pytest.mark.nightly])

@@ -1,11 +1,13 @@
 """Small networks that are applied to each of many rows: layers of linear units with ReLU, and their gradients.
 
-Blocks of rows lie unit by unit in memory, so that all loops run over the rows of a block. Sums are in any order.
+Rows lie in blocks, unit by unit, so that all loops run over the rows of a block. Sums are in any order. Units are kept
+before ReLU, which is applied where they are read.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +17,57 @@ from hdsim.kernels.rows import Ints, Numbers
 
 Tables = NDArray[np.float32]
 
-#: Rows of a block.
-BLOCK = 128
+#: Rows of a block, and the most observations of a group.
+BLOCK = 256
+#: Lower limit of numbers that are read without ReLU.
+ANY = np.float32(-np.inf)
+#: Lower limit of numbers that are read with ReLU.
+RELU = np.float32(0.0)
 
-_kernel = partial(kernel, allocates=False, reorders=True)
-_part = partial(kernel, inline=True, allocates=False, reorders=True)
+reordering_kernel = partial(kernel, allocates=False, reorders=True)
+reordering_part = partial(kernel, inline=True, allocates=False, reorders=True)
 
 
-@_kernel
+class Packed(NamedTuple):
+    """The rows in use of observations.
+
+    Attributes:
+        inputs: (2, F x P) numbers of the rows and numbers made of them, for each observation those of the first column
+            first.
+        places: (P,) index of each row in its observation.
+        first: (B,) first row of each observation.
+        counts: (B,) its rows.
+    """
+
+    inputs: Tables
+    places: Ints
+    first: Ints
+    counts: Ints
+
+
+class Group(NamedTuple):
+    """Space for up to BLOCK whole observations, whose rows fill up to N blocks; memory is aligned for speed.
+
+    Attributes:
+        units: (N, U x BLOCK) inputs of the rows and units of all layers, unit by unit.
+        slopes: (U x BLOCK,) gradients of the units of a block.
+        starts: (BLOCK + 1,) first row of each observation, and the end of the last one.
+        scores: (N x BLOCK,) scores of the rows.
+        of_scores: (N x BLOCK,) their gradients.
+        totals: (H x BLOCK,) sums of the last layer's outputs over the rows of each observation, unit by unit.
+        of_totals: (H x BLOCK,) their gradients.
+    """
+
+    units: Tables
+    slopes: Numbers
+    starts: Ints
+    scores: Numbers
+    of_scores: Numbers
+    totals: Numbers
+    of_totals: Numbers
+
+
+@reordering_kernel
 def count_rows(observations: Tables, counts: Ints) -> int:
     """Counts the rows with a number other than 0 of each observation; returns the sum.
 
@@ -40,7 +85,7 @@ def count_rows(observations: Tables, counts: Ints) -> int:
     return total
 
 
-@_kernel
+@reordering_kernel
 def pack_rows(observations: Tables, counts: Ints, places: Ints, numbers: Numbers) -> None:
     """Copies the rows with a number other than 0.
 
@@ -52,17 +97,21 @@ def pack_rows(observations: Tables, counts: Ints, places: Ints, numbers: Numbers
     """
     p = 0
     for b in range(len(observations)):
-        k, count, at = 0, counts[b], p * observations.shape[2]
+        k, count, seen = 0, counts[b], observations[b]
+        used = places[p : p + count]
         for r in range(observations.shape[1]):
-            if _is_used(observations, b, r):
-                places[p + k] = r
-                for f in range(observations.shape[2]):
-                    numbers[at + f * count + k] = observations[b, r, f]
+            if k < count and _is_used(observations, b, r):
+                used[k] = r
                 k += 1
+        for f in range(observations.shape[2]):
+            at = p * observations.shape[2] + f * count
+            column = numbers[at : at + count]
+            for k in range(count):
+                column[k] = seen[used[k], f]
         p += count
 
 
-@_part
+@reordering_part
 def _is_used(observations: Tables, b: int, r: int) -> bool:
     f = observations.shape[2] - 1
     while f >= 0 and observations[b, r, f] == 0:
@@ -70,68 +119,38 @@ def _is_used(observations: Tables, b: int, r: int) -> bool:
     return f >= 0
 
 
-@_kernel
-def forward(
-    weights: Numbers,
-    widths: Ints,
-    inputs: Tables,
-    places: Ints,
-    first: Ints,
-    counts: Ints,
-    owners: Ints,
-    units: Tables,
-    scores: Tables,
-    totals: Tables,
-) -> None:
+@reordering_kernel
+def forward(weights: Numbers, widths: Ints, rows: Packed, group: Group, scores: Tables, totals: Tables) -> None:
     """Applies a network to the rows of B observations.
 
     Args:
         weights: (W,) weights (outputs, inputs) and biases of each layer, one layer after the other, and those of the
             score, a linear unit above the last layer.
         widths: Inputs, and outputs of each layer; the last are H.
-        inputs: (2, inputs / 2 x P) numbers of the rows and numbers made of them, see `pack_rows`.
-        places: (P,) index of each row in its observation.
-        first: (B,) first row of each observation.
-        counts: (B,) its rows.
-        owners: (BLOCK,) space.
-        units: (sum of the widths + 1, BLOCK) space.
+        rows: The rows.
+        group: Space.
         scores: (B, R) zeros that receive the scores.
-        totals: (B, H) zeros that receive the sums of the last layer's outputs over the rows of each observation.
+        totals: (B, H) receives the sums of the last layer's outputs over the rows of each observation.
     """
-    hidden = totals.shape[1]
-    b = taken = 0
-    while b < len(counts):
-        begin, skipped = b, taken
-        b, taken, n = _load(widths[0] // 2, inputs, first, counts, b, taken, owners, units)
-        end, row = _through(weights, widths, units)
-        units[-1] = weights[end + hidden]
-        _add_product(weights, end, hidden, 1, 1, hidden, units[row : row + hidden], units[row + hidden :])
-        r = 0
-        while r < n:
-            owner, low = owners[r], r
-            while r < n and owners[r] == owner:
-                r += 1
-            at = first[owner] - low + (skipped if owner == begin else 0)
-            for k in range(low, r):
-                scores[owner, places[at + k]] = units[-1, k]
-            for o in range(hidden):
-                total = np.float32(0.0)
-                for k in range(low, r):
-                    total += units[row + o, k]
-                totals[owner, o] += total
+    begin = 0
+    while begin < len(rows.counts):
+        count = load(rows, widths[0] // 2, begin, group)
+        through(weights, widths, group, count)
+        for j in range(count):
+            low, first = group.starts[j], rows.first[begin + j]
+            for k in range(rows.counts[begin + j]):
+                scores[begin + j, rows.places[first + k]] = group.scores[low + k]
+            for o in range(widths[-1]):
+                totals[begin + j, o] = group.totals[o * BLOCK + j]
+        begin += count
 
 
-@_kernel
+@reordering_kernel
 def add_gradients(
     weights: Numbers,
     widths: Ints,
-    inputs: Tables,
-    places: Ints,
-    first: Ints,
-    counts: Ints,
-    owners: Ints,
-    units: Tables,
-    slopes: Tables,
+    rows: Packed,
+    group: Group,
     of_scores: Tables,
     of_totals: Tables,
     gradients: Numbers,
@@ -139,161 +158,270 @@ def add_gradients(
     """Adds the gradients of the weights; see `forward`, whose units are computed again.
 
     Args:
-        weights: See there, also for those up to `units`.
+        weights: See there, also for the next three.
         widths: See there.
-        inputs: See there.
-        places: See there.
-        first: See there.
-        counts: See there.
-        owners: See there.
-        units: See there.
-        slopes: Space of the shape of `units`.
+        rows: See there.
+        group: See there.
         of_scores: (B, R) gradients of the scores.
         of_totals: (B, H) gradients of the totals.
         gradients: (W,) receives the sums.
     """
-    hidden = of_totals.shape[1]
-    b = taken = 0
-    while b < len(counts):
-        begin, skipped = b, taken
-        b, taken, n = _load(widths[0] // 2, inputs, first, counts, b, taken, owners, units)
-        at, row = _through(weights, widths, units)
-        above, low = slopes[row + hidden], 0
-        above[:] = 0.0
-        for r in range(n):
-            owner = owners[r]
-            if r > 0 and owner != owners[r - 1]:
-                low = r
-            above[r] = of_scores[owner, places[first[owner] - low + r + (skipped if owner == begin else 0)]]
-        gradients[at + hidden] += above.sum()
-        _add_outer(slopes[row + hidden :], units[row : row + hidden], 1, hidden, gradients, at)
+    begin = 0
+    while begin < len(rows.counts):
+        count = load(rows, widths[0] // 2, begin, group)
+        through(weights, widths, group, count)
+        for j in range(count):
+            low, first = group.starts[j], rows.first[begin + j]
+            for k in range(rows.counts[begin + j]):
+                group.of_scores[low + k] = of_scores[begin + j, rows.places[first + k]]
+            for o in range(widths[-1]):
+                group.of_totals[o * BLOCK + j] = of_totals[begin + j, o]
+        add_layer_gradients(weights, widths, group, count, gradients)
+        begin += count
+
+
+@reordering_part
+def n_layer_weights(widths: Ints) -> int:
+    """Number of the weights and biases of all layers and of the score."""
+    total = widths[-1] + 1
+    for layer in range(len(widths) - 1):
+        total += (widths[layer] + 1) * widths[layer + 1]
+    return total
+
+
+@reordering_part
+def load(rows: Packed, features: int, begin: int, group: Group) -> int:
+    """Copies the rows of the next observations into blocks; the last one is filled with zeros.
+
+    Args:
+        rows: The rows.
+        features: F.
+        begin: The first of the observations.
+        group: Receives the rows; there is room for those of one observation.
+
+    Returns:
+        The number of observations.
+    """
+    n = j = 0
+    group.starts[0] = 0
+    while j < BLOCK and begin + j < len(rows.counts):
+        count = rows.counts[begin + j]
+        if j > 0 and n + count > len(group.scores):
+            break
+        taken = 0
+        while taken < count:
+            block, low = n // BLOCK, n % BLOCK
+            size = min(count - taken, BLOCK - low)
+            for half in range(2):
+                for f in range(features):
+                    at = rows.first[begin + j] * features + f * count + taken
+                    x = rows.inputs[half, at : at + size]
+                    place = (half * features + f) * BLOCK + low
+                    y = group.units[block, place : place + size]
+                    for r in range(size):
+                        y[r] = x[r]
+            taken += size
+            n += size
+        j += 1
+        group.starts[j] = n
+    if n % BLOCK:
+        for i in range(2 * features):
+            group.units[n // BLOCK, i * BLOCK + n % BLOCK : (i + 1) * BLOCK] = 0.0
+    return j
+
+
+@reordering_part
+def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
+    """Computes units, scores and totals of the rows of a number of observations.
+
+    Args:
+        weights: See `forward`.
+        widths: See there.
+        group: The rows; receives the results.
+        count: The observations.
+    """
+    hidden, top = widths[-1], widths[:-1].sum()
+    for block in range(-(-group.starts[count] // BLOCK)):
+        units, at, row = group.units[block], 0, 0
+        for layer in range(len(widths) - 1):
+            below, width = widths[layer], widths[layer + 1]
+            x, y = units[row * BLOCK :], units[(row + below) * BLOCK :]
+            for o in range(width):
+                y[o * BLOCK : (o + 1) * BLOCK] = weights[at + below * width + o]
+            add_product(weights, at, below, 1, width, below, RELU if layer else ANY, x, y)
+            at += (below + 1) * width
+            row += below
+        scores = group.scores[block * BLOCK : (block + 1) * BLOCK]
+        scores[:] = weights[at + hidden]
+        add_product(weights, at, hidden, 1, 1, hidden, RELU, units[top * BLOCK :], scores)
+    for j in range(count):
         for o in range(hidden):
-            g, w = slopes[row + o], weights[at + o]
-            for r in range(n):
-                g[r] = of_totals[owners[r], o]
-            g[n:] = 0.0
-            for r in range(BLOCK):
-                g[r] += w * above[r]
+            group.totals[o * BLOCK + j] = 0.0
+        n, end = group.starts[j], group.starts[j + 1]
+        while n < end:
+            block, low = n // BLOCK, n % BLOCK
+            size = min(BLOCK - low, end - n)
+            for o in range(hidden):
+                at, total = (top + o) * BLOCK + low, np.float32(0.0)
+                y = group.units[block, at : at + size]
+                for r in range(size):
+                    total += max(y[r], RELU)
+                group.totals[o * BLOCK + j] += total
+            n += size
+
+
+@reordering_part
+def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, count: int, gradients: Numbers) -> None:
+    """Adds the gradients of the weights by the rows of a number of observations.
+
+    Args:
+        weights: See `forward`.
+        widths: See there.
+        group: Rows, units of `through`, and gradients of scores and totals.
+        count: The observations.
+        gradients: (W,) receives the sums.
+    """
+    hidden, top, end, j = widths[-1], widths[:-1].sum(), group.starts[count], 0
+    slopes, score = group.slopes, n_layer_weights(widths) - hidden - 1
+    group.of_scores[end:] = 0.0
+    for block in range(-(-end // BLOCK)):
+        units, above = group.units[block], group.of_scores[block * BLOCK : (block + 1) * BLOCK]
+        add_outer(above, units[top * BLOCK :], 1, hidden, RELU, gradients, score)
+        slopes[top * BLOCK :] = 0.0
+        n, last = block * BLOCK, min((block + 1) * BLOCK, end)
+        while n < last:
+            high = min(group.starts[j + 1], last)
+            for o in range(hidden):
+                at = (top + o - block) * BLOCK
+                slopes[at + n : at + high] = group.of_totals[o * BLOCK + j]
+            n = high
+            if n == group.starts[j + 1]:
+                j += 1
+        add_product(weights, score, 1, hidden, hidden, 1, ANY, above, slopes[top * BLOCK :])
+        at, row = score, top
         for layer in range(len(widths) - 2, -1, -1):
             below, width = widths[layer], widths[layer + 1]
             at -= (below + 1) * width
-            x, y, g = units[row - below : row], units[row : row + width], slopes[row : row + width]
-            for o in range(width):
-                total = np.float32(0.0)
-                for r in range(BLOCK):
-                    g[o, r] = g[o, r] if y[o, r] > 0 else np.float32(0.0)
-                    total += g[o, r]
-                gradients[at + below * width + o] += total
-            _add_outer(g, x, width, below, gradients, at)
+            x, y, g = units[(row - below) * BLOCK :], units[row * BLOCK :], slopes[row * BLOCK :]
+            for r in range(width * BLOCK):
+                slope = g[r]
+                g[r] = slope if y[r] > 0 else np.float32(0.0)
+            add_outer(g, x, width, below, RELU if layer else ANY, gradients, at)
             row -= below
             if layer:
-                slopes[row : row + below] = 0.0
-                _add_product(weights, at, 1, below, below, width, g, slopes[row : row + below])
+                g = slopes[row * BLOCK : (row + below) * BLOCK]
+                g[:] = 0.0
+                add_product(weights, at, 1, below, below, width, ANY, slopes[(row + below) * BLOCK :], g)
 
 
-@_part
-def _load(
-    features: int, inputs: Tables, first: Ints, counts: Ints, b: int, taken: int, owners: Ints, units: Tables
-) -> tuple[int, int, int]:
-    """Copies the next rows into a block.
+@reordering_kernel
+def add_product(
+    weights: Numbers,
+    at: int,
+    down: int,
+    along: int,
+    outputs: int,
+    below: int,
+    floor: np.float32,
+    x: Numbers,
+    y: Numbers,
+) -> None:
+    """Adds to y the product of weights, of which two rows or columns are `down` apart, and x.
 
     Args:
-        features: Numbers of a row.
-        inputs: See `forward`, also for `first` and `counts`.
-        first: See there.
-        counts: See there.
-        b: The next observation.
-        taken: Its rows that are in blocks already.
-        owners: Receives the observation of each row.
-        units: Receives the rows.
-
-    Returns:
-        `b` and `taken` of the next block, and the number of rows.
+        weights: Weights of all layers.
+        at: The first of the product.
+        down: Distance of the weights of two outputs.
+        along: Distance of the weights of two units below.
+        outputs: Units of y.
+        below: Units of x.
+        floor: ANY or RELU, for x.
+        x: (below x BLOCK or more,) numbers, unit by unit.
+        y: (outputs x BLOCK or more,) receives the sums.
     """
-    n = 0
-    while b < len(counts) and n < BLOCK:
-        count = min(counts[b] - taken, BLOCK - n)
-        for r in range(count):
-            owners[n + r] = b
-        for i in range(2 * features):
-            x, y = inputs[i // features], units[i]
-            at = first[b] * features + i % features * counts[b] + taken
-            for r in range(count):
-                y[n + r] = x[at + r]
-        n += count
-        taken += count
-        if taken == counts[b]:
-            b, taken = b + 1, 0
-    units[: 2 * features, n:] = 0.0
-    return b, taken, n
-
-
-@_part
-def _through(weights: Numbers, widths: Ints, units: Tables) -> tuple[int, int]:
-    """Computes the layers of a block; returns the index behind their weights, and the first unit of the last layer."""
-    at = row = 0
-    for layer in range(len(widths) - 1):
-        below, width = widths[layer], widths[layer + 1]
-        x, y = units[row : row + below], units[row + below : row + below + width]
-        for o in range(width):
-            y[o] = weights[at + below * width + o]
-        _add_product(weights, at, below, 1, width, below, x, y)
-        for o in range(width):
-            for r in range(BLOCK):
-                y[o, r] = max(y[o, r], np.float32(0.0))
-        at += (below + 1) * width
-        row += below
-    return at, row
-
-
-@_part
-def _add_product(
-    weights: Numbers, at: int, down: int, along: int, outputs: int, below: int, x: Tables, y: Tables
-) -> None:
-    """Adds to y (outputs, BLOCK) the product of weights, of which two rows or columns are `down` apart, and x."""
-    for o in range(0, outputs - 1, 2):
-        y0, y1, a = y[o], y[o + 1], at + o * down
+    for o in range(0, outputs - 3, 4):
+        y4 = y[o * BLOCK : (o + 4) * BLOCK]
         for i in range(0, below - 3, 4):
-            b = a + i * along
-            c = b + down
+            a, x4 = at + o * down + i * along, x[i * BLOCK : (i + 4) * BLOCK]
+            b, c, d = a + down, a + 2 * down, a + 3 * down
+            a0, a1, a2, a3 = weights[a], weights[a + along], weights[a + 2 * along], weights[a + 3 * along]
             b0, b1, b2, b3 = weights[b], weights[b + along], weights[b + 2 * along], weights[b + 3 * along]
             c0, c1, c2, c3 = weights[c], weights[c + along], weights[c + 2 * along], weights[c + 3 * along]
-            x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+            d0, d1, d2, d3 = weights[d], weights[d + along], weights[d + 2 * along], weights[d + 3 * along]
             for r in range(BLOCK):
-                y0[r] += b0 * x0[r] + b1 * x1[r] + b2 * x2[r] + b3 * x3[r]
-                y1[r] += c0 * x0[r] + c1 * x1[r] + c2 * x2[r] + c3 * x3[r]
-        for i in range(below - below % 4, below):
-            b0, c0, x0 = weights[a + i * along], weights[a + down + i * along], x[i]
-            for r in range(BLOCK):
-                y0[r] += b0 * x0[r]
-                y1[r] += c0 * x0[r]
-    if outputs % 2:
-        for i in range(below):
-            b0, x0, y0 = weights[at + (outputs - 1) * down + i * along], x[i], y[outputs - 1]
-            for r in range(BLOCK):
-                y0[r] += b0 * x0[r]
+                # All loads come before the stores, which could change them.
+                s0, s1 = max(x4[r], floor), max(x4[BLOCK + r], floor)
+                s2, s3 = max(x4[2 * BLOCK + r], floor), max(x4[3 * BLOCK + r], floor)
+                t0, t1, t2, t3 = y4[r], y4[BLOCK + r], y4[2 * BLOCK + r], y4[3 * BLOCK + r]
+                y4[r] = t0 + a0 * s0 + a1 * s1 + a2 * s2 + a3 * s3
+                y4[BLOCK + r] = t1 + b0 * s0 + b1 * s1 + b2 * s2 + b3 * s3
+                y4[2 * BLOCK + r] = t2 + c0 * s0 + c1 * s1 + c2 * s2 + c3 * s3
+                y4[3 * BLOCK + r] = t3 + d0 * s0 + d1 * s1 + d2 * s2 + d3 * s3
+        for k in range(o, o + 4):
+            _add_unit(weights, at + k * down, along, below - below % 4, below, floor, x, y[k * BLOCK :])
+    for o in range(outputs - outputs % 4, outputs):
+        _add_unit(weights, at + o * down, along, 0, below, floor, x, y[o * BLOCK :])
 
 
-@_part
-def _add_outer(g: Tables, x: Tables, outputs: int, below: int, gradients: Numbers, at: int) -> None:
-    """Adds the product of g (outputs, BLOCK) and x (below, BLOCK) over the rows to gradients of weights."""
-    for o in range(outputs):
-        slope = g[o]
+@reordering_part
+def _add_unit(
+    weights: Numbers, at: int, along: int, begin: int, end: int, floor: np.float32, x: Numbers, y: Numbers
+) -> None:
+    """Adds to one unit the products of weights and the units `begin` to `end` of x."""
+    for i in range(begin, end):
+        a, s = weights[at + i * along], x[i * BLOCK : (i + 1) * BLOCK]
+        for r in range(BLOCK):
+            y[r] += a * max(s[r], floor)
+
+
+@reordering_kernel
+def add_outer(g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int) -> None:
+    """Adds the gradients of the weights and biases of a layer.
+
+    Args:
+        g: (outputs x BLOCK or more,) gradients of the outputs, unit by unit.
+        x: (below x BLOCK or more,) units below.
+        outputs: Units of g.
+        below: Units of x.
+        floor: ANY or RELU, for x.
+        gradients: Receives the sums.
+        at: The first weight.
+    """
+    for o in range(0, outputs - 3, 4):
+        g4 = g[o * BLOCK : (o + 4) * BLOCK]
         for i in range(0, below - 3, 4):
-            s0 = s1 = s2 = s3 = np.float32(0.0)
-            x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+            x4 = x[i * BLOCK : (i + 4) * BLOCK]
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0.0)
+            c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = np.float32(0.0)
             for r in range(BLOCK):
-                s0 += slope[r] * x0[r]
-                s1 += slope[r] * x1[r]
-                s2 += slope[r] * x2[r]
-                s3 += slope[r] * x3[r]
-            place = at + o * below + i
-            gradients[place] += s0
-            gradients[place + 1] += s1
-            gradients[place + 2] += s2
-            gradients[place + 3] += s3
-        for i in range(below - below % 4, below):
-            s0 = np.float32(0.0)
+                s0, s1 = max(x4[r], floor), max(x4[BLOCK + r], floor)
+                s2, s3 = max(x4[2 * BLOCK + r], floor), max(x4[3 * BLOCK + r], floor)
+                t0, t1, t2, t3 = g4[r], g4[BLOCK + r], g4[2 * BLOCK + r], g4[3 * BLOCK + r]
+                a0, a1, a2, a3 = a0 + t0 * s0, a1 + t0 * s1, a2 + t0 * s2, a3 + t0 * s3
+                b0, b1, b2, b3 = b0 + t1 * s0, b1 + t1 * s1, b2 + t1 * s2, b3 + t1 * s3
+                c0, c1, c2, c3 = c0 + t2 * s0, c1 + t2 * s1, c2 + t2 * s2, c3 + t2 * s3
+                d0, d1, d2, d3 = d0 + t3 * s0, d1 + t3 * s1, d2 + t3 * s2, d3 + t3 * s3
+            a = at + o * below + i
+            b, c, d = a + below, a + 2 * below, a + 3 * below
+            _add_four(gradients, a, a0, a1, a2, a3)
+            _add_four(gradients, b, b0, b1, b2, b3)
+            _add_four(gradients, c, c0, c1, c2, c3)
+            _add_four(gradients, d, d0, d1, d2, d3)
+    for o in range(outputs):
+        slope, total = g[o * BLOCK : (o + 1) * BLOCK], np.float32(0.0)
+        for i in range(below - below % 4 if o < outputs - outputs % 4 else 0, below):
+            s0, x1 = np.float32(0.0), x[i * BLOCK : (i + 1) * BLOCK]
             for r in range(BLOCK):
-                s0 += slope[r] * x[i, r]
+                s0 += slope[r] * max(x1[r], floor)
             gradients[at + o * below + i] += s0
+        for r in range(BLOCK):
+            total += slope[r]
+        gradients[at + outputs * below + o] += total
+
+
+@reordering_part
+def _add_four(sums: Numbers, at: int, a: np.float32, b: np.float32, c: np.float32, d: np.float32) -> None:
+    sums[at] += a
+    sums[at + 1] += b
+    sums[at + 2] += c
+    sums[at + 3] += d

@@ -23,13 +23,13 @@ def draw_runtimes(uniform: Floats, requested: Floats, worked: Floats, ended: Flo
     """Returns (S, P) run times that are longer than the jobs have worked.
 
     Run times relative to requested times are those of the ended jobs whose requested times are nearest in rank. A job
-    that has exceeded them all is expected to last as long as requested, as all jobs are before the first end.
+    that has exceeded them all is expected to last as long as requested.
 
     Args:
         uniform: (S, P) numbers from 0 to 1.
         requested: (P,) seconds.
         worked: (P,) seconds.
-        ended: (2, E) requested times of ended jobs in seconds, ascending, and run times relative to them.
+        ended: (2, E) with E > 0; requested times of ended jobs in seconds, ascending, and run times relative to them.
     """
     scenarios, jobs = uniform.shape
     alike = min(ALIKE, ended.shape[1])
@@ -41,26 +41,23 @@ def draw_runtimes(uniform: Floats, requested: Floats, worked: Floats, ended: Flo
             if ended[1, place] * requested[job] > worked[job]:
                 factors[count] = ended[1, place]
                 count += 1
+        factors[:count].sort()
         for s in range(scenarios):
-            if count:
-                seconds = factors[int(uniform[s, job] * count)] * requested[job]
-                lasting[s, job] = math.ceil(seconds / TICK) * TICK
-            else:
-                lasting[s, job] = requested[job]
+            factor = factors[int(uniform[s, job] * count)] if count else 1.0
+            lasting[s, job] = math.ceil(factor * requested[job] / TICK) * TICK
     return lasting
 
 
 @kernel
 def draw_arrivals(
-    uniform: Floats, number: int, seen: Ints, gaps: Floats, runtime: Floats, present: Ints, lasting: Floats
+    first: Ints, number: int, seen: Ints, gaps: Floats, runtime: Floats, present: Ints, lasting: Floats
 ) -> tuple[Ints, Floats, Floats]:
     """Returns (S, A) jobs that arrivals are like, seconds until they arrive, and their run times in seconds.
 
-    They are consecutive jobs with the gaps before them, from a place on that is drawn, so that bursts are kept; behind
-    the last one the first follows.
+    They are consecutive jobs with the gaps before them, so that bursts are kept; behind the last one the first follows.
 
     Args:
-        uniform: (S,) numbers from 0 to 1.
+        first: (S,) gap before the first arrival.
         number: Arrivals of a scenario.
         seen: (N,) jobs that have been submitted, at least two where there are arrivals.
         gaps: (N - 1,) seconds between them.
@@ -68,12 +65,12 @@ def draw_arrivals(
         present: (J,) place of each job among those that run or wait, -1 for others.
         lasting: (S, P) run times of these in seconds.
     """
-    shape = len(uniform), number
+    shape = len(first), number
     drawn, offset, duration = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
-    for s in range(len(uniform)):
-        first, date = int(uniform[s] * len(gaps)), 0.0
+    for s in range(len(first)):
+        date = 0.0
         for i in range(number):
-            gap = (first + i) % len(gaps)
+            gap = (first[s] + i) % len(gaps)
             job = seen[gap + 1]
             date += gaps[gap]
             seconds = lasting[s, present[job]] if present[job] >= 0 else runtime[gap + 1]

@@ -51,6 +51,11 @@ class Entry:
     scores: str
 
 
+def log_file(name: str) -> Path:
+    """Returns the log, by default ``docs/test_sets.md``, or ``test_sets.md`` where there is no folder ``docs``."""
+    return Path(name or ("docs/test_sets.md" if Path("docs").is_dir() else "test_sets.md"))
+
+
 def weights_of(settings: Iterable[Any]) -> str:
     """Returns the checkpoints and the code files among settings of agents, with digests."""
     known, found = bundled("checkpoints"), {}

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
 from hdsim.kernels import row_networks
-from hdsim.kernels.row_networks import BLOCK
+from hdsim.kernels.row_networks import BLOCK, Group, Packed
 from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
 from hdsim.util.arrays import Ints
 
 #: Logit of an illegal action; its probability is exactly 0 in single precision.
 _NEVER = -1e8
+#: Rows of a group, whose units fit into the second-level cache, and bytes of a line of it.
+_GROUP_ROWS, _LINE = 2048, 64
 #: Lower limit of the arguments of logarithms, whose range is then -1 to 0 after scaling.
 _TINY = 1e-3
 _LOG_TINY = math.log(_TINY)
@@ -102,6 +104,10 @@ class Rows:
         """The rows of some of the observations, in their order."""
         return Rows(self.inputs, self.places, self.first[chosen], self.counts[chosen], self.size)
 
+    def packed(self) -> Packed:
+        """The rows for compiled kernels."""
+        return Packed(*(each.numpy() for each in (self.inputs, self.places, self.first, self.counts)))
+
     def listed(self) -> tuple[Tensor, Tensor, Tensor]:
         """(P', 2 F) inputs, (P',) places and (P',) observation of the rows one by one."""
         device, features = self.counts.device, self.inputs.shape[1] // max(len(self.places), 1)
@@ -121,9 +127,7 @@ class _Layers(torch.autograd.Function):
         """(W,) weights -> (B, R) scores and (B, H) sums over the rows of each observation."""
         batch = len(rows.counts)
         scores, totals = weights.new_zeros(batch, rows.size), weights.new_zeros(batch, widths[-1])
-        packed = (array.numpy() for array in (rows.inputs, rows.places, rows.first, rows.counts))
-        space = np.empty(BLOCK, np.int64), np.empty((widths.sum() + 1, BLOCK), np.float32)
-        ctx.arrays = arrays = (weights.detach().numpy(), widths, *packed, *space)
+        ctx.arrays = arrays = (weights.detach().numpy(), widths, rows.packed(), group_space(widths, rows.size))
         compiled: Any = row_networks.forward
         compiled(*arrays, scores.numpy(), totals.numpy())
         return scores, totals
@@ -131,11 +135,26 @@ class _Layers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         """Gradients of the weights."""
-        arrays, gradients = ctx.arrays, np.zeros_like(ctx.arrays[0])
-        above = (slope.contiguous().numpy() for slope in slopes)
+        gradients = np.zeros_like(ctx.arrays[0])
         compiled: Any = row_networks.add_gradients
-        compiled(*arrays, np.empty_like(arrays[-1]), *above, gradients)
+        compiled(*ctx.arrays, *(slope.contiguous().numpy() for slope in slopes), gradients)
         return torch.from_numpy(gradients), None, None
+
+
+def group_space(widths: Ints, rows: int) -> Group:
+    """Space for a group of observations of at most `rows` rows each, under a network of `widths`."""
+    blocks, units, top = max(_GROUP_ROWS, rows + BLOCK - 1) // BLOCK, widths.sum() * BLOCK, widths[-1] * BLOCK
+    sizes = (blocks, units), units, blocks * BLOCK, blocks * BLOCK, top, top
+    blocks_of_units, slopes, *others = (aligned(size) for size in sizes)
+    return Group(blocks_of_units, slopes, np.zeros(BLOCK + 1, np.int64), *others)
+
+
+def aligned(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+    """Zeros that begin where a line of the cache does, for speed."""
+    size = int(np.prod(shape)) * 4
+    space = np.zeros(size + _LINE, np.uint8)
+    first = -space.ctypes.data % _LINE
+    return space[first : first + size].view(np.float32).reshape(shape)
 
 
 class RowKernel(nn.Module):
@@ -157,7 +176,7 @@ class RowKernel(nn.Module):
         super().__init__()
         if not hidden:
             raise ConfigError("expected at least one width, got none", where="agent.kernel")
-        self._widths = np.array([2 * features, *hidden])
+        self.widths = np.array([2 * features, *hidden])
         self.embed = nn.Sequential(mlp([2 * features, *hidden], _relu, math.sqrt(2)), _relu())
         self.score = mlp([hidden[-1], 1], gain=gain)
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
@@ -171,7 +190,7 @@ class RowKernel(nn.Module):
         rows = observations if isinstance(observations, Rows) else Rows.of(observations)
         if rows.inputs.device.type == "cpu":
             weights = torch.cat([each.flatten() for part in (self.embed, self.score) for each in part.parameters()])
-            scores, totals = _Layers.apply(weights, self._widths, rows)
+            scores, totals = _Layers.apply(weights, self.widths, rows)
         else:
             scores, totals = self.plain_layers(rows)
         number = rows.counts[:, None]

@@ -1,82 +1,177 @@
-"""Margins: what agents are better than the best of many baselines, on the same windows."""
+"""Margins: what agents are better than the best of many baselines, on windows of any platform and with any model."""
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.report.labels import text
-from hdsim.report.pairing import finished, run_directories, run_entries
-from hdsim.report.statistics import bootstrap
+from hdsim.config.composer import Composer
+from hdsim.config.inputs import read_platform, read_workload, seed_of_jobs
+from hdsim.errors import ConfigError, not_one_of
+from hdsim.report.statistics import Floats, against, bootstrap
 from hdsim.results.metrics import direction
+from hdsim.results.run_directory.inputs import digest
+from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.simulation import simulate
+from hdsim.studies import test_sets
+from hdsim.studies.measures.windows import contenders, weights_of
+from hdsim.studies.study import filled
 from hdsim.studies.tables import Cell
+from hdsim.util.files import write_csv
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
 
 #: Rules by the first word of a baseline's name; other orders are strict, and a portfolio has a rule of its own.
 _RULES = ("strict", "greedy", "easy", "conservative")
+#: Configuration of a replay beside platform, jobs and agent.
+_OPTIONS = ("contention", "network", "failures", "seed")
 
-#: Metrics of each window by configuration.
-Windows = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+@dataclass(frozen=True)
+class _Window:
+    """A composed configuration of ``hdsim run`` without its agent."""
+
+    config: Mapping[str, Any]
+
+    @cached_property
+    def jobs(self) -> Workload:
+        return read_workload(self.config, read_platform(self.config))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {key: self.config[key] for key in _OPTIONS}
+
+    @property
+    def trace(self) -> str:
+        """All that the jobs of several windows have in common."""
+        return str({**self.config["workload"], "start": 0, "seed of the run": self.config["seed"]})
+
+    def metrics(self, agent: Agent) -> Mapping[str, float]:
+        return simulate(read_platform(self.config), self.jobs, agent, **self.options).metrics
 
 
-def measure(runs: Path, data: Path, *, baselines: str, agents: str, metrics: str) -> dict[str, dict[str, Cell]]:
-    """Returns a row for each metric.
+def measure(
+    runs: Path,
+    data: Path,
+    windows: str,
+    baselines: str,
+    agents: str,
+    metrics: str,
+    split: str = "validation",
+    log: str = "",
+    again: str = "",
+) -> dict[str, dict[str, Cell]]:
+    """Replays windows under all baselines and under agents; returns a row for each pair of `metrics`.
 
-    Its cells are the best mean of the baselines under each rule; the best baseline, and the best agent, each with its
-    mean, that of an agent over its seeds; and the mean difference of the two with its 95 % bootstrap interval over
-    windows. The best ones are chosen on these windows, which favours what there is more of: the baselines.
+    Its cells are the best mean of the baselines under each rule; the baseline that is best of all on these very
+    windows, which favours the baselines; the agent's mean over its seeds; the mean difference of the two with its 95 %
+    bootstrap interval over windows; and with intervals over trainings, traces and windows the
+    ratio of the means and the geometric mean of the ratios of the windows.
 
     Args:
-        runs: Folder of the runs of a study.
-        data: Folder of the reference data.
-        baselines: Name of the command whose runs are the baselines.
-        agents: Name of the command whose runs are the agents; checkpoints ``NAME-1``, ``NAME-2`` are seeds of one.
-        metrics: Names of metrics, separated by spaces.
+        runs: Folder of the runs; the scores of agents and best baselines are written to ``scores`` beside it.
+        data: Folder of the reference data, ``$data`` in `windows`.
+        windows: Overrides of ``hdsim run``, a sweep of windows; those of one trace differ in ``workload.start``.
+        baselines: Overrides of ``hdsim run experiment=baselines``.
+        agents: See :func:`hdsim.studies.measures.windows.measure`.
+        metrics: ``METRIC=AGENT``, separated by spaces: agents that are compared in a metric of replays.
+        split: ``test``: the windows are a test set, whose use is written to the log.
+        log: Log of test sets, see :func:`hdsim.studies.test_sets.log_file`.
+        again: "yes" evaluates on a test set that the log has for other weights.
+
+    Raises:
+        HdsimError: A setting is not allowed, or the test set has been used for other weights.
     """
-    theirs, ours = _windows(runs / baselines), _windows(runs / agents)
+    composer, rivals = Composer(), contenders(agents)
+    held = [_Window(run.config) for run in composer.sweep(_overrides(composer, filled(windows, data=data)))]
+    weights, file, sha256 = weights_of(rivals), test_sets.log_file(log), _digest(held)
+    if split == "test" and again != "yes":
+        test_sets.require_unused(file, sha256, weights, "windows")
+    pairs = [pair.partition("=")[::2] for pair in metrics.split()]
+    names = list(dict.fromkeys(metric for metric, _ in pairs))
+    ours = {rival.name: _scores(rival.agents, held, names) for rival in rivals}
+    for _, agent in pairs:
+        if agent not in ours:
+            raise ConfigError(not_one_of(agent, ours), where="metrics")
+    theirs = {}
+    for run in composer.sweep(["experiment=baselines", *_overrides(composer, baselines)]):
+        name = "-".join(text.partition("=")[2] for text in run.overrides if text.startswith("agent"))
+        theirs[name] = _scores((make_agent(run.config["agent"]),), held, names)
+    traces = np.unique([window.trace for window in held], return_inverse=True)[1]
     rows: dict[str, dict[str, Cell]] = {}
-    for metric in metrics.split():
-        means = {name: _mean(windows, metric) for name, windows in theirs.items()}
-        best, agent = _best(means, metric), _best({name: _mean(each, metric) for name, each in ours.items()}, metric)
-        apart = [ours[agent][window][metric] - theirs[best][window][metric] for window in ours[agent]]
-        by_rule = {rule: {name: mean for name, mean in means.items() if _rule(name) == rule} for rule in _RULES}
-        rows[metric] = {
-            **{rule: found[_best(found, metric)] for rule, found in by_rule.items() if found},
+    for metric, agent in pairs:
+        column, higher = names.index(metric), direction(metric) > 0
+        best_of = max if higher else min
+        means = {name: float(scores[..., column].mean()) for name, scores in theirs.items()}
+        by_rule = {rule: [mean for name, mean in means.items() if _rule(name) == rule] for rule in _RULES}
+        best = best_of(means, key=means.__getitem__)
+        scores, baseline = ours[agent][..., column], theirs[best][0, :, column]
+        compared = against(scores, baseline, traces, higher=higher)
+        rows[f"{metric}: {agent}"] = {
+            **{rule: best_of(found) for rule, found in by_rule.items() if found},
             "best baseline": best,
-            "best agent": agent,
-            "agent": _mean(ours[agent], metric),
-            "difference": bootstrap(apart),
+            "mean": float(scores.mean()),
+            "difference": bootstrap(scores.mean(axis=0) - baseline),
+            "ratio of means": compared.ratio,
+            "geometric mean of ratios": compared.geometric,
         }
+    shown = ours | {name: theirs[name] for name in sorted({str(row["best baseline"]) for row in rows.values()})}
+    told = _described(held, sha256)
+    _save(runs.parent / "scores" / f"{str(told['source']).replace(' ', '_')}.csv", shown, held, names)
+    if split == "test":
+        log_row = (runs.parent.name, told, weights, test_sets.digest_of(ours))
+        rows[next(iter(rows))]["remark"] = test_sets.record(file, *log_row)
     return rows
 
 
-def _windows(folder: Path) -> Windows:
-    """Metrics of the runs in a folder, those of several seeds of an agent averaged."""
-    found, _ = finished(run_directories(folder))
-    entries, _ = run_entries(found, found[0].path)
-    samples: dict[str, dict[str, list[Mapping[str, float]]]] = {}
-    for entry in entries:
-        checkpoint = dict(entry.configuration).get("agent.checkpoint", "none")
-        name = text(entry.configuration) if checkpoint == "none" else checkpoint.rpartition("-")[0]
-        samples.setdefault(name, {}).setdefault(text(entry.replication), []).append(entry.metrics)
-    return {
-        name: {
-            window: {key: float(np.mean([each[key] for each in several])) for key in several[0]}
-            for window, several in windows.items()
-        }
-        for name, windows in samples.items()
-    }
+def _overrides(composer: Composer, line: str) -> list[str]:
+    return composer.overrides(shlex.split(line))
 
 
-def _mean(windows: Mapping[str, Mapping[str, float]], metric: str) -> float:
-    return float(np.mean([each[metric] for each in windows.values()]))
-
-
-def _best(means: Mapping[str, float], metric: str) -> str:
-    return max(means, key=lambda name: direction(metric) * means[name])
+def _scores(agents: tuple[Agent, ...], windows: list[_Window], metrics: list[str]) -> Floats:
+    """(S, W, M) metrics of S seeds of an agent."""
+    found = [[window.metrics(agent) for window in windows] for agent in agents]
+    return np.array([[[each[metric] for metric in metrics] for each in seed] for seed in found])
 
 
 def _rule(name: str) -> str:
-    first = name.partition("-")[0].partition("(")[0].rstrip("+")
+    first = name.partition("-")[0].rstrip("+")
     return first if first in (*_RULES, "portfolio") else "strict"
+
+
+def _digest(windows: list[_Window]) -> str:
+    """The sha256 of the jobs of all windows and of what they are replayed on."""
+    told = [f"{window.config['platform']} {window.options} {digest(window.jobs)}" for window in windows]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
+def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
+    """The windows for the log, see :func:`hdsim.studies.test_sets.record`."""
+    platform, workload = windows[0].config["platform"], windows[0].config["workload"]
+    source = Path(workload["path"] or workload["generate"]["model"]).name
+    return {
+        "source": f"{source} on {platform['path']}", "number": seed_of_jobs(windows[0].config), "windows": len(windows),
+        "traces": len({window.trace for window in windows}), "jobs": len(windows[0].jobs), "start": "empty",
+        "sha256": sha256,
+    }  # fmt: skip
+
+
+def _save(path: Path, scores: Mapping[str, Floats], windows: list[_Window], metrics: list[str]) -> None:
+    """Writes the metrics of every agent, seed and window."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    firsts = [(seed_of_jobs(window.config), window.jobs.job_id[0]) for window in windows]
+    rows = [
+        [agent, seed, *first, *map(float, row)]
+        for agent, values in scores.items()
+        for seed, own in enumerate(values)
+        for first, row in zip(firsts, own, strict=True)
+    ]
+    write_csv(path, ("agent", "seed", "trace", "first_job", *metrics), rows)

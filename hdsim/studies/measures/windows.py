@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,13 +109,9 @@ def measure(
         raise ConfigError(not_one_of(rule, RULES), where="rule")
     batch_events = RULES[rule][1]
     classic = [_ordered(order, rule) for order in orders.split()]
-    rivals = [_contender(line) for line in agents.splitlines() if line.strip()]
+    rivals = contenders(agents)
     shape = {"jobs": int(jobs), "warmup": int(warmup), "base": base, "count": int(windows)}
-    told = [told for rival in rivals for told in (*rival.settings, *map(vars, rival.agents))]
-    rules = [stock_rules(agent) for rival in rivals for agent in rival.agents]
-    told += [{"network": rule.order.network} for rule in rules if rule is not None]
-    weights = test_sets.weights_of(value for settings in told for value in settings.values())
-    file = Path(log or ("docs/test_sets.md" if Path("docs").is_dir() else "test_sets.md"))
+    weights, file = weights_of(rivals), test_sets.log_file(log)
     rows: dict[str, dict[str, Cell]] = {}
     for line in filter(None, map(str.strip, sources.splitlines())):
         place = {**_source(line, data), **shape}
@@ -146,6 +142,23 @@ def _ordered(order: str, rule: str) -> Contender:
     """An order under a rule."""
     name = order if rule == "none" else f"{rule}-{order}"
     return Contender(name, (make_agent({"job_policy": order, **RULES[rule][0]}),))
+
+
+def contenders(lines: str) -> list[Contender]:
+    """Returns agents from lines of text, see :func:`measure`.
+
+    Raises:
+        ConfigError: One cannot be made.
+    """
+    return [_contender(line) for line in lines.splitlines() if line.strip()]
+
+
+def weights_of(rivals: Sequence[Contender]) -> str:
+    """Returns the checkpoints and code files of agents with digests, see :func:`hdsim.studies.test_sets.weights_of`."""
+    told = [told for rival in rivals for told in (*rival.settings, *map(vars, rival.agents))]
+    rules = [stock_rules(agent) for rival in rivals for agent in rival.agents]
+    told += [{"network": rule.order.network} for rule in rules if rule is not None]
+    return test_sets.weights_of(value for settings in told for value in settings.values())
 
 
 def _contender(line: str) -> Contender:
