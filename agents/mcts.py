@@ -42,7 +42,6 @@ class Mcts(Rollout):
         runtimes: See there.
         objective: See there.
         commit_head: See there.
-        fitting: See there.
 
     Raises:
         ConfigError: A name is unknown or a number is too small.
@@ -63,11 +62,10 @@ class Mcts(Rollout):
         runtimes: str = "past",
         objective: str = "mean_bounded_slowdown",
         commit_head: bool | None = None,
-        fitting: bool | None = None,
     ) -> None:
         super().__init__(
             candidates, base, backfill, core_policy, scenarios, arrivals, runtimes, objective, budget, budget_ms,
-            commit_head, fitting,
+            commit_head,
         )  # fmt: skip
         if depth != int(depth) or depth < 1:
             raise ConfigError(f"mcts: expected an integer of at least 1, got {depth}", where="agent.depth")

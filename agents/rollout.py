@@ -52,8 +52,8 @@ OBJECTIVES = {
     "mean_turnaround_time": TURNAROUND_TIME,
 }
 RUNTIMES = ("past", "requested")
-#: Base order, arrivals, and whether jobs that fit are preferred, by rule: a head that stays the head holds others up.
-USUAL = {"none": ("saf", 60, True), "easy": ("f1", 8, False), "rlscheduler": ("f2", 60, False)}
+#: Base order and arrivals by rule: a head that stays the head holds others up for long.
+USUAL = {"none": ("f1", 60), "easy": ("f1", 8), "rlscheduler": ("f2", 60)}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
@@ -66,13 +66,12 @@ class Follower(ClassicAgent):
     Args:
         first: The first head.
         plan: Orders that choose the heads behind it, each until one that it chose has started.
-        fitting: Behind them, see :func:`head_that_fits`.
         **settings: The base policy.
     """
 
-    def __init__(self, first: int, plan: Sequence[JobOrder] = (), *, fitting: bool = False, **settings: Any) -> None:
+    def __init__(self, first: int, plan: Sequence[JobOrder] = (), **settings: Any) -> None:
         super().__init__(**settings)
-        self._first, self._plan, self._fitting = first, list(plan), fitting
+        self._first, self._plan = first, list(plan)
         self._planned: int | None = None
 
     def begin(self, cluster: Cluster) -> None:
@@ -84,25 +83,15 @@ class Follower(ClassicAgent):
         if self._planned is not None and self._planned not in cluster.queue:
             self._planned = None
             del self._plan[0]
-        if not (cluster.queue and (self._plan or self._fitting)):
+        if not (self._plan and cluster.queue):
             return super()._next(cluster)
-        assert self.rules is not None
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        order = self._plan[0] if self._plan else self.rules.order
+        order = self._plan[0]
         scores = (
             order.score(cluster.workload, queued, cluster) if order.dynamic else order.score(cluster.workload)[queued]
         )
-        if not self._plan:
-            return int(queued[head_that_fits(cluster, queued, scores)])
         self._planned = int(queued[scores.argmin()])
         return self._planned
-
-
-def head_that_fits(cluster: Cluster, queued: Ints, scores: Floats) -> int:
-    """Returns the place in the queue of the first job that has enough idle cores, and if none has of the narrowest."""
-    size = cluster.workload.requested_cores[queued]
-    among = np.flatnonzero(size <= max(cluster.n_idle, size.min()))
-    return int(among[scores[among].argmin()])
 
 
 class Future(NamedTuple):
@@ -148,8 +137,7 @@ class Rollout(ClassicAgent):
 
     Args:
         candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`).
-        base: Order of the queue in play-outs, and of backfilling with EASY; null: SAF with ``none``, F1 with
-            ``easy``, F2 with ``rlscheduler``.
+        base: Order of the queue in play-outs, and of backfilling with EASY; null: F2 with ``rlscheduler``, else F1.
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
         scenarios: Most scenarios of a decision.
@@ -162,8 +150,6 @@ class Rollout(ClassicAgent):
         budget: Most play-outs of a decision, but at least one of each candidate.
         commit_head: A head that does not fit stays the head until it starts; otherwise the head is chosen anew at every
             pass. Null: false with EASY, else true; with ``rlscheduler`` never false.
-        fitting: In play-outs the head is the first job that has enough idle cores, and if none has the first of the
-            narrowest; these heads of all orders are candidates, too. Null: true with ``none``.
         budget_ms: Milliseconds of an instant after which no further scenario is played out, null for no limit. Results
             then depend on the machine.
 
@@ -184,7 +170,6 @@ class Rollout(ClassicAgent):
         budget: int = 256,
         budget_ms: float | None = None,
         commit_head: bool | None = None,
-        fitting: bool | None = None,
     ) -> None:
         for key, value, allowed in (
             ("backfill", backfill, RULES),
@@ -197,7 +182,6 @@ class Rollout(ClassicAgent):
                     where=f"agent.{key}",
                 )
         base, arrivals = base or USUAL[backfill][0], USUAL[backfill][1] if arrivals is None else arrivals
-        self._fitting = USUAL[backfill][2] if fitting is None else fitting
         for key, number, least in (("scenarios", scenarios, 1), ("arrivals", arrivals, 0), ("budget", budget, 1)):
             if number != int(number) or number < least:
                 raise ConfigError(
@@ -270,11 +254,9 @@ class Rollout(ClassicAgent):
         if len(cluster.queue) < 2:
             return super()._next(cluster)
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        scores = [self._scores(cluster, each, queued) for each in self._orders]
-        found = [int(each.argmin()) for each in scores]
-        if self._fitting:
-            found += [head_that_fits(cluster, queued, each) for each in scores]
-        heads = np.array(list(dict.fromkeys(found)))
+        heads = np.array(
+            list(dict.fromkeys(int(self._scores(cluster, each, queued).argmin()) for each in self._orders))
+        )
         if len(heads) > 1:
             heads = self._distinct(cluster, queued, heads)
         if len(heads) > 1:
@@ -302,7 +284,7 @@ class Rollout(ClassicAgent):
         else:
             starts = []
             for head in queued[heads].tolist():
-                fork = cluster.fork(Follower(head, fitting=self._fitting, **self._settings))
+                fork = cluster.fork(Follower(head, **self._settings))
                 fork.run_until(cluster.now)
                 starts.append(list(fork.cluster.started))
         kept = dict[Any, int]()
@@ -356,7 +338,7 @@ class Rollout(ClassicAgent):
         return self._counted and not self.rules.order.dynamic
 
     def _situation(self, cluster: Cluster) -> Situation:
-        return Situation(self._rule, self._commit, self._fitting, self._batch, cluster.now, int(cluster.n_idle))
+        return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))
 
     def _table(self, cluster: Cluster, queued: Ints, future: Future) -> Scenarios:
         """Returns the jobs of play-outs in compiled code, for which there is space then."""
@@ -413,7 +395,7 @@ class Rollout(ClassicAgent):
         if future.drawn.size:
             arrivals = _coming(cluster, future, scenario).rows()
             arrivals = replace(arrivals, submission_time=future.offset[scenario])
-        follower = Follower(int(queued[head]), plan, fitting=self._fitting, **self._settings)
+        follower = Follower(int(queued[head]), plan, **self._settings)
         fork = cluster.fork(follower, runtimes=remaining.__getitem__, arrivals=arrivals)
         fork.run()
         end = fork.cluster

@@ -64,7 +64,6 @@ class Both(Rollout):
     objective=st.sampled_from(["mean_bounded_slowdown", "mean_waiting_time", "mean_turnaround_time"]),
     runtimes=st.sampled_from(["past", "requested"]),
     base=st.sampled_from(["saf", "f1", "fcfs"]),
-    fitting=st.booleans(),
 )
 def test_compiled_play_outs_are_those_of_forks(seed: int, rule: tuple[str, bool], batch: bool, **options: Any) -> None:
     agent = Both(scenarios=2, arrivals=6, backfill=rule[0], commit_head=rule[1], **options)
@@ -104,39 +103,6 @@ def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
     long_first, short_first = (40 + (140 - 4) + (160 - 10)) / 3, (40 + (60 - 10) + (160 - 4)) / 3
     assert found[0] == [[long_first], [short_first]]
     assert result.jobs["starting_time"].tolist() == [0, 60, 40]
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_jobs_that_fit_are_preferred(compiled: bool) -> None:
-    # At 10 s eight cores are idle until 100 s. The first job in order fills the machine, and no other job starts behind
-    # it; the second one fits, and is a candidate as the first that fits.
-    workload = hdsim.Workload.from_columns(
-        submission_time=[0, 4, 10], runtime=[100, 20, 300], requested_cores=[8, 16, 8]
-    )
-    found = []
-
-    class Noted(Rollout):
-        def _search(self, cluster: Cluster, queued: Any, heads: Any) -> Any:
-            none = np.empty((1, 0))
-            future = Future(np.array([[90.0, 20.0, 300.0]]), none.astype(np.int64), none, none)
-            found.append((heads.tolist(), self._player(cluster, queued, future)(heads, range(1)).tolist()))
-            return super()._search(cluster, queued, heads)
-
-        def _next(self, cluster: Cluster) -> int | None:
-            return super()._next(cluster) if cluster.now >= 10 or not cluster.running else None
-
-        @property
-        def _compiles(self) -> bool:
-            return compiled
-
-    settings: dict[str, Any] = {"objective": "mean_turnaround_time", "scenarios": 1}
-    hdsim.simulate(SIXTEEN, workload, Noted(["fcfs"], **settings))
-    # Either job is served first: 16 cores from 100 s to 120 s, or from 310 s to 330 s.
-    wide_first, narrow_first = (100 + (120 - 4) + (420 - 10)) / 3, (100 + (330 - 4) + (310 - 10)) / 3
-    assert found == [([0, 1], [[wide_first], [narrow_first]])]
-    found.clear()
-    hdsim.simulate(SIXTEEN, workload, Noted(["fcfs"], fitting=False, **settings))
-    assert not found
 
 
 def test_same_seed_same_schedule() -> None:

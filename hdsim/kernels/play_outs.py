@@ -84,7 +84,6 @@ class Situation(NamedTuple):
     Attributes:
         backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
         commit: A head stays the head until it starts, as the given ones do in any case.
-        fitting: The base order serves the first job that fits, and if none does the first of the narrowest ones.
         batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
         now: Present time in seconds.
         idle: Idle cores.
@@ -92,7 +91,6 @@ class Situation(NamedTuple):
 
     backfill: int
     commit: bool
-    fitting: bool
     batch: bool
     now: float
     idle: int
@@ -201,18 +199,6 @@ def first_of(key: Floats, waiting: Ints) -> int:
 
 
 @kernel
-def first_that_fits(size: Ints, idle: int, waiting: Ints) -> int:
-    """Returns the first waiting job that fits, and if none does the first of the narrowest ones."""
-    found = waiting[0]
-    for job in waiting:
-        if size[job] <= idle:
-            return job
-        if size[job] < size[found]:
-            found = job
-    return found
-
-
-@kernel
 def play_out(
     situation: Situation,
     head: int,
@@ -229,7 +215,7 @@ def play_out(
     the queue does. Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of
     submission; the latter are those that RLScheduler's backfilling tries.
     """
-    backfill, commit, fitting, batch, now, idle = situation
+    backfill, commit, batch, now, idle = situation
     ends, releases, item, order, line, early, start, finish = space
     submission, runtime, requested = jobs.submission[scenario], jobs.runtime[scenario], jobs.requested[scenario]
     size, key = jobs.size[scenario], jobs.key[scenario]
@@ -261,8 +247,6 @@ def play_out(
                         stage, planned = stage + 1, -1
                     if stage < len(plan):
                         head = planned = first_of(keys[plan[stage], scenario], line[first:last])
-                    elif fitting:
-                        head = first_that_fits(size, idle, line[first:last])
                     else:
                         head = line[first]
                 if size[head] <= idle:
