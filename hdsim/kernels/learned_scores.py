@@ -27,6 +27,8 @@ INPUT = STATE * COLUMNS
 CONTEXT = INPUT + COLUMNS * LANES
 OUTPUT = CONTEXT + STATE * LANES
 PART = OUTPUT + LANES
+#: Weights of the linear part for the first two columns, run time and cores: those of a plain order.
+TIME, WIDTH = INPUT + LANES - 1, INPUT + 2 * LANES - 1
 #: Rules with weights of their own; other rules of backfilling count as EASY.
 RULES = (NONE, EASY, RLSCHEDULER)
 WEIGHTS = len(RULES) * PART
@@ -184,8 +186,19 @@ def learned_scores(
     first = max(last - PAST, 0)
     jobs = float(last - first)
     time_mean = (sums[last, 0] - sums[first, 0]) / jobs
-    time_sd = math.sqrt(max((sums[last, 1] - sums[first, 1]) / jobs - time_mean * time_mean, 0.0))
     width_mean = (sums[last, 2] - sums[first, 2]) / jobs
+    part = 0 if backfill == NONE else 2 if backfill == RLSCHEDULER else 1
+    weights = weights[part * PART : (part + 1) * PART]
+    for k in range(PART):
+        if weights[k] != 0.0 and k != TIME and k != WIDTH:
+            break
+    else:
+        # A plain order needs no columns but the first two.
+        for i in range(count):
+            time, width = sums[queue[i], LOG_TIME] - time_mean, sums[queue[i], LOG_CORES] - width_mean
+            out[i] = weights[TIME] * time + weights[WIDTH] * width
+        return
+    time_sd = math.sqrt(max((sums[last, 1] - sums[first, 1]) / jobs - time_mean * time_mean, 0.0))
     width_sd = math.sqrt(max((sums[last, 3] - sums[first, 3]) / jobs - width_mean * width_mean, 0.0))
     area = (sums[last, 4] - sums[first, 4]) / cores
     brevity = math.log((sums[last, 5] - sums[first, 5]) / jobs) + time_mean
@@ -251,8 +264,6 @@ def learned_scores(
     blocked, blocks, burden = affected(queue, count, False, idle, requested, size)
     nearest = math.log(gap + 1.0) if gap < math.inf else math.inf
 
-    part = 0 if backfill == NONE else 2 if backfill == RLSCHEDULER else 1
-    weights = weights[part * PART : (part + 1) * PART]
     # The state adds to every lane and changes the weights of the linear part.
     lanes, context, lane = weights[INPUT:CONTEXT].copy(), np.zeros(LANES), np.empty(LANES)
     for k in range(STATE):
