@@ -68,18 +68,20 @@ def past_sums(requested: Floats, size: Ints) -> Floats:
 
 
 @kernel
-def affected(queue: Ints, count: int, fit: bool, idle: float, requested: Floats, size: Ints) -> tuple[Ints, int, float]:
-    """Returns the places in the queue of the first jobs that fit, or do not, their number and their pressure.
+def affected(
+    queue: Ints, count: int, fit: bool, idle: float, requested: Floats, size: Ints
+) -> tuple[Ints, Floats, int, float]:
+    """Returns the places in the queue of the first jobs that fit, or do not, their pressures, their number and the sum.
 
     The pressure of a job is the bounded slowdown that it gains in a second: 1 / max(run time, 10 s).
     """
-    places, found, pressure = np.empty(AFFECTED, np.int64), 0, 0.0
+    places, pressures, found, total = np.empty(AFFECTED, np.int64), np.empty(AFFECTED), 0, 0.0
     for i in range(count):
         if (size[queue[i]] <= idle) == fit and found < AFFECTED:
-            places[found] = i
+            places[found], pressures[found] = i, 1.0 / max(requested[queue[i]], _TAU)
+            total += pressures[found]
             found += 1
-            pressure += 1.0 / max(requested[queue[i]], _TAU)
-    return places, found, pressure
+    return places, pressures, found, total
 
 
 @kernel
@@ -90,10 +92,10 @@ def relief(
     spare: float,
     left: float,
     backfill: int,
-    queue: Ints,
     requested: Floats,
     size: Ints,
     fitting: Ints,
+    pressures: Floats,
     fits: int,
 ) -> tuple[float, float]:
     """Starts the jobs that fit beside a head; returns the cores that stay idle and the pressure of those jobs.
@@ -105,46 +107,52 @@ def relief(
         spare: Cores that it leaves idle then.
         left: Cores that are idle now beside it.
         backfill: Backfilling algorithm.
-        queue: (Q,) queued jobs.
         requested: (J,) s.
         size: (J,) cores.
-        fitting: Places in the queue of the first jobs that fit.
+        fitting: The first queued jobs that fit.
+        pressures: Their pressures.
         fits: Their number.
     """
     pressure = 0.0
     for k in range(fits):
-        job = queue[fitting[k]]
+        job = fitting[k]
         if job == head or size[job] > left:
             continue
         if fit or requested[job] < delay or (backfill == EASY and size[job] <= spare):
             left -= size[job]
-            pressure += 1.0 / max(requested[job], _TAU)
+            pressure += pressures[k]
     return left, pressure
 
 
 @kernel
 def put_off(
-    job: int, queue: Ints, requested: Floats, size: Ints, delays: Floats, spare: Floats, blocked: Ints, blocks: int
+    job: int,
+    requested: Floats,
+    size: Ints,
+    delays: Floats,
+    spare: Floats,
+    blocked: Ints,
+    pressures: Floats,
+    blocks: int,
 ) -> tuple[float, float]:
     """Returns the pressure of the jobs whose earliest start a job would put off, and the slowdown that they gain.
 
     Args:
         job: The job.
-        queue: (Q,) queued jobs.
         requested: (J,) s.
         size: (J,) cores.
         delays: (Q,) seconds until the earliest start of each.
         spare: (Q,) cores that it leaves idle then.
         blocked: Places in the queue of the first jobs that do not fit.
+        pressures: Their pressures.
         blocks: Their number.
     """
     harm, slip = 0.0, 0.0
     for k in range(blocks):
         i = blocked[k]
         if requested[job] > delays[i] and size[job] > spare[i]:
-            pressure = 1.0 / max(requested[queue[i]], _TAU)
-            harm += pressure
-            slip += pressure * (requested[job] - delays[i])
+            harm += pressures[k]
+            slip += pressures[k] * (requested[job] - delays[i])
     return harm, slip
 
 
@@ -260,8 +268,9 @@ def learned_scores(
         out[i] = (free[low] - c) / cores
         delays[i], spare[i] = delay, free[low] - c
     logarithms(logs, logs.view(np.int64), np.empty(4 * count, np.int64), 4 * count)
-    fitting, fits, pressure = affected(queue, count, True, idle, requested, size)
-    blocked, blocks, burden = affected(queue, count, False, idle, requested, size)
+    places, gains, fits, pressure = affected(queue, count, True, idle, requested, size)
+    fitting = queue[places[:fits]]
+    blocked, losses, blocks, burden = affected(queue, count, False, idle, requested, size)
     nearest = math.log(gap + 1.0) if gap < math.inf else math.inf
 
     # The state adds to every lane and changes the weights of the linear part.
@@ -295,14 +304,14 @@ def learned_scores(
         if fit:
             left -= size[job]
         if fit or backfill != NONE:
-            left, relieved = relief(job, fit, delay, spare[i], left, backfill, queue, requested, size, fitting, fits)
+            left, relieved = relief(job, fit, delay, spare[i], left, backfill, requested, size, fitting, gains, fits)
         column[18] = 4.0 * relieved / pressure if fits else 0.0
         column[19] = 3.0 * (idle - left) / (idle + 1.0)
         column[20] = 0.4 * math.log(1.0 + delay * (pressure - relieved)) if fits else 0.0
         # Columns of jobs that fit.
         column[7], column[15:18], column[21:] = 0.0, 0.0, 0.0
         if fit:
-            harm, slip = put_off(job, queue, requested, size, delays, spare, blocked, blocks)
+            harm, slip = put_off(job, requested, size, delays, spare, blocked, losses, blocks)
             column[7] = 3.0
             column[15] = column[2]
             column[16] = column[3]
