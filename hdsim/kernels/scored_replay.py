@@ -107,6 +107,15 @@ class ScoredReplay(NamedTuple):
 
 
 @kernel
+def one_fits(queue: Ints, waiting: int, size: Ints, idle: int) -> bool:
+    """Returns whether a queued job has enough idle cores."""
+    for i in range(waiting):  # noqa: SIM110 (kernels have no generators)
+        if size[queue[i]] <= idle:
+            return True
+    return False
+
+
+@kernel
 def scored_replay(state: ScoredReplay, instants: int) -> int:
     """Simulates at most a number of instants; returns ``PAUSED``, ``OVER`` or ``CHECK``."""
     numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[COMMIT] != 0
@@ -152,21 +161,19 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
         # The order matters for a new head and for backfilling with EASY, where a job can start.
         needed = head < 0 and commit and waiting > 0
         if head < 0 or size[head] <= idle or backfill == EASY:
-            for i in range(waiting):
-                if size[queue[i]] <= idle:
-                    needed = True
-                    break
-        if needed:
-            network = networks[followed[(queue[waiting - 1] + 1) // PERIOD]]
-            learned_scores(
-                network, cores, backfill, now, float(idle), queue, waiting, submission, requested, size, sums,
-                releases, score,
-            )  # fmt: skip
-        elif backfill != RLSCHEDULER or head < 0:
+            needed = needed or one_fits(queue, waiting, size, idle)
+        if not needed and (backfill != RLSCHEDULER or head < 0):
             continue
+        network = networks[followed[(queue[waiting - 1] + 1) // PERIOD]]
         # A pass: jobs are chosen one by one until none can start. Candidates are tried after a head that does not fit.
         serving, longest = True, 0.0
         while waiting:
+            if needed:
+                learned_scores(
+                    network, cores, backfill, now, float(idle), queue, waiting, submission, requested, size, sums,
+                    releases, score,
+                )  # fmt: skip
+                needed = False
             place = -1
             if serving:
                 if head >= 0:
@@ -233,15 +240,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             # Without commitment a head that cannot start, beside jobs that cannot, has no effect.
             needed = after_start and serving and commit and waiting > 0
             if after_start and (serving or backfill == EASY):
-                for i in range(waiting):
-                    if size[queue[i]] <= idle:
-                        needed = True
-                        break
-            if needed:
-                learned_scores(
-                    network, cores, backfill, now, float(idle), queue, waiting, submission, requested, size, sums,
-                    releases, score,
-                )  # fmt: skip
+                needed = needed or one_fits(queue, waiting, size, idle)
         numbers[QUEUED], numbers[HEAD], numbers[IDLE] = waiting, head, idle
     return PAUSED
 
