@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Floats
 
-_NONE = np.zeros(0, np.int64)
-
 
 def node_speeds(platform: Platform) -> NodeSpeeds:
     """Returns the speeds of the nodes of a platform."""
@@ -73,8 +71,9 @@ class NodeArrays:
         self._known = 0
         columns: list[Any] = [np.zeros(0, dtype) for dtype in "qqqdddqqd?"]
         self._jobs = JobRequests(*columns)
-        self._first = self._last = np.zeros(0, np.int64)
         self._kinds: dict[tuple[float, ...], int] = {}
+        self._held: dict[int, Any] = {}  # latest placement of each job of the holdings
+        self._holdings = Holdings(*(np.zeros(size, np.int64) for size in (0, 0, 64, 64, 1)))
 
     @property
     def kinds(self) -> int:
@@ -88,7 +87,6 @@ class NodeArrays:
             space = max(jobs, 2 * known)
             columns: list[Any] = [np.resize(column, space) for column in self._jobs]
             self._jobs = JobRequests(*columns)
-            self._first, self._last = np.zeros((2, space), np.int64)
         if jobs > known:
             rows = slice(known, jobs)
             times, fixed = np.array(cluster.requested_time[rows]), np.array(cluster.fixed_duration[rows])
@@ -103,12 +101,27 @@ class NodeArrays:
 
     def holdings(self, cluster: Cluster) -> Holdings:
         """Returns the cores of the running jobs on nodes; `requests` comes first."""
-        held = list(cluster.running.values())
-        jobs = np.fromiter(cluster.running, np.int64, len(held))
-        count = np.fromiter((len(each.nodes) for each in held), np.int64, len(held))
-        self._last[jobs] = count.cumsum()
-        self._first[jobs] = self._last[jobs] - count
-        nodes, cores = (
-            np.concatenate([_NONE, *(getattr(each, name) for each in held)]) for name in ("nodes", "node_counts")
-        )
-        return Holdings(self._first, self._last, nodes, cores, np.array([len(nodes)]))
+        running, started = cluster.running, []
+        for job in reversed(running):
+            if self._held.get(job) is running[job]:
+                break  # jobs are in order of their starts, so that those before it are known, too
+            started.append(job)
+        if not started:
+            return self._holdings
+        first, last, node, cores, length = self._holdings
+        if len(first) < len(self._jobs.time):
+            first, last = (np.resize(column, len(self._jobs.time)) for column in (first, last))
+        places = [running[job] for job in started]
+        end = int(length[0]) + sum(len(each.nodes) for each in places)
+        if end > len(node):
+            # Of jobs that have ended nothing is kept.
+            started, places = list(running), list(running.values())
+            length[0], end = 0, sum(len(each.nodes) for each in places)
+            node, cores = np.zeros((2, max(2 * end, len(node))), np.int64)
+        for job, placement in zip(started, places, strict=True):
+            self._held[job] = placement
+            first[job], last[job] = length[0], length[0] + len(placement.nodes)
+            node[first[job] : last[job]], cores[first[job] : last[job]] = placement.nodes, placement.node_counts
+            length[0] = last[job]
+        self._holdings = Holdings(first, last, node, cores, length)
+        return self._holdings
