@@ -42,6 +42,7 @@ tables:
       baselines: agent=fcfs,greedy-laf agent.core_policy=high_gflops,pack
       agents: "mine: classic job_policy=saf"
       metrics: makespan=mine utilization=mine
+      parts: "2"
       split: test
 expected:
   fresh:
@@ -213,11 +214,25 @@ def test_margins_are_those_of_replays(hdsim: Hdsim, tmp_path: Path) -> None:
     scores = list(csv.DictReader((tmp_path / "out/scores/lublin_4000_on_teaching.csv").open()))
     assert len(scores) == 2 * len({"mine", *best.values()})
     log = (tmp_path / "test_sets.md").read_text()
-    assert "lublin_4000 on teaching, number 1: 2 windows of 25 jobs of 1 traces, empty" in log
+    assert "lublin_4000 on teaching, number 1: 2 windows of 25 jobs of 2 traces, empty" in log
 
     (tmp_path / "margins.yaml").write_text(MARGINS.replace("saf", "learned").replace("BEST", best["makespan"]))
     other = hdsim("study", "margins.yaml", "-o", "other")
     assert other.returncode == 2 and "expected a test set that test_sets.md does not have" in other.stderr
+
+
+@pytest.mark.parametrize("order", ["saf", "wfp3", "multifactor"])
+@pytest.mark.parametrize("cores", ["high_gflops", "low_power", "spread"])
+def test_rules_differ_only_where_a_job_waits(order: str, cores: str) -> None:
+    # Margins do not replay a baseline whose strict counterpart lets no job wait.
+    platform = hdsim_package.load_platform("gaia")
+    jobs = hdsim_package.load_workload("lublin_4000", platform, jobs=30, start=500, arrival_factor=0.1)
+    strict = hdsim_package.simulate(platform, jobs, f"{order}-{cores}", contention="threshold", seed=3)
+    assert strict.metrics["max_waiting_time"] == 0 and len(set(strict.finish_time)) > 20
+    for rule in ("greedy", "easy", "conservative"):
+        other = hdsim_package.simulate(platform, jobs, f"{rule}-{order}-{cores}", contention="threshold", seed=3)
+        assert list(other.jobs["allocated_resources"]) == list(strict.jobs["allocated_resources"])
+        assert (other.finish_time == strict.finish_time).all()
 
 
 def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:

@@ -137,14 +137,24 @@ def _platform(path: Path, types: str | None, kind: str | None) -> Platform:
 
 @lru_cache(maxsize=4)
 def _workload(platform: Platform, settings: str) -> Workload:
-    from hdsim.workload.load import load_workload
+    from hdsim.workload.load import part_of
 
     options = json.loads(settings)
-    source, bsp = options.pop("source"), options.pop("bsp")
-    del options["path"], options["generate"], options["family"], options["cluster"]
-    workload = load_workload(source, platform, **options)
+    bsp, part = options.pop("bsp"), {key: options.pop(key) for key in ("jobs", "start", "arrival_factor")}
+    workload = part_of(_trace_of(platform, json.dumps(options)), **part)
     if bsp["supersteps"] is None:
         return workload
     from hdsim.workload.generators.bsp import with_supersteps
 
     return with_supersteps(workload, platform, **bsp, seed=options["seed"])
+
+
+# Windows of a trace are read once.
+@lru_cache(maxsize=2)
+def _trace_of(platform: Platform, settings: str) -> Workload:
+    from hdsim.workload.load import load_workload
+
+    options = json.loads(settings)
+    for key in ("path", "generate", "family", "cluster"):
+        del options[key]
+    return load_workload(options.pop("source"), platform, **options)

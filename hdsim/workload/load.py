@@ -112,13 +112,10 @@ def load_workload(
     """
     _choice("runtime", runtime, ("trace", "requested", "hdeeprm"))
     _choice("walltime", walltime, ("trace", "requested", "none"))
-    for key, rule, value in (("seed", SEED, seed), ("workload.jobs", _JOBS, jobs), ("workload.start", SEED, start)):
-        fault = rule.fault(value, key)
-        if fault is not None:
-            raise WorkloadError(fault.message, where=key)
+    _require("seed", SEED, seed)
     given: dict[str, Any] = {
-        "jobs": jobs, "start": start, "arrival_factor": arrival_factor, "memory_bandwidth": memory_bandwidth,
-        "memory": memory, "runtime": runtime, "walltime": walltime, "strict": strict, "cores_per_pod": cores_per_pod,
+        "memory_bandwidth": memory_bandwidth, "memory": memory, "runtime": runtime, "walltime": walltime,
+        "strict": strict, "cores_per_pod": cores_per_pod,
     }  # fmt: skip
     if source in GENERATORS:
         source = {"model": source}
@@ -155,6 +152,19 @@ def load_workload(
     if memory_bandwidth == "draw" and "memory_bandwidth" in columns:
         memory_bandwidth = "trace"
     workload = _synthesised(workload, seed, memory_bandwidth, memory, runtime, walltime)
+    workload.settings.update(given)
+    return part_of(workload, jobs=jobs, start=start, arrival_factor=arrival_factor)
+
+
+def part_of(workload: Workload, *, jobs: int | None = None, start: int = 0, arrival_factor: float = 1.0) -> Workload:
+    """Returns a slice of a workload that has been read as a whole; see :func:`load_workload`.
+
+    Raises:
+        WorkloadError: An argument is not allowed.
+    """
+    _require("workload.jobs", _JOBS, jobs)
+    _require("workload.start", SEED, start)
+    found, path = workload, workload.source
     if start or jobs is not None:
         if not 0 <= start < len(workload):
             raise WorkloadError(
@@ -163,11 +173,11 @@ def load_workload(
             )
         if jobs is not None and start + jobs > len(workload):
             _log.warning("%s: expected %d jobs from job %d on, got %d", path, jobs, start, len(workload) - start)
-        workload = workload[start : None if jobs is None else start + jobs]
+        found = workload[start : None if jobs is None else start + jobs]
     if arrival_factor != 1.0:
-        workload = workload.scaled_arrivals(arrival_factor)
-    workload.settings.update(given)
-    return workload
+        found = found.scaled_arrivals(arrival_factor)
+    found.settings.update(workload.settings, jobs=jobs, start=start, arrival_factor=arrival_factor)
+    return found
 
 
 def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
@@ -299,6 +309,12 @@ def _amount(key: str, value: str | float, other: str) -> float:
             f"expected '{other}', 'none' or a number of at least 0, got '{value}'", where=f"workload.{key}"
         )
     return amount
+
+
+def _require(key: str, rule: Rule, value: Any) -> None:
+    fault = rule.fault(value, key)
+    if fault is not None:
+        raise WorkloadError(fault.message, where=key)
 
 
 def _choice(key: str, value: str, allowed: tuple[str, ...]) -> None:

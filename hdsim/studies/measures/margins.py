@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.config.composer import Composer
 from hdsim.config.inputs import read_platform, read_workload, seed_of_jobs
@@ -65,6 +67,7 @@ def measure(
     baselines: str,
     agents: str,
     metrics: str,
+    parts: str = "1",
     split: str = "validation",
     log: str = "",
     again: str = "",
@@ -76,6 +79,9 @@ def measure(
     bootstrap interval over windows; and with intervals over trainings, traces and windows the
     ratio of the means and the geometric mean of the ratios of the windows.
 
+    Where no job of a window waits under the strict counterpart of a baseline, the same order without backfilling, the
+    baseline starts the same jobs on the same cores, unless they are random, and is not replayed.
+
     Args:
         runs: Folder of the runs; the scores of agents and best baselines are written to ``scores`` beside it.
         data: Folder of the reference data, ``$data`` in `windows`.
@@ -83,6 +89,7 @@ def measure(
         baselines: Overrides of ``hdsim run experiment=baselines``.
         agents: See :func:`hdsim.studies.measures.windows.measure`.
         metrics: ``METRIC=AGENT``, separated by spaces: agents that are compared in a metric of replays.
+        parts: Parts of a trace, contiguous and with as many windows each, that count as traces.
         split: ``test``: the windows are a test set, whose use is written to the log.
         log: Log of test sets, see :func:`hdsim.studies.test_sets.log_file`.
         again: "yes" evaluates on a test set that the log has for other weights.
@@ -101,11 +108,12 @@ def measure(
     for _, agent in pairs:
         if agent not in ours:
             raise ConfigError(not_one_of(agent, ours), where="metrics")
-    theirs = {}
+    theirs, strict = {}, _Strict(held)
     for run in composer.sweep(["experiment=baselines", *_overrides(composer, baselines)]):
         name = "-".join(text.partition("=")[2] for text in run.overrides if text.startswith("agent"))
-        theirs[name] = _scores((make_agent(run.config["agent"]),), held, names)
-    traces = np.unique([window.trace for window in held], return_inverse=True)[1]
+        found = strict.metrics(run.config["agent"])
+        theirs[name] = np.array([[[each[metric] for metric in names] for each in found]])
+    traces = _traces(held, int(parts))
     rows: dict[str, dict[str, Cell]] = {}
     for metric, agent in pairs:
         column, higher = names.index(metric), direction(metric) > 0
@@ -124,12 +132,52 @@ def measure(
             "geometric mean of ratios": compared.geometric,
         }
     shown = ours | {name: theirs[name] for name in sorted({str(row["best baseline"]) for row in rows.values()})}
-    told = _described(held, sha256)
+    told = {**_described(held, sha256), "traces": len(np.unique(traces))}
     _save(runs.parent / "scores" / f"{str(told['source']).replace(' ', '_')}.csv", shown, held, names)
     if split == "test":
         log_row = (runs.parent.name, told, weights, test_sets.digest_of(ours))
         rows[next(iter(rows))]["remark"] = test_sets.record(file, *log_row)
     return rows
+
+
+class _Strict:
+    """Replays windows under baselines, whose strict counterparts are replayed first.
+
+    Args:
+        windows: The windows.
+    """
+
+    def __init__(self, windows: list[_Window]) -> None:
+        self._windows = windows
+        self._found: dict[str, list[Mapping[str, float]]] = {}  # by strict order
+
+    def metrics(self, settings: Mapping[str, Any]) -> list[Mapping[str, float]]:
+        """Returns the metrics of every window under a baseline."""
+        # A portfolio has several orders, and random cores depend on how often they were drawn.
+        if "job_policy" not in settings or settings["core_policy"] == "random":
+            return [window.metrics(make_agent(settings)) for window in self._windows]
+        counterpart = {**settings, "backfill": "none", "backfill_order": None, "estimates": "requested"}
+        key = json.dumps(counterpart, sort_keys=True)
+        if key not in self._found:
+            self._found[key] = [window.metrics(make_agent(counterpart)) for window in self._windows]
+        if settings == counterpart:
+            return self._found[key]
+        agent = make_agent(settings)
+        return [
+            window.metrics(agent) if found["max_waiting_time"] else found
+            for window, found in zip(self._windows, self._found[key], strict=True)
+        ]
+
+
+def _traces(windows: list[_Window], parts: int) -> NDArray[np.int64]:
+    """(W,) trace of each window, or part of a trace."""
+    traces = np.unique([window.trace for window in windows], return_inverse=True)[1]
+    numbers = traces * parts
+    for trace in np.unique(traces):
+        own = np.flatnonzero(traces == trace)
+        first = np.array([windows[place].config["workload"]["start"] for place in own])
+        numbers[own[first.argsort()]] += np.arange(len(own)) * parts // len(own)
+    return numbers
 
 
 def _overrides(composer: Composer, line: str) -> list[str]:
@@ -159,8 +207,7 @@ def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
     source = Path(workload["path"] or workload["generate"]["model"]).name
     return {
         "source": f"{source} on {platform['path']}", "number": seed_of_jobs(windows[0].config), "windows": len(windows),
-        "traces": len({window.trace for window in windows}), "jobs": len(windows[0].jobs), "start": "empty",
-        "sha256": sha256,
+        "jobs": len(windows[0].jobs), "start": "empty", "sha256": sha256,
     }  # fmt: skip
 
 
