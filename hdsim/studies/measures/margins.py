@@ -79,8 +79,8 @@ def measure(
     bootstrap interval over windows; and with intervals over trainings, traces and windows the
     ratio of the means and the geometric mean of the ratios of the windows.
 
-    Where no job of a window waits under the strict counterpart of a baseline, the same order without backfilling, the
-    baseline starts the same jobs on the same cores, unless they are random, and is not replayed.
+    A baseline is not replayed where no job of a window waits under its strict counterpart, the same order without
+    backfilling: it starts the same jobs on the same cores, unless these are random.
 
     Args:
         runs: Folder of the runs; the scores of agents and best baselines are written to ``scores`` beside it.
