@@ -117,11 +117,10 @@ class WaitQueue(FixedQueue):
 
     def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
         cluster = self._cluster
-        needed = cluster.workload.requested_cores[jobs] if cluster.has_core_ids else np.zeros(len(jobs))
-        fits: NDArray[np.bool_] = needed <= cluster.n_idle
-        if not cluster.only_counts:
-            fits[fits] = [cluster.fits(job) for job in jobs[fits].tolist()]
-        return fits
+        if cluster.only_counts:
+            fits: NDArray[np.bool_] = cluster.workload.requested_cores[jobs] <= cluster.n_idle
+            return fits
+        return np.array([cluster.fits(job) for job in jobs.tolist()], np.bool_)
 
 
 class PartialPlacement:
@@ -144,8 +143,8 @@ class PartialPlacement:
         chunk = cluster.requests.chunk(job)
         self.job = job
         self.total = self.chunks = chunk.number
-        self.cpu_per_chunk = chunk.cores * chunk.cpu
-        self.capacity: Ints = cluster.cores.free_nodes().capacity(chunk)
+        self.cpu_per_chunk = float(chunk.cores * chunk.cpu)
+        self.capacity: Ints = cluster.cores.capacity(chunk)
         self.chosen: Ints = np.zeros(len(self.capacity), np.int64)
 
     @property

@@ -149,7 +149,7 @@ class NodeCores:
 
     def _by_score(self, chunk: Chunk, policy: str, limit: Floats | Ints | None) -> Ints | None:
         """Returns the (N,) chunks on each node under a policy of `SCORES`, None if they do not fit."""
-        capacity = self.free_nodes().capacity(chunk)
+        capacity = self.capacity(chunk)
         if limit is not None:
             capacity = np.minimum(capacity, limit).astype(np.int64)
         if capacity.sum() < chunk.number:
@@ -164,6 +164,11 @@ class NodeCores:
         if kind not in self._chunks:
             self._chunks[kind] = total_room(self.state, *kind, UNLIMITED)
         return self._chunks[kind]
+
+    def capacity(self, chunk: Chunk) -> Ints:
+        """Returns the number of chunks of a job that fit on each node."""
+        total_room(self.state, chunk.cores, chunk.gpus, chunk.memory, UNLIMITED)
+        return self.nodes.rooms.copy()
 
     def processor_busy(self) -> Ints:
         """Returns (P,) allocated cores, or GPUs, of each processor."""

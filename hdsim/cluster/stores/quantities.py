@@ -200,6 +200,10 @@ class NodeQuantities:
         """Returns the number of chunks of a job that fit on all nodes together, at most `number` per node."""
         return int(np.minimum(self._free.capacity(chunk), chunk.number).sum())
 
+    def capacity(self, chunk: Chunk) -> Ints:
+        """Returns the number of chunks of a job that fit on each node."""
+        return self._free.capacity(chunk)
+
     def feasible(self, job: int) -> bool:
         """Returns whether a job fits on the empty nodes."""
         kind = self._requests.kind(job)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hdsim.decisions.base import Array
 from hdsim.decisions.observations.nodes import FEATURES, Nodes
+from hdsim.kernels.rows import write_supply
 from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 #: Columns of a node, then columns of the next job.
 BANDWIDTH_FEATURES = ("supply", "supply_with_job", "even_share", "job_bandwidth", "speed_so_far", "queued", "running")
 _FIRST = len(FEATURES)
-#: Jobs that count as 1 on the logarithmic scale of their number.
-_LOG_MANY = math.log1p(1000)
+#: Jobs that count as 1 on the logarithmic scale of their number, and the scale.
+_MANY = 1000
+_SCALED_NUMBER: list[float] = np.minimum(np.log1p(np.arange(_MANY + 1.0)) / math.log1p(_MANY), 1.0).tolist()
 
 
 class NodesBandwidth(Nodes):
@@ -46,43 +48,19 @@ class NodesBandwidth(Nodes):
         """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
         bandwidth = cluster.platform.mem_bw
-        self._limited = np.isfinite(bandwidth)
-        self._of_node: Floats = np.add.reduceat(bandwidth, self._first_processor)
-        per_core = self._of_node / np.maximum(self._cores, 1.0)
+        self._supplied: Floats = np.add.reduceat(bandwidth, self._limits.first[:-1])
+        per_core = self._supplied / np.maximum(self._limits.cores, 1.0)
         self._most_per_core = float(np.max(per_core, where=np.isfinite(per_core), initial=0.0))
         self.fixed = np.pad(self.fixed, ((0, 0), (0, len(BANDWIDTH_FEATURES))))
 
-    def observe(self) -> NDArray[np.float32]:
-        """See :meth:`Observer.observe`."""
-        seen = self.fixed.copy()
-        partial = self._wait_queue.next_job()
-        self.fill(seen, partial)
-        if partial is not None:
-            seen[:, len(FEATURES) - 4 : _FIRST] = self._job_numbers(partial)
-            self._fill_bandwidth(seen, partial)
-        return seen
-
-    def _fill_bandwidth(self, seen: NDArray[np.float32], partial: PartialPlacement) -> None:
+    def _write_next_job(self, partial: PartialPlacement, idle: Floats, seen: NDArray[np.float32]) -> None:
+        """See :meth:`Nodes._write_next_job`."""
+        super()._write_next_job(partial, idle, seen)
         cluster = self._cluster
-        used = np.subtract(
-            cluster.platform.mem_bw, cluster.cores.free_bandwidth, out=np.zeros(len(self._limited)), where=self._limited
-        )
-        demand: Floats = np.add.reduceat(used, self._first_processor)
         wanted = float(cluster.workload.memory_bandwidth[partial.job])
-        cores = np.where(partial.chosen > 0, partial.chosen, np.minimum(partial.capacity, partial.chunks))
-        cores = cores * partial.cpu_per_chunk
-        busy = self._cores - cluster.cores.node_idle + cores
-        seen[:, _FIRST] = self._supply(demand)
-        supply = seen[:, _FIRST + 1] = self._supply(demand + cores * wanted)
-        seen[:, _FIRST + 2] = self._supply(busy * wanted)
-        seen[:, _FIRST + 3] = min(wanted / self._most_per_core, 1.0) if self._most_per_core else 0.0
-        chosen = partial.chosen > 0
-        counts = np.array([len(cluster.queue), len(cluster.running)])
-        seen[:, _FIRST + 5 :] = np.minimum(np.log1p(counts) / _LOG_MANY, 1.0)
-        seen[:, _FIRST + 4] = (seen[chosen, 3] * supply[chosen]).min(initial=1.0)
-
-    def _supply(self, demand: Floats) -> Floats:
-        """(N,) bandwidth over a demand, at most 1."""
-        enough = demand <= self._of_node
-        ratio: Floats = np.divide(self._of_node, demand, out=np.ones(len(demand)), where=~enough)
-        return ratio
+        share = min(wanted / self._most_per_core, 1.0) if self._most_per_core else 0.0
+        queued, running = (_SCALED_NUMBER[min(len(jobs), _MANY)] for jobs in (cluster.queue, cluster.running))
+        write_supply(
+            self._limits, idle, cluster.cores.free_bandwidth, self._supplied, partial.chunks, partial.cpu_per_chunk,
+            partial.capacity, partial.chosen, wanted, (share, queued, running), seen,
+        )  # fmt: skip

@@ -38,7 +38,6 @@ COLUMNS = {
     "node": (*nodes.FEATURES, *bandwidth.BANDWIDTH_FEATURES, *LINK_FEATURES),
     "cluster": LINK_FEATURES,
 }
-_LINK = -len(LINK_FEATURES)
 
 
 class Graph(Observer):
@@ -87,17 +86,21 @@ class Graph(Observer):
         self._nodes.begin(cluster, wait_queue)
         platform = cluster.platform
         of_node = self._node_cluster = platform.node_cluster.astype(np.int64)
-        self._links = np.zeros((platform.n_nodes + platform.n_clusters, len(LINK_FEATURES)), np.float32)
+        links = np.zeros((platform.n_nodes + platform.n_clusters, len(LINK_FEATURES)), np.float32)
         for column, (local, between) in enumerate(
             (
                 (platform.local_bandwidth, platform.global_bandwidth),
                 (platform.local_latency, platform.global_latency),
             )
         ):
-            self._links[:, column] = relative_to_largest(np.concatenate([local[of_node], between]))
+            links[:, column] = relative_to_largest(np.concatenate([local[of_node], between]))
         cores = platform.node_cpu_cores.astype(np.float64)
-        self._cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
-        self._shared: Floats = np.zeros(len(self._links))
+        cores_behind = np.concatenate([cores, np.add.reduceat(cores, platform.cluster_first_node[:-1])])
+        self._nodes.fixed = np.concatenate([self._nodes.fixed, links[: platform.n_nodes]], axis=1)
+        self._clusters = links[platform.n_nodes :]
+        # Nothing is behind the link of a node without cores.
+        self._cores_behind = np.maximum(cores_behind, 1.0)
+        self._shared: Floats = np.zeros(len(links))
         self._held: dict[int, tuple[Ints, Ints]] = {}
         self.started(cluster.running)
 
@@ -116,18 +119,17 @@ class Graph(Observer):
     def observe(self) -> Observation:
         """See :meth:`Observer.observe`."""
         cluster, size = self._cluster, len(self._node_cluster)
-        links = self._links.copy()
-        np.divide(self._shared, self._cores_behind, out=links[:, -1], where=self._cores_behind > 0, casting="same_kind")
+        shared = self._shared / self._cores_behind
+        rows, clusters = self._nodes.observe(), self._clusters.copy()
+        rows[:, -1], clusters[:, -1] = shared[:size], shared[size:]
         fits = np.zeros((self._queue_size, size), np.int8)
-        rows = np.zeros((self._queue_size, len(jobs.FEATURES)), np.float32)
-        self._jobs.fill(rows)
         for row, job in enumerate(self._wait_queue.peek(self._queue_size)[0].tolist()):
             _, of_chunk, gpus, memory, *_ = cluster.requests.chunk(job)
             fitting(cluster.cores.state, of_chunk, gpus, memory, fits[row])
         return {
-            "job": rows,
-            "node": np.concatenate([self._nodes.observe(), links[:size]], axis=1),
-            "cluster": links[size:],
+            "job": self._jobs.observe(),
+            "node": rows,
+            "cluster": clusters,
             "fits": fits,
             "node_cluster": self._node_cluster.copy(),
         }

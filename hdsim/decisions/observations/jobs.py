@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.base import Array, Observation, Observer, positive_int
+from hdsim.decisions.base import Array, Observer, positive_int
 from hdsim.kernels.rows import LOG_LONGEST, write_rows
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Jobs(Observer):
         table[:, 7] = 1.0
         return table
 
-    def observe(self) -> Observation:
+    def observe(self) -> NDArray[np.float32]:
         """See :meth:`Observer.observe`."""
         seen = np.empty((self.queue_size, len(self.features)), np.float32)
         self.fill(seen)

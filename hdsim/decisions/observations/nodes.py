@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.base import Array, FreeShares, Observation, Observer, relative_to_largest
+from hdsim.decisions.base import Array, Observer, relative_to_largest
 from hdsim.decisions.observations.jobs import scaled_time
+from hdsim.kernels.rows import NodeLimits, write_free, write_room
+from hdsim.util.arrays import Floats
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ NODE_FEATURES = ("idle_cores", "free_memory", "free_bandwidth", "speed", "power"
 #: Columns of the next job, equal in all rows.
 JOB_FEATURES = ("job_left", "job_memory", "job_requested_time", "job_waited")
 FEATURES = NODE_FEATURES + JOB_FEATURES
-_ROOM, _CHOSEN, _JOB = 6, 7, 8
 
 
 class Nodes(Observer):
@@ -50,51 +51,45 @@ class Nodes(Observer):
         self._cluster, self._wait_queue = cluster, wait_queue
         platform = cluster.platform
         first = platform.node_first_processor[:-1]
-        self._first_processor = first
-        self._processors = np.diff(platform.node_first_processor)
-        self._cores = cluster.node_cpu.astype(np.float64)
-        memory = in_bytes(platform.memory)
-        self._memory, self._bandwidth = FreeShares(memory), FreeShares(platform.mem_bw)
+        memory, pods = in_bytes(platform.memory), platform.node_pods
         self._memory_of_largest = float(memory.max())
-        self._free_bandwidth = np.empty(platform.n_processors, np.float32)
-        self._pods = None if cluster.has_core_ids else FreeShares(platform.node_pods)
+        parts, bounds = platform.mem_bw, platform.node_first_processor.astype(np.int64)
+        if not cluster.has_core_ids:
+            parts, bounds = pods, np.arange(len(pods) + 1, dtype=np.int64)
+        self._limits = NodeLimits(cluster.node_cpu.astype(np.float64), memory, parts, bounds)
         self.fixed = np.zeros((platform.n_nodes, len(FEATURES)), np.float32)
         owned = platform.cores_per_processor
         total = np.add.reduceat(owned, first)
         self.fixed[:, 3] = relative_to_largest(np.add.reduceat(platform.gflops * owned, first) / total)
         self.fixed[:, 4] = relative_to_largest(np.add.reduceat(platform.power * owned, first) / total)
-        self.fixed[:, 5] = relative_to_largest(self._cores)
+        self.fixed[:, 5] = relative_to_largest(self._limits.cores)
 
-    def observe(self) -> Observation:
+    def observe(self) -> NDArray[np.float32]:
         """See :meth:`Observer.observe`."""
-        seen = self.fixed.copy()
+        seen, cluster, cores = self.fixed.copy(), self._cluster, self._cluster.cores
+        parts = cores.free_bandwidth
+        if not cluster.has_core_ids:
+            parts = cluster.platform.node_pods if cores.node_pods is None else cores.node_pods
+        idle = np.asarray(cores.node_idle, np.float64)
+        write_free(self._limits, idle, cores.node_memory, parts, seen)
         partial = self._wait_queue.next_job()
-        self.fill(seen, partial)
         if partial is not None:
-            seen[:, _JOB:] = self._job_numbers(partial)
+            self._write_next_job(partial, idle, seen)
         return seen
 
-    def fill(self, seen: NDArray[np.float32], partial: PartialPlacement | None) -> None:
-        """Writes the columns that change with time into rows of at least `NODE_FEATURES`."""
-        cores = self._cluster.cores
-        np.divide(cores.node_idle, self._cores, out=seen[:, 0], where=self._cores > 0, casting="same_kind")
-        self._memory.write(cores.node_memory, seen[:, 1])
-        if self._pods is None:
-            self._bandwidth.write(cores.free_bandwidth, self._free_bandwidth)
-            seen[:, 2] = np.add.reduceat(self._free_bandwidth, self._first_processor) / self._processors
-        else:
-            self._pods.write(
-                self._cluster.platform.node_pods if cores.node_pods is None else cores.node_pods, seen[:, 2]
-            )
-        if partial is not None:
-            seen[:, _ROOM] = np.minimum(partial.capacity / max(partial.chunks, 1), 1.0)
-            seen[:, _CHOSEN] = partial.chosen / partial.total
+    def _write_next_job(self, partial: PartialPlacement, idle: Floats, seen: NDArray[np.float32]) -> None:
+        """Writes the columns that depend on the next job; `idle`: (N,) idle cores."""
+        write_room(partial.chunks, partial.total, partial.capacity, partial.chosen, self._job_numbers(partial), seen)
 
-    def _job_numbers(self, partial: PartialPlacement) -> tuple[float, ...]:
+    def _job_numbers(self, partial: PartialPlacement) -> Floats:
         cluster, job = self._cluster, partial.job
-        return (
-            partial.chunks / partial.total,
-            min(cluster.requests.memory[job] / self._memory_of_largest, 1.0),
-            float(scaled_time(cluster.requested_time[job])),
-            float(scaled_time(cluster.now - cluster.workload.submission_time[job])),
+        numbers = np.array(
+            [
+                partial.chunks / partial.total,
+                min(cluster.requests.memory[job] / self._memory_of_largest, 1.0),
+                cluster.requested_time[job],
+                cluster.now - cluster.workload.submission_time[job],
+            ]
         )
+        numbers[2:] = scaled_time(numbers[2:])
+        return numbers
