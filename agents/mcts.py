@@ -107,4 +107,4 @@ class Mcts(Rollout):
 
     @property
     def _compiles(self) -> bool:
-        return super()._compiles and not any(order.dynamic for order in self._orders)
+        return super()._compiles and self._present is None and not any(order.dynamic for order in self._orders)

@@ -20,6 +20,7 @@ from hdsim.agents.classic import ClassicAgent
 from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels import counted_replay
+from hdsim.kernels.network_play_outs import Ahead, network_first_starts, network_play_outs
 from hdsim.kernels.play_outs import (
     BOUNDED_SLOWDOWN,
     TURNAROUND_TIME,
@@ -33,6 +34,7 @@ from hdsim.kernels.play_outs import (
     play_outs,
 )
 from hdsim.kernels.scenarios import TICK, draw_arrivals, draw_runtimes
+from hdsim.scheduling.learned import Present
 from hdsim.scheduling.orders import job_order
 from hdsim.workload.model import COLUMNS
 
@@ -229,6 +231,9 @@ class Rollout(ClassicAgent):
         self._learn(cluster, self._seen)
         self._scored: dict[str, Floats] = {}
         self._space = make_space(0)
+        assert self.rules is not None
+        network, cores = self.rules.order.network, int(cluster.platform.n_cpu_cores)
+        self._present = None if network is None else Present(network, cores, self._rule, self._commit)
 
     def decide(self, cluster: Cluster) -> None:
         """One scheduling pass."""
@@ -280,7 +285,12 @@ class Rollout(ClassicAgent):
             none = np.empty((1, 0))
             future = Future(np.ones((1, len(cluster.running) + len(queued))), none.astype(np.int64), none, none)
             jobs = self._table(cluster, queued, future)
-            starts = [queued[row].tolist() for row in first_starts(self._situation(cluster), heads, jobs, self._space)]
+            situation = self._situation(cluster)
+            if self._present is None:
+                started = first_starts(situation, heads, jobs, self._space)
+            else:
+                started = network_first_starts(self._ahead(cluster, queued, 0), situation, heads, jobs)
+            starts = [queued[row].tolist() for row in started]
         else:
             starts = []
             for head in queued[heads].tolist():
@@ -335,7 +345,13 @@ class Rollout(ClassicAgent):
     @property
     def _compiles(self) -> bool:
         assert self.rules is not None
-        return self._counted and not self.rules.order.dynamic
+        return self._counted and (self._present is not None or not self.rules.order.dynamic)
+
+    def _ahead(self, cluster: Cluster, queued: Ints, arrivals: int) -> Ahead:
+        """Returns a replay of the base order from the present on, if that is a network."""
+        assert self._present is not None
+        submitted, running = next(reversed(self._seen)) + 1, _running(cluster)[0]
+        return self._present.ahead(cluster.workload, submitted, running, queued, arrivals)
 
     def _situation(self, cluster: Cluster) -> Situation:
         return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))
@@ -356,7 +372,8 @@ class Rollout(ClassicAgent):
         requested[:, known:], runtime[:, known:] = jobs.requested_time[future.drawn], future.runtime
         if len(self._space.line) < n:
             self._space = make_space(2 * n)
-        (key,) = self._keys(cluster, queued, future, [self.rules.order])
+        orders = [self.rules.order] if self._present is None else []
+        key = self._keys(cluster, queued, future, orders).reshape(number, -1)
         return Scenarios(len(running), len(queued), started, submission, runtime, requested, size, key)
 
     def _keys(self, cluster: Cluster, queued: Ints, future: Future, orders: Sequence[JobOrder]) -> Floats:
@@ -375,6 +392,11 @@ class Rollout(ClassicAgent):
         """Returns a function that plays (C,) candidates out in some scenarios and returns their (C, S) mean costs."""
         if self._compiles:
             jobs, situation = self._table(cluster, queued, future), self._situation(cluster)
+            if self._present is not None:
+                ahead = self._ahead(cluster, queued, future.drawn.shape[1])
+                return lambda heads, which: network_play_outs(
+                    self._objective, ahead, situation, heads, jobs, which.start, which.stop
+                )
             return lambda heads, which: play_outs(
                 self._objective, situation, heads, jobs, which.start, which.stop, self._space
             )

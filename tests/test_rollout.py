@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import hdsim
@@ -56,7 +56,14 @@ class Both(Rollout):
         return play
 
 
+#: A base order that is a network; in forks its recent past ends with the arrivals, too.
+NETWORK: dict[str, Any] = {"seed": 5, "objective": "mean_bounded_slowdown", "runtimes": "past", "base": "learned"}
+
+
 @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@example(rule=("none", True), batch=False, **NETWORK)
+@example(rule=("easy", False), batch=True, **NETWORK)
+@example(rule=("rlscheduler", True), batch=False, **NETWORK)
 @given(
     seed=st.integers(0, 10**6),
     rule=st.sampled_from([("none", True), ("none", False), ("easy", True), ("easy", False), ("rlscheduler", True)]),
@@ -114,9 +121,12 @@ def test_same_seed_same_schedule() -> None:
     assert (first != other).any()
 
 
-@pytest.mark.parametrize("backfill", ["none", "easy", "rlscheduler"])
-def test_nothing_of_the_future_is_known(backfill: str) -> None:
+@pytest.mark.parametrize(
+    ("backfill", "base"), [("none", "f1"), ("easy", "f1"), ("rlscheduler", "f2"), ("none", "learned")]
+)
+def test_nothing_of_the_future_is_known(backfill: str, base: str) -> None:
     whole, agent = jobs(2, 120), {"_target_": "hdsim.agents.rollout.Rollout", "backfill": backfill, "scenarios": 4}
+    agent["base"] = base
     date = float(whole.submission_time[80])
     before = hdsim.simulate(SIXTEEN, whole, agent).jobs
     changed = np.arange(120) >= 80

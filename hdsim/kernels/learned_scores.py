@@ -52,19 +52,25 @@ def past_sums(requested: Floats, size: Ints) -> Floats:
     """
     sums = np.zeros((len(size) + 1, SUMS))
     for job in range(len(size)):
-        r, c = max(requested[job], 1.0), float(size[job])
-        time, cores = math.log(r), math.log(c)
-        row, before = sums[job + 1], sums[job]
-        row[0] = before[0] + time
-        row[1] = before[1] + time * time
-        row[2] = before[2] + cores
-        row[3] = before[3] + cores * cores
-        row[4] = before[4] + r * c
-        row[5] = before[5] + 1.0 / max(r, _TAU)
-        row[6] = before[6] + 1.0 / c
-        # These two are not sums.
-        before[LOG_TIME], before[LOG_CORES] = time, cores
+        add_to_sums(sums, job, requested[job], size[job])
     return sums
+
+
+@kernel
+def add_to_sums(sums: Floats, job: int, requested: float, size: int) -> None:
+    """Writes the sums behind a job from those before it, see `past_sums`."""
+    r, c = max(requested, 1.0), float(size)
+    time, cores = math.log(r), math.log(c)
+    row, before = sums[job + 1], sums[job]
+    row[0] = before[0] + time
+    row[1] = before[1] + time * time
+    row[2] = before[2] + cores
+    row[3] = before[3] + cores * cores
+    row[4] = before[4] + r * c
+    row[5] = before[5] + 1.0 / max(r, _TAU)
+    row[6] = before[6] + 1.0 / c
+    # These two are not sums.
+    before[LOG_TIME], before[LOG_CORES] = time, cores
 
 
 @kernel

@@ -16,10 +16,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay, learned_scores
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, PART, WEIGHTS, past_sums
+from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, PART, PAST, SUMS, WEIGHTS, past_sums
+from hdsim.kernels.network_play_outs import Ahead
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.profiles import Releases, make_releases
 from hdsim.kernels.scored_replay import PERIOD, ScoredReplay, scored_replay
@@ -193,6 +195,51 @@ class Checks:
         return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, replay.starting_time, replay.finish_time))
 
 
+class Present:
+    """Replays under a network from the present of a cluster on; the network is not checked.
+
+    Args:
+        network: Card of the network.
+        cores: Number of cores.
+        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts.
+    """
+
+    def __init__(self, network: str, cores: int, backfill: int, commit: bool) -> None:
+        self._networks, self._cores, self._backfill, self._commit = read_networks(network)[:1], cores, backfill, commit
+        self._known, self._replay = 0, self._with_space(0)
+
+    def ahead(self, workload: Workload, submitted: int, running: Ints, queued: Ints, arrivals: int) -> Ahead:
+        """Returns a replay with space for arrivals, valid until the next call.
+
+        Args:
+            workload: The jobs, of which the first `submitted` ones are known.
+            submitted: Number of jobs that have been submitted.
+            running: Running jobs in order of their starts.
+            queued: Queued jobs in order of submission.
+            arrivals: Number of jobs that arrive in a scenario.
+        """
+        if len(self._replay.size) < submitted + arrivals:
+            self._known, self._replay = 0, self._with_space(2 * (submitted + arrivals))
+        replay, jobs = self._replay, columns_of(workload)
+        # Behind the jobs that were known there are arrivals of the last call.
+        new = slice(self._known, submitted)
+        replay.submission[new], replay.requested[new], replay.size[new] = (column[new] for column in jobs[:3])
+        replay.sums[self._known : submitted + 1] = jobs.sums[self._known : submitted + 1]
+        self._known = submitted
+        coming = np.arange(submitted, submitted + arrivals)
+        arriving = np.empty(len(queued) + arrivals, np.int64)
+        return Ahead(replay._replace(arriving=arriving), np.concatenate([running, queued, coming]))
+
+    def _with_space(self, count: int) -> ScoredReplay:
+        blank = Jobs(np.zeros(count), np.zeros(count), np.zeros(count, np.int64), np.zeros((count + 1, SUMS)))
+        replay = make_replay(
+            blank, np.zeros(count), self._networks, self._cores, np.zeros(0, np.int64), backfill=self._backfill,
+            commit=self._commit,
+        )  # fmt: skip
+        return replay._replace(arrival=np.zeros(count))
+
+
 #: The checks of each cluster whose queue is scored, by rule and network.
 _CHECKS: WeakKeyDictionary[Cluster, dict[tuple[str, int, bool], Checks]] = WeakKeyDictionary()
 
@@ -201,13 +248,16 @@ def scores(
     workload: Workload, queued: Ints, cluster: Cluster, network: str, backfill: str, commit_head: bool
 ) -> Floats:
     """Returns the (Q,) scores of the queued jobs."""
-    jobs, running, networks = columns_of(workload), cluster.running, read_networks(network)
+    running, networks = cluster.running, read_networks(network)
+    jobs, known, queued = _submitted(workload, queued, cluster)
     rule, cores = RULES.get(backfill, counted_replay.EASY), int(cluster.platform.n_cpu_cores)
-    known = _CHECKS.setdefault(cluster, {})
-    checks = known.setdefault((network, rule, commit_head), Checks(networks, cores, rule, commit_head))
+    checks = _CHECKS.setdefault(cluster, {}).setdefault(
+        (network, rule, commit_head), Checks(networks, cores, rule, commit_head)
+    )
     number = (int(queued[-1]) + 1) // PERIOD
     if number >= len(checks.followed):
-        checks.advance(number, jobs, np.array(cluster.starting_time, float), np.array(cluster.finish_time, float))
+        start, finish = np.array(cluster.starting_time, float)[known], np.array(cluster.finish_time, float)[known]
+        checks.advance(number, jobs, start, finish)
     begins = [cluster.starting.get(job, cluster.starting_time[job]) for job in running]
     ends = np.array([t + cluster.estimate(job, running[job]) for t, job in zip(begins, running, strict=True)], float)
     held = np.fromiter(running, np.int64, len(running))
@@ -220,3 +270,17 @@ def scores(
         queued, len(queued), *jobs, releases, result,
     )  # fmt: skip
     return result
+
+
+def _submitted(workload: Workload, queued: Ints, cluster: Cluster) -> tuple[Jobs, slice | Ints, Ints]:
+    """Returns what the network sees of the jobs, which jobs these are, and the places of the queued ones among them.
+
+    In a fork with drawn arrivals, the jobs of the trace that have not come yet are before those that arrive.
+    """
+    last = int(queued[-1]) + 1
+    if FinalState.NOT_SUBMITTED not in cluster.state[max(last - PAST, 0) : last]:
+        return columns_of(workload), slice(None), queued
+    known = np.flatnonzero([state != FinalState.NOT_SUBMITTED for state in cluster.state])
+    requested, size = workload.requested_time[known], workload.requested_cores[known]
+    seen = Jobs(workload.submission_time[known], requested, size, past_sums(requested, size))
+    return seen, known, np.searchsorted(known, queued)
