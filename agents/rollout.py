@@ -237,10 +237,14 @@ class Rollout(ClassicAgent):
 
     def decide(self, cluster: Cluster) -> None:
         """One scheduling pass."""
+        self._look(cluster)
+        super().decide(cluster)
+
+    def _look(self, cluster: Cluster) -> None:
+        """Adds the present instant to the past."""
         self._until = time.perf_counter() + self._seconds
         self._seen.update(dict.fromkeys(cluster.submitted))
         self._learn(cluster, cluster.ended)
-        super().decide(cluster)
 
     def _learn(self, cluster: Cluster, jobs: Iterable[int]) -> None:
         """Adds the run times of jobs that have ended to the past."""

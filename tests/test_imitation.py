@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_setups import make_setup, run
+from training_setups import make_setup, run, train, train_whole_and_cut
 
 import hdsim
 from hdsim.decisions import DecisionProblem
@@ -162,3 +162,74 @@ def test_a_run_directory_is_a_recording(tmp_path: Path, hdsim: Any) -> None:
 def test_a_teacher_must_be_able_to_decide_what_the_task_decides() -> None:
     with pytest.raises(ConfigError, match=r"agent\.teacher: expected one of the actions"):
         make_setup("agent=imitation", "train.validation=0", "workload.jobs=4000")
+
+
+SEARCHING = (
+    *PICKING, "agent=imitation", "agent.teacher=rollout", "agent.search.scenarios=8", "agent.search.arrivals=8",
+    "agent.iteration=160", "agent.train_frequency=2", "agent.learning_rate=3e-3", "train.test=1",
+    "train.baselines=[fcfs]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("backfill", ["none", "easy", "rlscheduler"])
+def test_the_decisions_of_a_search_are_followed(backfill: str) -> None:
+    from hdsim.agents.imitation import Searcher
+    from hdsim.learning.training.demonstrations import Demonstration
+
+    homogeneous = hdsim.load_platform("homogeneous_256")
+    jobs = hdsim.load_workload("lublin_4000", homogeneous, memory_bandwidth="none", start=700, jobs=120)
+    problem = DecisionProblem("job", "jobs", queue_size=32, commit=True, backfill=backfill)
+
+    def latest(observation: Any, mask: Any) -> int:
+        return int(mask.nonzero()[0][-1])
+
+    starts = []
+    for advice in (None, latest):
+        searcher = Searcher(problem, advice, scenarios=8, arrivals=8)
+        replay = hdsim.simulate(homogeneous, jobs, searcher)
+        heads = jobs.job_id[searcher.heads].tolist()
+        shown = Demonstration(heads, range(len(heads)), [np.zeros(0, np.int64)] * len(heads), exact=False)
+        followed = hdsim.simulate(homogeneous, jobs, Follower(DecisionProblem(**problem.settings), shown))
+        assert (followed.starting_time == replay.starting_time).all()
+        starts.append(replay.starting_time)
+    assert (starts[0] != starts[1]).any()
+
+
+def test_a_search_is_learned_from_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = (
+        *SEARCHING,
+        "train.steps=480",
+        "train.log_every=96",
+        "train.checkpoint_every=120",
+        "train.validation=1",
+    )
+    whole, _, setup = train_whole_and_cut(tmp_path, *overrides, crash_after=400, monkeypatch=monkeypatch)
+    shown, fresh = setup.agent.buffer.sample(400, np.random.default_rng(1)), make_setup(*overrides).agent
+    before, after = (
+        (agent.probabilities(shown.observations, shown.masks).argmax(axis=1) == shown.actions).mean()
+        for agent in (fresh, setup.agent)
+    )
+    assert after > before + 0.05
+    student, first = setup.agent.student.state_dict(), fresh.network.state_dict()
+    assert any((student[key] != first[key]).any() for key in first)
+
+    train(tmp_path / "once", *overrides, "agent.iteration=0")
+    final = "checkpoints/final.safetensors"
+    assert (tmp_path / "once" / final).read_bytes() != (whole / final).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["env.commit=false"], r"agent\.teacher: expected env\.action=job and env\.commit=true with a search"),
+        (["agent.search.budget_ms=5"], r"agent\.search\.budget_ms: unknown key"),
+        (["agent.search.scenarios=0"], r"agent\.search: rollout: expected an integer of at least 1, got 0"),
+        (
+            ["agent.teacher=sjf"],
+            r"agent\.iteration: expected 0 without a search as teacher, agent\.teacher=rollout, got 160",
+        ),
+    ],
+)
+def test_a_search_that_cannot_teach_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_setup(*SEARCHING, *overrides)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hdsim.learning.training.evaluation import Evaluation
     from hdsim.results.result import Result
     from hdsim.results.run_directory.reader import Run
+    from hdsim.workload.model import Workload
 
 _NEVER = (math.inf, 0)
 
@@ -108,13 +109,24 @@ class Demonstration:
         return np.bincount(self._nodes.get(job, np.zeros(0, np.int64)), minlength=nodes)[:nodes]
 
 
+class Decider(Protocol):
+    """An agent that keeps its decisions.
+
+    Attributes:
+        heads: The jobs that it has chosen, in order.
+    """
+
+    heads: Sequence[int]
+
+
 class Demonstrations:
     """Actions of a classic policy, or of a recorded run, in the episodes of a training.
 
     Args:
         environments: The environments.
         evaluation: Replays episodes under the policy.
-        teacher: Classic policy whose replay of each episode is the recording; with `policy_pair` one of the pairs.
+        teacher: Classic policy whose replay of each episode is the recording; with `policy_pair` one of the pairs. Or a
+            function that makes an agent for the replay of an episode, whose decisions are demonstrated.
         recording: Run directory whose schedule is the recording instead, or a file of ``hdsim kwok record``, whose
             pods are then the jobs of the first episodes.
         steps: Steps that follow the recording.
@@ -129,7 +141,7 @@ class Demonstrations:
         environments: Sequence[SchedulingEnv],
         evaluation: Evaluation,
         *,
-        teacher: str,
+        teacher: str | Callable[[], Decider],
         recording: str | None,
         steps: float = math.inf,
         where: str,
@@ -159,7 +171,7 @@ class Demonstrations:
                     where=where,
                 )
             self._pair = action.names.index(teacher)
-        elif recording is None:
+        elif recording is None and isinstance(teacher, str):
             try:
                 make_agent(teacher)
             except ConfigError as error:
@@ -170,6 +182,20 @@ class Demonstrations:
         if self._pair is not None:
             return np.full(len(self._environments), self._pair)
         return np.array([self._demonstrated(index) for index in range(len(self._environments))])
+
+    def renew(self) -> None:
+        """Lets the teacher replay the present episodes anew: it is another one."""
+        self._clusters = [None] * len(self._environments)
+
+    def _recorded(self, jobs: Workload) -> Demonstration:
+        """The teacher's replay of an episode."""
+        if isinstance(self._teacher, str):
+            (replay,) = self._evaluation.replays(self._teacher, [jobs])
+            return Demonstration.of(replay, exact=True)
+        teacher: Any = self._teacher()
+        self._evaluation.replays(teacher, [jobs])
+        chosen = jobs.job_id[list(teacher.heads)].tolist()
+        return Demonstration(chosen, range(len(chosen)), [np.zeros(0, np.int64)] * len(chosen), exact=False)
 
     def _of_cluster(self, recording: Recording, steps: float, where: str) -> Demonstration:
         """Makes the recorded pods the jobs of the first episodes, as many as the steps that follow the recording."""
@@ -185,7 +211,6 @@ class Demonstrations:
         if self._run is None and self._clusters[index] is not environment.cluster:
             # A new episode: the teacher replays it.
             self._clusters[index] = environment.cluster
-            (replay,) = self._evaluation.replays(self._teacher, [environment.cluster.workload])
-            self._demonstrations[index] = Demonstration.of(replay, exact=True)
+            self._demonstrations[index] = self._recorded(environment.cluster.workload)
         demonstration = self._run or self._demonstrations[index]
         return int(demonstration.action(environment.problem, environment.cluster))
