@@ -215,13 +215,13 @@ class Rollout(ClassicAgent):
         """Takes the past of the cluster over, which is empty at the begin of a replay.
 
         Raises:
-            ConfigError: The simulation has no forks.
+            ConfigError: There are no forks of the cluster, such as with gangs.
         """
         super().begin(cluster)
         try:
             fork = cluster.fork(self._settings)
         except ConfigError as error:
-            raise ConfigError(f"rollout: expected a simulation that has forks: {error}", where="agent") from None
+            raise ConfigError(f"rollout: expected a cluster that has forks: {error}", where="agent") from None
         self._counted, self._batch = fork.counts_cores, fork.batch_events
         # The past of an agent that takes over is that of the cluster.
         self._seen = dict.fromkeys(job for job, state in enumerate(cluster.state) if state != FinalState.NOT_SUBMITTED)
@@ -300,7 +300,7 @@ class Rollout(ClassicAgent):
             for head in queued[heads].tolist():
                 fork = cluster.fork(Follower(head, **self._settings))
                 fork.run_until(cluster.now)
-                starts.append(list(fork.cluster.started))
+                starts.append([job for job in cluster.queue if job not in fork.cluster.queue])
         kept = dict[Any, int]()
         for place, started in zip(heads.tolist(), starts, strict=True):
             waits = self._commit and int(queued[place]) not in started
@@ -328,6 +328,8 @@ class Rollout(ClassicAgent):
     def _drawn(self, cluster: Cluster, queued: Ints, number: int) -> Future:
         """Draws scenarios from the past of the cluster."""
         rng, jobs, seen = cluster.rng, cluster.workload, np.fromiter(self._seen, np.int64, len(self._seen))
+        # Jobs that were held are seen late.
+        seen = seen[np.argsort(jobs.submission_time[seen], kind="stable")]
         running, started = _running(cluster)
         present = np.concatenate([running, queued])
         worked = np.zeros(len(present))
@@ -427,6 +429,12 @@ class Rollout(ClassicAgent):
         end = fork.cluster
         jobs = [*present, *range(known, len(end.workload))]
         start, finish = np.array(end.starting_time)[jobs], np.array(end.finish_time)[jobs]
+        # What never fits, such as beside pods of others, and what waits behind it count as begun when all jobs would
+        # have run one after the other.
+        lasting = np.concatenate([future.remaining[scenario], future.runtime[scenario]])
+        late = cluster.now + future.offset[scenario].max(initial=0.0) + lasting.sum()
+        never = np.isnan(finish)
+        start, finish = np.where(never, late, start), np.where(never, late + lasting, finish)
         return float(mean_cost(self._objective, end.workload.submission_time[jobs], start, finish))
 
 
@@ -444,6 +452,6 @@ def _coming(cluster: Cluster, future: Future, scenarios: int | slice) -> Arrival
 
 
 def _running(cluster: Cluster) -> tuple[Ints, Floats]:
-    """Returns the (R,) running jobs and their starts in seconds."""
+    """Returns the (R,) running jobs and their starts in seconds; those that are STARTING run since the requests."""
     running = np.fromiter(cluster.running, np.int64, len(cluster.running))
-    return running, np.array([cluster.starting_time[job] for job in cluster.running])
+    return running, np.array([cluster.starting.get(job, cluster.starting_time[job]) for job in cluster.running])

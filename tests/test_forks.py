@@ -529,5 +529,5 @@ def test_forks_of_an_environment_are_those_of_a_simulation_with_the_same_decisio
 
 
 def test_a_cluster_without_a_simulation_has_no_fork() -> None:
-    with pytest.raises(ConfigError, match="backend=sim"):
+    with pytest.raises(ConfigError, match="or of a run on a backend"):
         Cluster(EQUAL, jobs(1)).fork()

@@ -41,6 +41,13 @@ class Both(Rollout):
         assert self._counted
         return not self.forks and super()._compiles
 
+    def _distinct(self, *decision: Any) -> Any:
+        compiled = super()._distinct(*decision)
+        self.forks = True
+        np.testing.assert_array_equal(compiled, super()._distinct(*decision))
+        self.forks = False
+        return compiled
+
     def _player(self, cluster: Cluster, queued: Any, future: Any) -> Any:
         compiled = super()._player(cluster, queued, future)
         self.forks = True
@@ -330,5 +337,5 @@ def test_settings_that_are_refused(arguments: dict[str, Any], message: str) -> N
 
 def test_simulations_without_forks_are_refused() -> None:
     agent = Rollout()
-    with pytest.raises(ConfigError, match=r"rollout: expected a simulation that has forks: .*other backends"):
+    with pytest.raises(ConfigError, match=r"rollout: expected a cluster that has forks: .*or of a run on a backend"):
         agent.begin(Cluster(SIXTEEN, jobs(5)))

@@ -22,6 +22,7 @@ from hdsim.simulation.setup import (
     quantities_faults,
     set_up,
 )
+from hdsim.simulation.simulation import Simulation
 from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed, snake_case
 
@@ -76,11 +77,13 @@ class Backend:
         name: Name in messages, by default that of the class: ``my_cloud`` for ``MyCloud``.
         capabilities: Capabilities of the backend.
         episodes: Settings of the replays of a training, None for a backend that cannot train.
+        kill_at_walltime: Whether jobs are killed at their walltimes, which forks then assume.
     """
 
     name: ClassVar[str]
     capabilities: Capabilities = Capabilities()
     episodes: Mapping[str, Any] | None = None
+    kill_at_walltime: bool = False
 
     def __init_subclass__(cls) -> None:
         """Sets the default name."""
@@ -207,6 +210,11 @@ class Backend:
         )
         cluster = setup.cluster
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
+        given = {"agent": agent, **models}
+        # The cluster refers to it weakly.
+        self._forks = Simulation.elsewhere(
+            platform, workload, setup, given, kill_at_walltime=self.kill_at_walltime
+        )
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:

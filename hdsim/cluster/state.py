@@ -36,7 +36,8 @@ class Cluster(ClusterState):
 
     __deepcopy__ = with_own_containers
 
-    #: The method `fork` of the simulation, weak, since the simulation has a reference to the cluster.
+    #: The method `fork` of the simulation, or of what knows its models where another backend runs the jobs; weak, since
+    #: it has a reference to the cluster.
     forker: WeakMethod[Callable[..., Any]] | None = None
 
     def start(self, job: int, placement: Any = None) -> None:
@@ -161,17 +162,24 @@ class Cluster(ClusterState):
         self.speed_changes.append((np.array(cores, np.int64), share))
 
     def fork(self, agent: Any = None, seed: int | None = None, **assumptions: Any) -> Any:
-        """Returns a copy of the simulation of this cluster; see :meth:`hdsim.simulation.simulation.Simulation.fork`.
+        """Returns a simulation that goes on from here; see :meth:`hdsim.simulation.simulation.Simulation.fork`.
 
         Raises:
-            ConfigError: This cluster belongs to no simulation, or to one that cannot be copied.
+            ConfigError: This cluster belongs to no run, or to one that cannot be copied.
         """
         fork = None if self.forker is None else self.forker()
         if fork is None:
-            raise ConfigError(
-                "fork: expected the cluster of a hdsim.Simulation (backend=sim); other backends cannot copy their jobs"
-            )
+            raise ConfigError("fork: expected the cluster of a hdsim.Simulation or of a run on a backend")
         return fork(agent, seed, **assumptions)
+
+    def start_at_once(self) -> None:
+        """No start is to be confirmed any more: jobs that are STARTING run since the requests to start them."""
+        self.confirms_starts = False
+        for job, asked in self.starting.items():
+            self.placements[job] = self.running[job]
+            self.starting_time[job] = asked
+            self.state[job] = _RUNNING
+        self.starting.clear()
 
     def use_policies(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
         """Changes the core policies to those of another agent; see :class:`ClusterState`.

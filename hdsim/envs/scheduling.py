@@ -180,6 +180,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             setup, self._backend = self._simulation.setup, self._simulation.env
         else:
             setup = self.set_up(workload, seed)
+            given = {"agent": self._placeholder, **self._models}
+            self._simulation = Simulation.elsewhere(
+                self.platform, workload, setup, given, kill_at_walltime=self.runner.kill_at_walltime
+            )
             self._backend = self.runner.episode(setup)
         self.cluster = setup.cluster
         self.objective.dates = getattr(self._backend, "dates", ())

@@ -37,7 +37,7 @@ def continued_replay(
     """
     cluster, rest = env.cluster, env.rest()
     changed = cluster.allocations.closed or cluster.allocations.restarts or cluster.requests.open_ended
-    if rest is None or changed or not batch_events:
+    if rest is None or changed or not batch_events or not cluster.has_core_ids:
         return None
     now, submission = cluster.now, cluster.workload.submission_time[rest.coming.start : rest.coming.stop]
     if (rest.dates <= now).any() or (submission <= now).any():

@@ -230,8 +230,12 @@ class Engine(UserEvents):
         other._agenda.drop(unwanted)
         other._awaited = sum(entry[3] in (other._call, other._arrive) for entry in other._agenda.actions)
         if not to_come:
-            other._submission[other._next :] = [math.inf]
+            other.drop_arrivals()
         return other
+
+    def drop_arrivals(self) -> None:
+        """Leaves out the jobs of the workload that have not arrived."""
+        self._submission[self._next :] = [math.inf]
 
     def rest(self) -> Rest | None:
         """Returns the events to come; None if there are others than arrivals and ends of jobs at known dates."""

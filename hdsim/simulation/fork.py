@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.engine import Engine
+from hdsim.simulation.live import LiveJobs
 from hdsim.workload.model import Workload
 
 T = TypeVar("T")
 
 
-def require_fork(env: Engine, runtimes: object, arrivals: object, processes: str) -> None:
+def require_fork(env: Engine | LiveJobs, runtimes: object, arrivals: object, processes: str) -> None:
     """Checks that a simulation can be copied with some settings; see ``Simulation.fork``.
 
     Raises:
@@ -24,6 +25,12 @@ def require_fork(env: Engine, runtimes: object, arrivals: object, processes: str
         raise ConfigError(f"expected requested, actual or a function, got {runtimes!r}", where="fork: runtimes")
     if not isinstance(arrivals, Workload) and arrivals not in ("none", "actual"):
         raise ConfigError(f"expected none, actual or a Workload, got {arrivals!r}", where="fork: arrivals")
+    if isinstance(env, LiveJobs):
+        for key, value in (("runtimes", runtimes), ("arrivals", arrivals)):
+            if isinstance(value, str) and value == "actual":
+                raise ConfigError(
+                    f"expected other {key} than actual, which only backend=sim knows before time", where=f"fork: {key}"
+                )
     if processes not in ("refused", "dropped"):
         raise ConfigError(f"expected refused or dropped, got {processes!r}", where="fork: processes")
     if env.cluster.workload.has_gangs:
@@ -39,7 +46,7 @@ def require_fork(env: Engine, runtimes: object, arrivals: object, processes: str
 
 
 def fork_engine(
-    env: Engine,
+    env: Engine | LiveJobs,
     memo: dict[int, Any],
     runtimes: str | Callable[[int], float],
     arrivals: str | Workload,
@@ -49,7 +56,7 @@ def fork_engine(
     """Returns a copy of an engine, with its cluster; see ``Simulation.fork``.
 
     Args:
-        env: The engine.
+        env: The engine, or what takes its place.
         memo: Copies by the id of the original, see :func:`copy.deepcopy`.
         runtimes: Run times of the jobs.
         arrivals: Jobs that arrive later.

@@ -93,6 +93,11 @@ def make_executor(cluster: Cluster, contention: Contention | None, network: Netw
         return GangJobs(cluster)
     if cluster.workload.has_programs:
         return BspJobs(cluster.platform, cluster.workload, contention, network)
+    return make_rigid_executor(cluster, contention)
+
+
+def make_rigid_executor(cluster: Cluster, contention: Contention | None) -> Executor:
+    """Creates the executor for the jobs of a cluster, whose programs are left out."""
     if contention is not None:
         return Contended(cluster.platform, cluster.workload, contention)
     return Uncontended(cluster)

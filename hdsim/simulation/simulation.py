@@ -25,8 +25,9 @@ from hdsim.simulation.compiled_learned import compiled_learned
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
+from hdsim.simulation.live import LiveJobs
 from hdsim.simulation.replay import Interrupted, carry_out, replay
-from hdsim.simulation.setup import Model, set_up
+from hdsim.simulation.setup import Model, Setup, set_up
 from hdsim.simulation.terminal import replay_bar, signals_received
 
 if TYPE_CHECKING:
@@ -85,24 +86,54 @@ class Simulation:
         check: bool = False,
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
-        self._given: dict[str, Any] = {
-            "agent": agent,
-            "contention": contention,
-            "network": network,
-            "failures": failures,
-        }
-        self.setup = setup = set_up(platform, workload, **self._given, seed=seed, open_ended=open_ended)
-        self.platform, self.workload, self.agent = platform, workload, setup.agent
-        self._events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-        self._check = check
+        given = {"agent": agent, "contention": contention, "network": network, "failures": failures}
+        setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended)
+        events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+        self._prepare(platform, workload, setup, given, events, check=check)
+        if not (check or open_ended):
+            for compiled in (compiled_cores, compiled_learned, compiled_nodes):
+                self._compiled = self._compiled or compiled(platform, workload, setup, **events)
+        if self._compiled is None:
+            self.cluster = self._made_cluster()
+
+    def _prepare(
+        self,
+        platform: Platform,
+        workload: Workload,
+        setup: Setup,
+        given: Mapping[str, Any],
+        events: Mapping[str, bool],
+        *,
+        check: bool,
+    ) -> None:
+        """Sets the attributes before the first event."""
+        self.platform, self.workload, self.agent, self.setup = platform, workload, setup.agent, setup
+        self._given, self._events, self._check = given, events, check
         self._begun = self._over = self._takes_over = False
         self._jobs = len(workload)
         self._compiled: CompiledReplay | None = None
-        if not (check or open_ended):
-            for compiled in (compiled_cores, compiled_learned, compiled_nodes):
-                self._compiled = self._compiled or compiled(platform, workload, setup, **self._events)
-        if self._compiled is None:
-            self.cluster = self._made_cluster()
+
+    @classmethod
+    def elsewhere(
+        cls, platform: Platform, workload: Workload, setup: Setup, given: Mapping[str, Any], *, kill_at_walltime: bool
+    ) -> Simulation:
+        """Returns what makes the forks of a cluster whose jobs another backend runs, for as long as it is referred to.
+
+        It has no events of its own; see :class:`hdsim.simulation.live.LiveJobs` for what forks know.
+
+        Args:
+            platform: The platform.
+            workload: The jobs known at the begin.
+            setup: Agent, models and cluster.
+            given: Agent and models as they were given.
+            kill_at_walltime: Jobs are killed at their walltimes.
+        """
+        events = {"kill_at_walltime": kill_at_walltime, "batch_events": True}
+        simulation = cls.__new__(cls)
+        simulation._prepare(platform, workload, setup, given, events, check=False)
+        simulation.cluster = simulation._made_cluster()
+        simulation.env = LiveJobs(setup, kill_at_walltime=kill_at_walltime)  # type: ignore[assignment]
+        return simulation
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -132,6 +163,7 @@ class Simulation:
         """
         models, policy = (self.setup.contention, self.setup.failures), self.agent.core_policy
         plain = all(model is None for model in models) and not self._events["kill_at_walltime"]
+        plain = plain and self.cluster.only_counts
         return plain and interchangeable_cores(self.platform, self.workload, policy) is not None
 
     def __repr__(self) -> str:

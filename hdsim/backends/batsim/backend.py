@@ -78,7 +78,7 @@ class Batsim(Backend):
         kill_at_walltime: bool = False,
     ) -> None:
         self._executable, self._arguments, self._socket = executable, list(arguments), socket
-        self._timeout, self._energy, self._kill_at_walltime = timeout, energy, kill_at_walltime
+        self._timeout, self._energy, self.kill_at_walltime = timeout, energy, kill_at_walltime
         given = (executable, self._arguments, socket, timeout, energy, kill_at_walltime)
         require("backend", _RULES, dict(zip(_RULES, given, strict=True)))
         self._resources = ExitStack()
@@ -140,7 +140,7 @@ class Batsim(Backend):
         self._files = Files(
             directory,
             energy=energy,
-            kill_at_walltime=self._kill_at_walltime,
+            kill_at_walltime=self.kill_at_walltime,
             latencies=setup.network is not None,
         )
         self._files.write(cluster.platform, cluster.workload)
