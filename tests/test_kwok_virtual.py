@@ -130,6 +130,11 @@ def bytes_of(result: hdsim.Result, path: Path) -> bytes:
     return path.read_bytes()
 
 
+def searching(kind: str, backfill: str) -> Any:
+    settings = {"backfill": backfill, "core_policy": "least_allocated", "scenarios": 2, "arrivals": 4, "budget": 6}
+    return {"_target_": f"hdsim.agents.{kind}", "candidates": ["saf", "fcfs"], **settings}
+
+
 def learned(module: str, name: str) -> Any:
     agent = {"_target_": f"hdsim.agents.{module}", "checkpoint": name}
     return pytest.param(agent, id=name, marks=pytest.mark.requires("torch"))
@@ -142,6 +147,9 @@ def learned(module: str, name: str) -> Any:
         {"job_policy": "sjf", "backfill": "easy", "core_policy": "most_allocated"},
         {"job_policy": "fcfs", "backfill": "conservative", "core_policy": "spread"},
         {"job_policy": "priority", "backfill": "greedy", "core_policy": "balanced_allocation"},
+        searching("rollout.Rollout", "easy"),
+        searching("rollout.Rollout", "none"),
+        searching("mcts.Mcts", "easy"),
         learned("dqn.DQNAgent", "kubernetes_dqn"),
         learned("gnn_dqn.GNNDQNAgent", "kubernetes_gnn"),
     ],

@@ -212,9 +212,7 @@ class Backend:
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
         given = {"agent": agent, **models}
         # The cluster refers to it weakly.
-        self._forks = Simulation.elsewhere(
-            platform, workload, setup, given, kill_at_walltime=self.kill_at_walltime
-        )
+        self._forks = Simulation.elsewhere(platform, workload, setup, given, kill_at_walltime=self.kill_at_walltime)
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:

@@ -43,9 +43,11 @@ class EpisodeBackend(Protocol):
 
     Attributes:
         capabilities: See :class:`hdsim.backends.base.Capabilities`.
+        kill_at_walltime: See :class:`hdsim.backends.base.Backend`.
     """
 
     capabilities: Any
+    kill_at_walltime: bool
 
     def episode(self, setup: Setup) -> Backend:
         """Returns what runs the jobs of an episode."""

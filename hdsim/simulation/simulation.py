@@ -70,6 +70,8 @@ class Simulation:
         WorkloadError: The workload is empty.
     """
 
+    _compiled: CompiledReplay | None = None
+
     def __init__(
         self,
         platform: Platform | str | Path,
@@ -86,7 +88,7 @@ class Simulation:
         check: bool = False,
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
-        given = {"agent": agent, "contention": contention, "network": network, "failures": failures}
+        given: dict[str, Any] = {"agent": agent, "contention": contention, "network": network, "failures": failures}
         setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended)
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._prepare(platform, workload, setup, given, events, check=check)
@@ -111,7 +113,6 @@ class Simulation:
         self._given, self._events, self._check = given, events, check
         self._begun = self._over = self._takes_over = False
         self._jobs = len(workload)
-        self._compiled: CompiledReplay | None = None
 
     @classmethod
     def elsewhere(
