@@ -429,8 +429,8 @@ class Rollout(ClassicAgent):
         end = fork.cluster
         jobs = [*present, *range(known, len(end.workload))]
         start, finish = np.array(end.starting_time)[jobs], np.array(end.finish_time)[jobs]
-        # What never fits, such as beside pods of others, and what waits behind it count as begun when all jobs would
-        # have run one after the other.
+        # Jobs that never fit, such as beside pods of others, and those that wait behind them count as begun when all
+        # jobs would have run one after the other.
         lasting = np.concatenate([future.remaining[scenario], future.runtime[scenario]])
         late = cluster.now + future.offset[scenario].max(initial=0.0) + lasting.sum()
         never = np.isnan(finish)

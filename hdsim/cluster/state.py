@@ -162,7 +162,9 @@ class Cluster(ClusterState):
         self.speed_changes.append((np.array(cores, np.int64), share))
 
     def fork(self, agent: Any = None, seed: int | None = None, **assumptions: Any) -> Any:
-        """Returns a simulation that goes on from here; see :meth:`hdsim.simulation.simulation.Simulation.fork`.
+        """Returns a simulation that begins in the present state.
+
+        See :meth:`hdsim.simulation.simulation.Simulation.fork`, also for the arguments.
 
         Raises:
             ConfigError: This cluster belongs to no run, or to one that cannot be copied.
