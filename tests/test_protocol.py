@@ -41,6 +41,15 @@ def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return evaluated
 
 
+def test_files_are_logged_without_their_folders(root: Path) -> None:
+    path = root / "workloads/lublin_4000.swf"
+    chosen = WindowSet(str(path), "validation", traces=1, count=1, jobs=50, warmup=0, arrival_factor=0.5)
+    assert chosen.described()["source"] == "lublin_4000.swf with arrivals x 0.5"
+    log = test_sets.read(root / "docs/test_sets.md")
+    assert any("RICC-2010-2.swf.gz" in entry.set for entry in log)
+    assert not [entry.set for entry in log if "/" in entry.set]
+
+
 def test_rows_are_families_and_agents(evaluate: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE.format(order="saf"))
     rows = evaluate(sources="home\nsmall\n", agents="mine: custom path=mine.py\ngreedy: greedy-saf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdsim.errors import ConfigError, not_one_of
@@ -114,7 +115,9 @@ class WindowSet:
     def described(self) -> dict[str, str | int]:
         """The set, for a model card or a log."""
         start = f"warm, {self.warmup} jobs under {self.base}" if self.warmup else "empty"
-        name = self.source if self.arrival_factor == 1 else f"{self.source} with arrivals x {self.arrival_factor:g}"
+        # The digest tells files of one name apart.
+        name = Path(self.source).name
+        name = name if self.arrival_factor == 1 else f"{name} with arrivals x {self.arrival_factor:g}"
         return {
             "source": name, "split": self.split, "number": self.number, "windows": len(self.windows),
             "traces": len({window.trace for window in self.windows}), "jobs": self.jobs, "start": start,
