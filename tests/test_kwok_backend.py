@@ -17,6 +17,8 @@ from kube import Cluster, amount, fake_node, wait_for
 
 import hdsim
 from hdsim.agents.kube_scheduler import KubeScheduler
+from hdsim.agents.mcts import Mcts
+from hdsim.agents.rollout import Rollout
 from hdsim.backends.kwok.backend import Kwok
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
@@ -274,6 +276,21 @@ def test_a_gang_of_which_another_scheduler_binds_a_pod_as_it_arrives(
         cluster.api("POST", f"/api/v1/namespaces/{cluster.namespace}/pods/gang-0/binding", binding)
         wait_for(lambda: len(check(cluster)) == 4, "all pods")
     assert len(outcome[0][0].state) == 3  # the first pod, the bound one, and the two that are left
+
+
+@pytest.mark.parametrize("agent", [Rollout, Mcts])
+def test_a_search_by_the_wall_clock(cluster: Cluster, tmp_path: Path, agent: type[Rollout]) -> None:
+    # Beside a pod of others the one of 4 CPUs never fits; a head that stayed the head would wait for ever.
+    sizes = {"blocked": 4, **{f"p{number}": 1 + number % 3 for number in range(10)}}
+    ours = [pod(name, str(size), duration=1 + size) for name, size in sizes.items()]
+    create(cluster, node("a", {"cpu": "4"}), pod("theirs", "1", scheduler="other", nodeName="a"), *ours)
+    settings: dict[str, Any] = {"commit_head": False, "core_policy": "least_allocated"}
+    search = agent(["fcfs", "saf", "sjf"], base="sjf", scenarios=2, arrivals=3, **settings)
+    result, _ = run(cluster, tmp_path, search, stop_when_idle=4.0)
+    assert set(check(cluster)) == {*sizes, "theirs"} - {"blocked"}
+    states = dict(zip(result.workload.job_id.tolist(), result.state.tolist(), strict=True))
+    assert states.pop(f"{cluster.namespace}/blocked") == FinalState.QUEUED
+    assert set(states.values()) == {FinalState.COMPLETED_SUCCESSFULLY}
 
 
 def test_a_restart_finds_what_is_bound_and_binds_the_rest(cluster: Cluster, tmp_path: Path) -> None:
