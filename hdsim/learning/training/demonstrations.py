@@ -167,7 +167,7 @@ class Demonstrations:
             if teacher not in action.names:
                 raise ConfigError(
                     f"expected one of the actions, {', '.join(action.names)}, got '{teacher}'"
-                    f"{nearest(teacher, action.names)}",
+                    f"{nearest(str(teacher), action.names)}",
                     where=where,
                 )
             self._pair = action.names.index(teacher)
