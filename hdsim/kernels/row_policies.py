@@ -167,11 +167,10 @@ def _choices(
     count = taken = k = 0
     first, size = rows.first[b], rows.counts[b]
     for a in range(masks.shape[1]):
-        while k < size and rows.places[first + k] < a:
-            k += 1
+        has_row = k < size and rows.places[first + k] == a
         if masks[b, a]:
             logit, place = np.float32(0.0), -1
-            if k < size and rows.places[first + k] == a:
+            if has_row:
                 place = group.starts[j] + k
                 logit = group.scores[place]
             elif _has_no_row(heads, masks, a):
@@ -180,6 +179,7 @@ def _choices(
                 taken = count
             heads.legal[count], heads.actions[count], heads.places[count] = logit, a, place
             count += 1
+        k += has_row
     return count, taken
 
 

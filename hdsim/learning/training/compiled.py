@@ -28,6 +28,9 @@ class CompiledPolicy:
     def __init__(self, network: ActorCritic, actions: int) -> None:
         kernel: Any = network.actor
         self._parameters = list(network.parameters())
+        # The parameters become views of one vector, which the kernels read.
+        self._weights = nn.utils.parameters_to_vector(self._parameters).detach()
+        nn.utils.vector_to_parameters(self._weights, self._parameters)
         heads = 1 + (kernel.pooled is not None)
         inputs, units = (kernel.widths[-1] + 1) * BLOCK, kernel.widths[1] * BLOCK
         sizes = inputs, inputs, (heads, units), units, (heads, BLOCK), (heads, BLOCK)
@@ -63,5 +66,4 @@ class CompiledPolicy:
 
     def _arrays(self, rows: Rows) -> tuple[Any, ...]:
         widths, group, heads = self._space
-        weights = nn.utils.parameters_to_vector(self._parameters).detach().numpy()
-        return weights, widths, rows.packed(), group, heads
+        return self._weights.numpy(), widths, rows.packed(), group, heads
