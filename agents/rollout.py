@@ -356,8 +356,10 @@ class Rollout(ClassicAgent):
     def _ahead(self, cluster: Cluster, queued: Ints, arrivals: int) -> Ahead:
         """Returns a replay of the base order from the present on, if that is a network."""
         assert self._present is not None
-        submitted, running = next(reversed(self._seen)) + 1, _running(cluster)[0]
-        return self._present.ahead(cluster.workload, submitted, running, queued, arrivals)
+        running = _running(cluster)[0]
+        # A job that is released after it was held is seen behind later ones.
+        submitted = int(max(next(reversed(self._seen)), *queued, *running)) + 1
+        return self._present.ahead(cluster, submitted, running, queued, arrivals)
 
     def _situation(self, cluster: Cluster) -> Situation:
         return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))

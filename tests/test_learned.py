@@ -19,8 +19,9 @@ from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned
 from hdsim.kernels.profiles import Releases
 from hdsim.kernels.scored_replay import PERIOD
 from hdsim.learning.orders import RULES as TRAINED_RULES
-from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, smallest_area_first
+from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, scales, smallest_area_first
 from hdsim.scheduling.learned import Checks, columns_of, read_networks
+from hdsim.scheduling.orders import SHIPPED
 from hdsim.simulation import simulation, windows
 from hdsim.util.resources import folder
 from hdsim.workload.generators.lublin import generate
@@ -29,7 +30,7 @@ RULES = {"none": counted_replay.NONE, "easy": counted_replay.EASY, "rlscheduler"
 PLATFORM = hdsim.Platform.homogeneous(nodes=32, cores_per_node=2, gflops_per_core=1.0)
 
 
-def reference_scores(weights, cores, backfill, now, idle, queue, jobs, running):
+def reference_scores(weights, cores, backfill, now, idle, queue, jobs, running, errors):
     """The scores by formulas of whole arrays; `running` has (expected end, cores)."""
     r, c = np.maximum(jobs.requested, 1.0), jobs.size.astype(float)
     last = queue[-1] + 1
@@ -70,7 +71,7 @@ def reference_scores(weights, cores, backfill, now, idle, queue, jobs, running):
     state = [
         *(math.log1p(len(queue)) / 3 - 1, idle / cores, np.clip(load, -3, 3), 0.5 * (clear - mean_r)),
         *(np.log(all_r).std() - 1.5, np.log(all_c).std() - 1, 0.5 * brevity, narrowness),
-        *(0.5 * (mean_c - math.log(cores)) + 1, 1.0),
+        *(0.5 * (mean_c - math.log(cores)) + 1, *errors, 1.0),
     ]
     state = np.array(state, float)
     shapes = ((STATE, COLUMNS), (COLUMNS, LANES), (STATE, LANES), (LANES,))
@@ -114,11 +115,11 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
     running = [(now + rng.uniform(-10, 9000), float(rng.integers(1, 9))) for _ in range(6)]
     ends, held = (np.array(column) for column in zip(*sorted(running), strict=True))
     idle = 64.0 - held.sum()
-    weights = rng.standard_normal(WEIGHTS)
+    weights, errors = rng.standard_normal(WEIGHTS), rng.standard_normal(2)
     for backfill in RULES.values():
         out, releases = np.empty(len(queue)), Releases(ends, np.arange(6), held, np.array([6]))
-        learned_scores(weights, 64.0, backfill, now, idle, queue, len(queue), *jobs, releases, out)
-        expected = reference_scores(weights, 64.0, backfill, now, idle, queue, jobs, running)
+        learned_scores(weights, 64.0, backfill, now, idle, queue, len(queue), *jobs, errors, releases, out)
+        expected = reference_scores(weights, 64.0, backfill, now, idle, queue, jobs, running, errors)
         np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -127,10 +128,14 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
 )
 @pytest.mark.parametrize("batch", [True, False])
 def test_compiled_replays_are_those_of_the_engine(
-    backfill: str, commit: bool, batch: bool, monkeypatch: pytest.MonkeyPatch
+    backfill: str, commit: bool, batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = generate(250, seed=7, cores=64, typed=False, estimates="tsafrir", arrival_factor=0.8)
-    agent = {"job_policy": "learned", "backfill": backfill, "commit_head": commit}
+    # Weights of the errors of requested times, too, which the first check finds.
+    weights = read_networks(SHIPPED)[0] + np.tile(scales(estimates=True), 3)
+    card = tmp_path / "learned.json"
+    card.write_text(json.dumps({"weights": weights.tolist()}))
+    agent = {"job_policy": str(card), "backfill": backfill, "commit_head": commit}
     options = {"batch_events": batch, "kill_at_walltime": batch}
     compiled = hdsim.simulate(PLATFORM, jobs, agent, **options)
     monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
@@ -139,6 +144,8 @@ def test_compiled_replays_are_those_of_the_engine(
     for name in engine.jobs:
         np.testing.assert_array_equal(compiled.jobs[name], engine.jobs[name], err_msg=name)
     assert engine.metrics["mean_waiting_time"] > 0
+    shipped = hdsim.simulate(PLATFORM, jobs, {**agent, "job_policy": "learned"}, **options).jobs["starting_time"]
+    assert (shipped != engine.jobs["starting_time"]).any()
 
 
 @pytest.mark.parametrize(("backfill", "commit"), [("none", True), ("easy", False), ("rlscheduler", True)])
@@ -187,6 +194,20 @@ def test_checks_know_nothing_of_ends_to_come() -> None:
     np.testing.assert_array_equal(outcomes[0][1], outcomes[1][1])
 
 
+def test_checks_find_the_errors_of_requested_times() -> None:
+    trace = generate(300, seed=8, cores=64, typed=False, estimates="tsafrir")
+    jobs = columns_of(trace)
+    start = jobs.submission + 100.0
+    checks = Checks(smallest_area_first()[np.newaxis], 64, counted_replay.EASY, False)
+    checks.advance(2, jobs, start, start + trace.runtime)
+    for number, (mean, deviation) in enumerate(checks.errors):
+        ended = (start + trace.runtime)[: number * PERIOD] < jobs.submission[number * PERIOD - 1]
+        error = np.log(trace.runtime / trace.requested_time)[: number * PERIOD][ended]
+        expected = (error.mean(), error.std()) if number else (0.0, 0.0)
+        assert (mean, deviation) == pytest.approx(expected)
+    assert checks.errors[2][0] < -0.1 and checks.followed == [0, 0, 0]
+
+
 def test_scores_know_nothing_of_jobs_to_come() -> None:
     jobs = generate(120, seed=3, cores=64, typed=False)
     whole, part = columns_of(jobs), columns_of(jobs[:80])
@@ -223,6 +244,20 @@ def test_evolution_is_reproducible_and_changes_the_order() -> None:
         trained.append(evolution.weights)
         assert np.isfinite(evolution.weights).all() and (evolution.weights != before).any()
     np.testing.assert_array_equal(*trained)
+
+
+def test_an_evolution_for_estimates_changes_nothing_where_run_times_are_known() -> None:
+    evolution = Evolution(seed=4, generations=1, none=2, easy=2, rlscheduler=2, each=1, home=1, away=1, estimates=True)
+    before = evolution.weights.copy()
+    evolution.advance()
+    changed = evolution.weights != before
+    assert 0 < changed.sum() < 0.1 * WEIGHTS
+    rng = np.random.default_rng(6)
+    known, estimated = draw_home(rng), draw_home(rng, estimates=True)
+    for rule in TRAINED_RULES.values():
+        assert known.cost(before, *rule) == known.cost(evolution.weights, *rule)
+    far = before + 3 * changed
+    assert estimated.cost(before, *rule) != estimated.cost(far, *rule)
 
 
 SMALL = (

@@ -21,7 +21,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: Columns of a job, columns of the state, lanes: hidden units and, last, the linear part.
-COLUMNS, STATE, LANES = 25, 10, 12
+COLUMNS, STATE, LANES = 25, 12, 12
+#: The first of the two columns of the state that are errors of requested times; the last column is always 1.
+ERRORS = STATE - 3
 #: Parts of the weights: state x columns, columns to lanes, state to lanes, hidden units to score.
 INPUT = STATE * COLUMNS
 CONTEXT = INPUT + COLUMNS * LANES
@@ -175,6 +177,7 @@ def learned_scores(
     requested: Floats,
     size: Ints,
     sums: Floats,
+    errors: Floats,
     releases: Releases,
     out: Floats,
 ) -> None:
@@ -192,6 +195,7 @@ def learned_scores(
         requested: (J,) s.
         size: (J,) cores.
         sums: (J + 1, 9) see `past_sums`.
+        errors: (2,) mean and standard deviation of log run time / requested time of jobs that have ended lately.
         releases: Expected ends of running jobs.
         out: (Q or more,) receives the scores.
     """
@@ -228,7 +232,8 @@ def learned_scores(
     state[6] = 0.5 * brevity
     state[7] = narrowness
     state[8] = 0.5 * (width_mean - math.log(cores)) + 1.0
-    state[9] = 1.0
+    state[ERRORS : ERRORS + 2] = errors
+    state[STATE - 1] = 1.0
 
     queue_time, queue_width, queue_area, queue_wait = 0.0, 0.0, 0.0, 0.0
     for i in range(count):

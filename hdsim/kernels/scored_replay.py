@@ -59,6 +59,7 @@ class ScoredReplay(NamedTuple):
         rules: (5,) see `counted_replay`, also for the dates.
         networks: (N, WEIGHTS) weights, see :func:`hdsim.kernels.learned_scores.learned_scores`.
         followed: (J // PERIOD + 1,) network in use after each check.
+        errors: (J // PERIOD + 1, 2) what each check found of requested times, see `learned_scores`.
         arriving: (A,) the jobs in order of their arrival, without those that are rejected.
         arrival: (J,) s, the submission but for jobs that a warm start releases.
         submission: (J,) s.
@@ -84,6 +85,7 @@ class ScoredReplay(NamedTuple):
     rules: Ints
     networks: Floats
     followed: Ints
+    errors: Floats
     arriving: Ints
     arrival: Floats
     submission: Floats
@@ -120,7 +122,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
     """Simulates at most a number of instants; returns ``PAUSED``, ``OVER`` or ``CHECK``."""
     numbers, dates, batch, commit = state.numbers, state.dates, state.rules[BATCH] != 0, state.rules[COMMIT] != 0
     backfill, cores, after_start = state.rules[BACKFILL], float(state.rules[CORES]), state.rules[AFTER_START] != 0
-    networks, followed = state.networks, state.followed
+    networks, followed, errors = state.networks, state.followed, state.errors
     arriving, dated, submission = state.arriving, state.arrival, state.submission
     runtime, requested = state.runtime, state.requested
     walltime, ends_in_delay, size, sums = state.walltime, state.ends_in_delay, state.size, state.sums
@@ -164,14 +166,14 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             needed = needed or one_fits(queue, waiting, size, idle)
         if not needed and (backfill != RLSCHEDULER or head < 0):
             continue
-        network = networks[followed[(queue[waiting - 1] + 1) // PERIOD]]
+        checked = (queue[waiting - 1] + 1) // PERIOD
         # A pass: jobs are chosen one by one until none can start. Candidates are tried after a head that does not fit.
         serving, longest = True, 0.0
         while waiting:
             if needed:
                 learned_scores(
-                    network, cores, backfill, now, float(idle), queue, waiting, submission, requested, size, sums,
-                    releases, score,
+                    networks[followed[checked]], cores, backfill, now, float(idle), queue, waiting, submission,
+                    requested, size, sums, errors[checked], releases, score,
                 )  # fmt: skip
                 needed = False
             place = -1

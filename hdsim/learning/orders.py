@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
-from hdsim.kernels.counted_replay import CORES, EASY, NONE, RLSCHEDULER
-from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, OUTPUT, PART, STATE, WEIGHTS
+from hdsim.kernels.counted_replay import ARRIVED, BATCH, CORES, EASY, NONE, RLSCHEDULER
+from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE, WEIGHTS
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
-from hdsim.kernels.scored_replay import AFTER_START, CHECKS, ScoredReplay, scored_replay
-from hdsim.scheduling.learned import columns_of, make_replay, power_order
+from hdsim.kernels.scored_replay import CHECK, ScoredReplay, scored_replay
+from hdsim.scheduling.learned import Checks, columns_of, make_replay, power_order
 from hdsim.simulation import windows
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.model import Workload
@@ -65,24 +65,25 @@ class Window:
         replay = make_replay(jobs, workload.runtime.copy(), network, cores, nothing, backfill=rule, commit=True)
         return replay._replace(arriving=arriving, arrival=release)
 
-    @cached_property
-    def _warm_dates(self) -> int:
-        """Number of instants before the agent takes over."""
-        arriving, release = self.window.arrivals
-        return len(np.unique(release[arriving[release[arriving] <= self.window.begin]]))
-
     def cost(self, weights: Floats, backfill: int, commit: bool, *, after_start: bool = True) -> float:
         """Returns the mean bounded slowdown under a network; see `Evolution` for `after_start`.
 
         As in :mod:`hdsim.studies.measures.windows` there is a pass for each event where a head stays the head.
         """
-        replay, warm = self._replay._replace(networks=weights[np.newaxis]), self.window.warmup
+        window, replay = self.window, self._replay._replace(networks=weights[np.newaxis])
+        warm, checks = window.warmup, Checks(replay.networks, int(replay.rules[CORES]), backfill, commit)
         # The rest of the state is written before it is read.
-        replay.numbers[:CHECKS] = 0, 0, 0, -1, -1, replay.rules[CORES], 0
-        for batch, instants in ((True, self._warm_dates), (not commit, 4 * len(replay.size))):
-            replay.rules[:3] = backfill, commit, batch
-            replay.rules[AFTER_START] = after_start and backfill != NONE
-            scored_replay(replay, instants)
+        replay.numbers[:] = 0, 0, 0, -1, -1, replay.rules[CORES], 0, 0
+        replay.starting_time[:], replay.finish_time[:] = math.nan, math.nan
+        ended, *dates = window.ended
+        replay.starting_time[ended], replay.finish_time[ended] = dates
+        replay.rules[:] = backfill, commit, True, replay.rules[CORES], after_start and backfill != NONE
+        while warm and replay.arrival[replay.arriving[replay.numbers[ARRIVED]]] <= window.begin:
+            if scored_replay(replay, 1) == CHECK:
+                checks.check(replay)
+        replay.rules[BATCH] = not commit
+        while scored_replay(replay, 4 * len(replay.size)) == CHECK:
+            checks.check(replay)
         columns = (replay.submission[warm:], replay.starting_time[warm:], replay.finish_time[warm:])
         return float(mean_cost(BOUNDED_SLOWDOWN, *columns))
 
@@ -103,29 +104,43 @@ def first_weights(rng: np.random.Generator) -> Floats:
     return weights.ravel()
 
 
-def scales() -> Floats:
-    """Returns the (PART,) relative sizes of changes, 0 without effect."""
+def scales(estimates: bool) -> Floats:
+    """Returns the (PART,) relative sizes of changes, 0 without effect; see `Evolution` for `estimates`."""
     sizes = np.ones(PART)
     sizes[:INPUT].reshape(STATE, COLUMNS)[-1] = 0.0
     lanes = sizes[INPUT:OUTPUT].reshape(COLUMNS + STATE, LANES)
     lanes[:, :-1], lanes[:COLUMNS, -1], lanes[COLUMNS:, -1] = 2.0, 3.0, 0.0
     sizes[OUTPUT:-1], sizes[-1] = 4.0, 0.0
+    if estimates:
+        for first, last in ((0, INPUT), (CONTEXT, OUTPUT)):
+            rows = sizes[first:last].reshape(STATE, -1)
+            rows[:ERRORS], rows[ERRORS + 2 :] = 0.0, 0.0
+        sizes[INPUT:CONTEXT], sizes[OUTPUT:] = 0.0, 0.0
     return sizes
 
 
-def draw_home(rng: np.random.Generator, split: str = "train") -> Window:
-    """Draws a window of a fresh trace of the family ``home``."""
-    return _window(draw_workload("home", int(rng.integers(2**32)), WARM + JOBS, split=split), JOBS, rng)
+def draw_home(rng: np.random.Generator, split: str = "train", *, estimates: bool = False) -> Window:
+    """Draws a window of a fresh trace of the family ``home``, or of it with estimates of run times."""
+    changes = {"estimates": "tsafrir"} if estimates else {}
+    while True:
+        try:
+            trace = draw_workload("home", int(rng.integers(2**32)), WARM + JOBS, split=split, **changes)
+        except WorkloadError:  # the estimates of the model do not suit all run times
+            continue
+        return _window(trace, JOBS, rng)
 
 
-def draw_away(rng: np.random.Generator, split: str = "train") -> Window:
-    """Draws a window of a machine unlike home on which orders differ."""
+def draw_away(rng: np.random.Generator, split: str = "train", *, estimates: bool = False) -> Window:
+    """Draws a window of a machine unlike home on which orders differ, perhaps one with estimates of run times."""
     while True:
         try:
             trace = draw_workload(AWAY, int(rng.integers(2**32)), WARM + JOBS_AWAY, split=split)
         except WorkloadError:  # the estimates of the model do not suit all run times
             continue
-        window = _window(unlike(trace, trace.cluster_cores, rng), JOBS_AWAY, rng)
+        trace = unlike(trace, trace.cluster_cores, rng)
+        if estimates and (trace.requested_time <= trace.runtime).all():
+            continue
+        window = _window(trace, JOBS_AWAY, rng)
         if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST:
             return window
 
@@ -196,6 +211,8 @@ class Evolution:
         learning_rate: Of Adam.
         after_start: With backfilling, jobs are scored after every start, as in use; otherwise once a pass, which takes
             a third of the time.
+        estimates: Only the weights of the errors of requested times change, which have no effect where requested times
+            are the run times, and all windows away have estimates of run times.
         start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
     """
 
@@ -210,6 +227,7 @@ class Evolution:
     sigma: float = 0.1
     learning_rate: float = 0.06
     after_start: bool = False
+    estimates: bool = False
     start: Floats | None = None
     generation: int = field(default=0, init=False)
 
@@ -217,13 +235,14 @@ class Evolution:
         self.rng = np.random.default_rng(self.seed)
         self.center = first_weights(self.rng) if self.start is None else self.start.copy()
         self.weights = self.center.copy()
-        self.scales = scales()
+        self.scales = scales(self.estimates)
         self.first, self.second = np.zeros(WEIGHTS), np.zeros(WEIGHTS)
 
     def advance(self) -> None:
         """Replays fresh windows under pairs of networks and moves the network towards the better ones."""
         rng, rate = self.rng, self.learning_rate * (1 - self.generation / self.generations)
-        drawn = [draw_home(rng) for _ in range(self.home)] + [draw_away(rng) for _ in range(self.away)]
+        drawn = [draw_home(rng, estimates=self.estimates) for _ in range(self.home)]
+        drawn += [draw_away(rng, estimates=self.estimates) for _ in range(self.away)]
         self.generation += 1
         for part, (name, rule) in enumerate(RULES.items()):
             own = slice(part * PART, (part + 1) * PART)

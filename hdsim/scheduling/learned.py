@@ -24,7 +24,7 @@ from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, PART, P
 from hdsim.kernels.network_play_outs import Ahead
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.profiles import Releases, make_releases
-from hdsim.kernels.scored_replay import PERIOD, ScoredReplay, scored_replay
+from hdsim.kernels.scored_replay import CHECKS, PERIOD, ScoredReplay, scored_replay
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -38,7 +38,7 @@ RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
-CHECKED, MEMORY, MARGIN = 512, 0.7, 1.0
+CHECKED, MEMORY, MARGIN = 512, 0.7, 1.5
 
 
 class Jobs(NamedTuple):
@@ -97,6 +97,7 @@ def make_replay(
     ends_in_delay: NDArray[np.bool_] | None = None,
     batch_events: bool = True,
     after_start: bool = True,
+    errors: Floats | None = None,
 ) -> ScoredReplay:
     """Returns a replay before its first event.
 
@@ -112,6 +113,8 @@ def make_replay(
         ends_in_delay: (J,) see ``Workload.ends_in_delay``, None with `walltime`.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
         after_start: With backfilling, jobs are scored after every start, too, which changes plain orders in nothing.
+        errors: (2,) errors of requested times from the first job to the last, see `learned_scores`; None: checks of
+            the past find them.
     """
     count = len(runtime)
     running = min(count, cores) + 1
@@ -119,6 +122,7 @@ def make_replay(
         rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != counted_replay.NONE]),
         networks=networks,
         followed=np.zeros(count // PERIOD + 1, np.int64),
+        errors=np.zeros((count // PERIOD + 1, 2)) + (0.0 if errors is None else errors),
         arriving=np.delete(np.arange(count), infeasible),
         arrival=jobs.submission,
         submission=jobs.submission,
@@ -128,7 +132,7 @@ def make_replay(
         ends_in_delay=np.zeros(count, bool) if ends_in_delay is None else ends_in_delay,
         size=jobs.size,
         sums=jobs.sums,
-        numbers=np.array([0, 0, 0, -1, -1, cores, 0, 0 if len(networks) > 1 else count]),
+        numbers=np.array([0, 0, 0, -1, -1, cores, 0, 0 if errors is None else count]),
         dates=np.zeros(3),
         starting_time=np.full(count, math.nan),
         finish_time=np.full(count, math.nan),
@@ -147,9 +151,10 @@ class Checks:
 
     Attributes:
         followed: Network in use after each check, 0 for the one that was trained.
+        errors: (2,) errors of requested times after each check, see `learned_scores`.
 
     Args:
-        networks: (N, WEIGHTS) the network, and those that may be followed instead.
+        networks: (N, WEIGHTS) the network, and those that may be followed instead, if any.
         cores: Number of cores.
         backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
         commit: A head stays the head until it starts.
@@ -159,6 +164,7 @@ class Checks:
         self._networks, self._cores, self._backfill, self._commit = networks, cores, backfill, commit
         self._advantage = np.zeros(len(networks) - 1)
         self.followed = [0]
+        self.errors = [np.zeros(2)]
 
     def advance(self, number: int, jobs: Jobs, start: Floats, finish: Floats) -> None:
         """Carries out all checks up to a number of them.
@@ -175,28 +181,50 @@ class Checks:
             rows = rows[jobs.size[rows] <= self._cores]
             if not len(rows):
                 self.followed.append(self.followed[-1])
+                self.errors.append(self.errors[-1])
                 continue
             with np.errstate(invalid="ignore"):
                 ended = finish[rows] < jobs.submission[end - 1]
-            runtime = np.where(ended, finish[rows] - start[rows], jobs.requested[rows])
             requested, size = jobs.requested[rows], jobs.size[rows]
+            runtime = np.where(ended, finish[rows] - start[rows], requested)
+            error = np.log(np.maximum(runtime[ended], 1.0) / np.maximum(requested[ended], 1.0))
+            self.errors.append(np.array([error.mean(), error.std()]) if len(error) else self.errors[-1])
+            if len(self._networks) == 1:
+                self.followed.append(0)
+                continue
             past = Jobs(jobs.submission[rows], requested, size, past_sums(requested, size))
             costs = [self._cost(past, runtime, network) for network in range(len(self._networks))]
             self._advantage = MEMORY * self._advantage + np.log(np.array(costs[1:]) / costs[0])
             best = int(self._advantage.argmin())
             self.followed.append(best + 1 if self._advantage[best] < -MARGIN else 0)
 
+    def at(self, submitted: int, jobs: Jobs, cluster: Cluster, which: slice | Ints = slice(None)) -> tuple[int, Floats]:
+        """Returns network and errors after the latest check when a number of jobs, some of a cluster, are submitted."""
+        number = submitted // PERIOD
+        if number >= len(self.followed):
+            start, finish = np.array(cluster.starting_time, float)[which], np.array(cluster.finish_time, float)[which]
+            self.advance(number, jobs, start, finish)
+        return self.followed[number], self.errors[number]
+
+    def check(self, state: ScoredReplay) -> None:
+        """Carries out the check that a replay waits for."""
+        jobs = Jobs(state.submission, state.requested, state.size, state.sums)
+        number = int(state.numbers[CHECKS]) + 1
+        self.advance(number, jobs, state.starting_time, state.finish_time)
+        state.numbers[CHECKS] = number
+        state.followed[number], state.errors[number] = self.followed[number], self.errors[number]
+
     def _cost(self, past: Jobs, runtime: Floats, network: int) -> float:
         replay = make_replay(
             past, runtime, self._networks[[network]], self._cores, np.zeros(0, np.int64), backfill=self._backfill,
-            commit=self._commit, after_start=network == 0,
+            commit=self._commit, after_start=network == 0, errors=self.errors[-1],
         )  # fmt: skip
         scored_replay(replay, 4 * len(runtime))
         return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, replay.starting_time, replay.finish_time))
 
 
 class Present:
-    """Replays under a network from the present of a cluster on; the network is not checked.
+    """Replays under a network from the present of a cluster on; the past is checked for errors of requested times only.
 
     Args:
         network: Card of the network.
@@ -207,13 +235,14 @@ class Present:
 
     def __init__(self, network: str, cores: int, backfill: int, commit: bool) -> None:
         self._networks, self._cores, self._backfill, self._commit = read_networks(network)[:1], cores, backfill, commit
+        self._checks = Checks(self._networks, cores, backfill, commit)
         self._known, self._replay = 0, self._with_space(0)
 
-    def ahead(self, workload: Workload, submitted: int, running: Ints, queued: Ints, arrivals: int) -> Ahead:
+    def ahead(self, cluster: Cluster, submitted: int, running: Ints, queued: Ints, arrivals: int) -> Ahead:
         """Returns a replay with space for arrivals, valid until the next call.
 
         Args:
-            workload: The jobs, of which the first `submitted` ones are known.
+            cluster: The cluster, of whose jobs the first `submitted` ones are known.
             submitted: Number of jobs that have been submitted.
             running: Running jobs in order of their starts.
             queued: Queued jobs in order of submission.
@@ -221,12 +250,13 @@ class Present:
         """
         if len(self._replay.size) < submitted + arrivals:
             self._known, self._replay = 0, self._with_space(2 * (submitted + arrivals))
-        replay, jobs = self._replay, columns_of(workload)
+        replay, jobs = self._replay, columns_of(cluster.workload)
         # Behind the jobs that were known there are arrivals of the last call.
         new = slice(self._known, submitted)
         replay.submission[new], replay.requested[new], replay.size[new] = (column[new] for column in jobs[:3])
         replay.sums[self._known : submitted + 1] = jobs.sums[self._known : submitted + 1]
         self._known = submitted
+        replay.errors[:] = self._checks.at(submitted, jobs, cluster)[1]
         coming = np.arange(submitted, submitted + arrivals)
         arriving = np.empty(len(queued) + arrivals, np.int64)
         return Ahead(replay._replace(arriving=arriving), np.concatenate([running, queued, coming]))
@@ -235,7 +265,7 @@ class Present:
         blank = Jobs(np.zeros(count), np.zeros(count), np.zeros(count, np.int64), np.zeros((count + 1, SUMS)))
         replay = make_replay(
             blank, np.zeros(count), self._networks, self._cores, np.zeros(0, np.int64), backfill=self._backfill,
-            commit=self._commit,
+            commit=self._commit, errors=np.zeros(2),
         )  # fmt: skip
         return replay._replace(arrival=np.zeros(count))
 
@@ -254,10 +284,7 @@ def scores(
     checks = _CHECKS.setdefault(cluster, {}).setdefault(
         (network, rule, commit_head), Checks(networks, cores, rule, commit_head)
     )
-    number = (int(queued[-1]) + 1) // PERIOD
-    if number >= len(checks.followed):
-        start, finish = np.array(cluster.starting_time, float)[known], np.array(cluster.finish_time, float)[known]
-        checks.advance(number, jobs, start, finish)
+    followed, errors = checks.at(int(queued[-1]) + 1, jobs, cluster, known)
     begins = [cluster.starting.get(job, cluster.starting_time[job]) for job in running]
     ends = np.array([t + cluster.estimate(job, running[job]) for t, job in zip(begins, running, strict=True)], float)
     held = np.fromiter(running, np.int64, len(running))
@@ -266,8 +293,8 @@ def scores(
     releases = Releases(ends[order], held[order], sizes[order], np.array([len(held)]))
     result = np.empty(len(queued))
     learned_scores.learned_scores(
-        networks[checks.followed[number]], float(cores), rule, float(cluster.now), float(cluster.n_idle),
-        queued, len(queued), *jobs, releases, result,
+        networks[followed], float(cores), rule, float(cluster.now), float(cluster.n_idle),
+        queued, len(queued), *jobs, errors, releases, result,
     )  # fmt: skip
     return result
 

@@ -13,7 +13,7 @@ from hdsim.kernels import counted_replay, scored_replay
 from hdsim.kernels.free_ranges import make_free_ranges
 from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.scheduling.agent import stock_rules
-from hdsim.scheduling.learned import Checks, Jobs, columns_of, make_replay, read_networks
+from hdsim.scheduling.learned import Checks, columns_of, make_replay, read_networks
 from hdsim.simulation.compiled import CompiledReplay, interchangeable_cores
 
 if TYPE_CHECKING:
@@ -79,11 +79,7 @@ def advance(checks: Checks, state: ScoredReplay, instants: int) -> tuple[ScoredR
     """Simulates at most a number of instants, fewer if the past is checked; returns the state, and True at the end."""
     told = scored_replay.scored_replay(state, instants)
     if told == scored_replay.CHECK:
-        jobs = Jobs(state.submission, state.requested, state.size, state.sums)
-        number = int(state.numbers[scored_replay.CHECKS]) + 1
-        checks.advance(number, jobs, state.starting_time, state.finish_time)
-        state.numbers[scored_replay.CHECKS] = number
-        state.followed[number] = checks.followed[number]
+        checks.check(state)
     return state, bool(told == counted_replay.OVER)
 
 

@@ -85,6 +85,13 @@ class Window:
         ]))  # fmt: skip
         return matters[np.argsort(release[matters], kind="stable")], release
 
+    @cached_property
+    def ended(self) -> tuple[Ints, Floats, Floats]:
+        """The (E,) jobs of the warm-up that have ended when the agent takes over, with start and finish in seconds."""
+        rows = np.setdiff1d(np.arange(self.warmup), self.arrivals[0])
+        start, finish = self._warm
+        return rows, start[rows], finish[rows]
+
     @property
     def _machine(self) -> Platform:
         return machine(self.workload.cluster_cores) if self.platform is None else self.platform
@@ -141,8 +148,8 @@ class Window:
             state = make_learned(workload, rules, cores, nothing, batch_events=batch_events)
             state = state._replace(arriving=arriving, arrival=release)
             # The network is checked on the jobs that have ended, too.
-            ended = np.setdiff1d(np.arange(self.warmup), arriving)
-            state.starting_time[ended], state.finish_time[ended] = (dates[ended] for dates in self._warm)
+            ended, *dates = self.ended
+            state.starting_time[ended], state.finish_time[ended] = dates
             simulate_some = partial(advance_learned, make_checks(rules, cores))
         if self.warmup:
             # The jobs that wait when the agent takes over are in one scheduling pass.
