@@ -54,8 +54,25 @@ OBJECTIVES = {
     "mean_turnaround_time": TURNAROUND_TIME,
 }
 RUNTIMES = ("past", "requested")
-#: Base order and arrivals by rule: a head that stays the head holds others up for long.
-USUAL = {"none": ("f1", 60), "easy": ("f1", 8), "rlscheduler": ("f2", 60)}
+
+
+class Usual(NamedTuple):
+    """Settings of `Rollout` that are usual under a rule."""
+
+    base: str
+    arrivals: int
+    scenarios: int
+    candidates: Sequence[str]
+
+
+HEADS = ("saf", "f1", "f2", "f3", "f4", "sjf", "fcfs")
+#: A head that stays the head holds others up for long, so that more arrivals matter. Without backfilling the order of
+#: the best rules is that of narrow jobs, and the heads of others stand for waiting for a wide one.
+USUAL = {
+    "none": Usual("f1", 60, 32, (*HEADS, "laf", "ljf", "lqf")),
+    "easy": Usual("f1", 8, 64, HEADS),
+    "rlscheduler": Usual("f2", 60, 64, HEADS),
+}
 #: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
 ENOUGH = 16
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
@@ -138,11 +155,12 @@ class Rollout(ClassicAgent):
     """Serves that head, of the heads of several orders, that does best in play-outs.
 
     Args:
-        candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`).
+        candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`); null: `HEADS`, and without
+            backfilling three that name large jobs.
         base: Order of the queue in play-outs, and of backfilling with EASY; null: F2 with ``rlscheduler``, else F1.
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
-        scenarios: Most scenarios of a decision.
+        scenarios: Most scenarios of a decision; null: 32 without backfilling, else 64.
         arrivals: Jobs that arrive in a scenario; null: 8 with EASY, else 60, since a head that stays the head holds
             others up for long.
         runtimes: ``past``: run times relative to requested times are those of ended jobs with requested times alike;
@@ -161,11 +179,11 @@ class Rollout(ClassicAgent):
 
     def __init__(
         self,
-        candidates: Sequence[str] = ("saf", "f1", "f2", "f3", "f4", "sjf", "fcfs"),
+        candidates: Sequence[str] | None = None,
         base: str | None = None,
         backfill: str = "none",
         core_policy: str = "high_gflops",
-        scenarios: int = 64,
+        scenarios: int | None = None,
         arrivals: int | None = None,
         runtimes: str = "past",
         objective: str = "mean_bounded_slowdown",
@@ -183,7 +201,10 @@ class Rollout(ClassicAgent):
                     f"rollout: {not_one_of(value, allowed)}",
                     where=f"agent.{key}",
                 )
-        base, arrivals = base or USUAL[backfill][0], USUAL[backfill][1] if arrivals is None else arrivals
+        usual = USUAL[backfill]
+        base, candidates = base or usual.base, usual.candidates if candidates is None else candidates
+        arrivals = usual.arrivals if arrivals is None else arrivals
+        scenarios = usual.scenarios if scenarios is None else scenarios
         for key, number, least in (("scenarios", scenarios, 1), ("arrivals", arrivals, 0), ("budget", budget, 1)):
             if number != int(number) or number < least:
                 raise ConfigError(
