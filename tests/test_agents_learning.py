@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import subprocess
 import sys
@@ -145,12 +146,16 @@ def test_every_learner_is_tried_on_both() -> None:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
+    from hdsim.agents.rollout import Rollout
     from hdsim.scheduling.agent import make_agent
 
     option = yaml.safe_load((folder("conf") / "agent" / f"{name}.yaml").read_text())
     agent: Any = make_agent(option)
     defaults = {field.name: field.default for field in dataclasses.fields(agent)}
     del option["_target_"], defaults["task"]
+    # Settings of another agent, which the group names so that they can be overridden one by one.
+    search, usual = option.pop("search", {}), inspect.signature(Rollout).parameters
+    assert defaults.pop("search", None) is None and search == {key: usual[key].default for key in search}
     assert {key: tuple(value) if isinstance(value, list) else value for key, value in option.items()} == defaults
     docs = "".join(base.__doc__ or "" for base in type(agent).__mro__)
     assert all(f"        {key}: " in docs for key in agent.settings()), "undocumented setting"

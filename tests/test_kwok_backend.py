@@ -286,7 +286,7 @@ def test_a_search_by_the_wall_clock(cluster: Cluster, tmp_path: Path, agent: typ
     create(cluster, node("a", {"cpu": "4"}), pod("theirs", "1", scheduler="other", nodeName="a"), *ours)
     settings: dict[str, Any] = {"commit_head": False, "core_policy": "least_allocated"}
     search = agent(["fcfs", "saf", "sjf"], base="sjf", scenarios=2, arrivals=3, **settings)
-    result, _ = run(cluster, tmp_path, search, stop_when_idle=10.0)
+    result, _ = run(cluster, tmp_path, search, stop_when_idle=15.0)
     assert set(check(cluster)) == {*sizes, "theirs"} - {"blocked"}
     states = dict(zip(result.workload.job_id.tolist(), result.state.tolist(), strict=True))
     assert states.pop(f"{cluster.namespace}/blocked") == FinalState.QUEUED
