@@ -212,7 +212,7 @@ class Evolution:
         after_start: With backfilling, jobs are scored after every start, as in use; otherwise once a pass, which takes
             a third of the time.
         estimates: Only the weights of the errors of requested times change, which have no effect where requested times
-            are the run times, and all windows away have estimates of run times.
+            are the run times, and all windows have estimates of run times.
         start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
     """
 
