@@ -179,6 +179,22 @@ def test_a_plain_order_that_is_far_better_on_the_past_is_followed(
         assert any(checks.followed) == follows
 
 
+@pytest.mark.parametrize(("sign", "compared"), [(1, [128, 384, 896, 1408]), (-1, list(range(128, 1537, 128)))])
+def test_a_network_that_is_ahead_is_compared_with_plain_orders_less_often(
+    sign: int, compared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = columns_of(generate(12 * PERIOD, seed=8, cores=64, typed=False, arrival_factor=0.7))
+    checks, pasts = (
+        Checks(sign * np.stack([smallest_area_first(), -smallest_area_first()]), 64, counted_replay.EASY, False),
+        [],
+    )
+    cost = checks._cost
+    monkeypatch.setattr(checks, "_cost", lambda past, *rest: pasts.append(past.submission[-1]) or cost(past, *rest))
+    checks.advance(12, jobs, jobs.submission, jobs.submission + jobs.requested)
+    np.testing.assert_array_equal(pasts[::2], jobs.submission[np.array(compared) - 1])
+    assert len(checks.followed) == len(checks.errors) == 13
+
+
 def test_checks_know_nothing_of_ends_to_come() -> None:
     jobs = columns_of(generate(300, seed=8, cores=64, typed=False))
     networks = np.stack([-smallest_area_first(), smallest_area_first()])

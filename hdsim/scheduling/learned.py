@@ -39,6 +39,9 @@ RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
 CHECKED, MEMORY, MARGIN = 512, 0.7, 1.5
+#: Comparisons take turns with checks of the errors alone: while the network is the best, their distance doubles up to
+#: this number of checks.
+SELDOM = 4
 
 
 class Jobs(NamedTuple):
@@ -163,6 +166,7 @@ class Checks:
     def __init__(self, networks: Floats, cores: int, backfill: int, commit: bool) -> None:
         self._networks, self._cores, self._backfill, self._commit = networks, cores, backfill, commit
         self._advantage = np.zeros(len(networks) - 1)
+        self._compared, self._pause = 0, 1
         self.followed = [0]
         self.errors = [np.zeros(2)]
 
@@ -189,13 +193,15 @@ class Checks:
             runtime = np.where(ended, finish[rows] - start[rows], requested)
             error = np.log(np.maximum(runtime[ended], 1.0) / np.maximum(requested[ended], 1.0))
             self.errors.append(np.array([error.mean(), error.std()]) if len(error) else self.errors[-1])
-            if len(self._networks) == 1:
-                self.followed.append(0)
+            if len(self.followed) < self._compared + self._pause or len(self._networks) == 1:
+                self.followed.append(self.followed[-1])
                 continue
             past = Jobs(jobs.submission[rows], requested, size, past_sums(requested, size))
             costs = [self._cost(past, runtime, network) for network in range(len(self._networks))]
             self._advantage = MEMORY * self._advantage + np.log(np.array(costs[1:]) / costs[0])
             best = int(self._advantage.argmin())
+            pause = min(2 * self._pause, SELDOM) if self._advantage[best] > 0 else 1
+            self._compared, self._pause = len(self.followed), pause
             self.followed.append(best + 1 if self._advantage[best] < -MARGIN else 0)
 
     def at(self, submitted: int, jobs: Jobs, cluster: Cluster, which: slice | Ints = slice(None)) -> tuple[int, Floats]:
@@ -281,9 +287,10 @@ def scores(
     running, networks = cluster.running, read_networks(network)
     jobs, known, queued = _submitted(workload, queued, cluster)
     rule, cores = RULES.get(backfill, counted_replay.EASY), int(cluster.platform.n_cpu_cores)
-    checks = _CHECKS.setdefault(cluster, {}).setdefault(
-        (network, rule, commit_head), Checks(networks, cores, rule, commit_head)
-    )
+    of_cluster, key = _CHECKS.setdefault(cluster, {}), (network, rule, commit_head)
+    if key not in of_cluster:
+        of_cluster[key] = Checks(networks, cores, rule, commit_head)
+    checks = of_cluster[key]
     followed, errors = checks.at(int(queued[-1]) + 1, jobs, cluster, known)
     begins = [cluster.starting.get(job, cluster.starting_time[job]) for job in running]
     ends = np.array([t + cluster.estimate(job, running[job]) for t, job in zip(begins, running, strict=True)], float)
