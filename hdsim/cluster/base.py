@@ -75,10 +75,6 @@ class ClusterState:
             prediction of the scheduler.
         expected: Longest run time in seconds at reference speed that each job with a prediction is expected to have,
             and the number of corrections of the prediction.
-        fixed_duration: Whether each job lasts as long on cores of any speed.
-        pick: ``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet:
-            a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node may
-            give, (N,).
         allocations: Allocations of all jobs.
         placements: See :class:`hdsim.cluster.allocations.Allocations`.
         time_breakdown: Time of jobs with programs by activity, None where no job has one.
@@ -162,7 +158,6 @@ class ClusterState:
         self._note_sizes(workload)
         self.requested_time: list[float] = workload.requested_time.tolist()
         self.expected: dict[int, tuple[float, int]] = {}
-        self.fixed_duration: list[bool] = workload.fixed_duration.tolist()
         self._only_order = self.only_counts and self.uniform_speed and not needs_processors
         self._set_store(policies_in_use(core_policy, fixed_policy, core_policies))
 
@@ -173,7 +168,16 @@ class ClusterState:
         self.cores: Any = make_store(
             self.platform, self.requests, self.rng, policies, only_order=only_order, nodes_fail=nodes_fail
         )
-        self.pick: Callable[..., Any] = self.cores.pick
+
+    @property
+    def pick(self) -> Callable[..., Any]:
+        """``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet.
+
+        It returns a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node
+        may give, (N,).
+        """
+        pick: Callable[..., Any] = self.cores.pick
+        return pick
 
     @property
     def workload(self) -> Workload:
@@ -226,7 +230,6 @@ class ClusterState:
         self._jobs.add(jobs)
         self._note_sizes(jobs)
         self.requested_time += jobs.requested_time.tolist()
-        self.fixed_duration += jobs.fixed_duration.tolist()
         self.starting_time += [math.nan] * len(jobs)
         self.finish_time += [math.nan] * len(jobs)
         self.state += [FinalState.NOT_SUBMITTED] * len(jobs)

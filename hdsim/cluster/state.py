@@ -283,13 +283,13 @@ class Cluster(ClusterState):
     def estimate(self, job: int, placement: Any) -> float:
         """Seconds the job is expected to take on the cores of a placement, from its requested time."""
         requested = self.requested_time[job]
-        if self.uniform_speed or self.fixed_duration[job]:
+        if self.uniform_speed or self.workload.fixed_duration[job]:
             return requested
         return requested / float(self.cores.slowest(placement))
 
     def speed(self, job: int, placement: Any) -> float:
         """Speed at which a job runs on the cores of a placement relative to the reference speed."""
-        return 1.0 if self.uniform_speed or self.fixed_duration[job] else float(self.cores.slowest(placement))
+        return 1.0 if self.uniform_speed or self.workload.fixed_duration[job] else float(self.cores.slowest(placement))
 
     def expect(self, job: int, seconds: float, limit: float | None = None, corrections: int = 0) -> None:
         """Replaces the requested time of a job by a prediction, in what schedulers read.

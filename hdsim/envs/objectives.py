@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -32,12 +32,12 @@ class Objective:
     Attributes:
         needs_core_ids: The objective depends on the busy cores of processors.
         needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
-        dates: The date of each job in seconds, NaN of one that does not run.
+        dates: The date of each running job in seconds.
     """
 
     needs_core_ids: ClassVar[bool] = False
     needs_dates: ClassVar[bool] = False
-    dates: Sequence[float]
+    dates: Mapping[int, float]
 
     def __init__(self, integrated: bool) -> None:
         self.integrated = integrated

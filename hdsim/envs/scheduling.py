@@ -186,7 +186,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             )
             self._backend = self.runner.episode(setup)
         self.cluster = setup.cluster
-        self.objective.dates = getattr(self._backend, "dates", ())
+        self.objective.dates = getattr(self._backend, "dates", {})
         self.result = None
         self._steps = 0
         self.problem.begin(self.cluster)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from heapq import heapify, heappush
-from itertools import count
+from heapq import heapify, heappop, heappush
+from itertools import count, repeat
 from typing import Any
 
 from simpy import Event
@@ -25,28 +25,44 @@ class Agenda:
     A job has one date at a time; an entry for another date of the job is outdated.
 
     Attributes:
-        entries: Heap of (date, rank, sequence number, action, its argument). At the date of a job, which may be
-            outdated, the action is None and the argument the job. The last entry is a sentinel at infinity.
-        dates: Date of each job, NaN for none.
-
-    Args:
-        jobs: Number of jobs.
+        dates: Date of each job that has one.
     """
 
-    def __init__(self, jobs: int) -> None:
-        self.entries: list[tuple[Any, ...]] = [_LAST]
-        self.dates = [math.nan] * jobs
+    def __init__(self) -> None:
+        self.dates: dict[int, float] = {}
+        self._entries: list[tuple[Any, ...]] = [_LAST]
+        # Whether the entries of dates are yet to be made; most forks are played out without them.
+        self._lacks_dates = False
         self._sequence = count()
+        # Number of entries that are no dates of jobs.
+        self._n_actions = 0
         # Number of entries at which outdated ones are removed.
         self._limit = _FEW
 
-    def add(self, jobs: int) -> None:
-        """Appends jobs."""
-        self.dates += [math.nan] * jobs
+    @property
+    def entries(self) -> list[tuple[Any, ...]]:
+        """Heap of (date, rank, sequence number, action, its argument).
+
+        At the date of a job, which may be outdated, the action is None and the argument the job. The last entry is a
+        sentinel at infinity.
+        """
+        if self._lacks_dates:
+            self._lacks_dates = False
+            dates = zip(self.dates.values(), repeat(FIRST), self._sequence, repeat(None), self.dates, strict=False)
+            self._set_entries([*self._entries, *dates])
+        return self._entries
 
     def schedule(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
         """Schedules an action at a date in seconds."""
+        self._n_actions += 1
         heappush(self.entries, (date, rank, next(self._sequence), action, argument))
+
+    def pop(self) -> tuple[Callable[[Any], Any] | None, Any]:
+        """Removes the first entry and returns its action and argument."""
+        _, _, _, action, argument = heappop(self.entries)
+        if action is not None:
+            self._n_actions -= 1
+        return action, argument
 
     def set_date(self, job: int, date: float) -> None:
         """Sets the date of a job."""
@@ -58,46 +74,49 @@ class Agenda:
     def _remove_outdated(self) -> None:
         dates = self.dates
         # In place: the loop of the engine has a reference to the list.
-        self.entries[:] = [entry for entry in self.entries if entry[3] or entry is _LAST or dates[entry[4]] == entry[0]]
+        self.entries[:] = [
+            entry for entry in self.entries if entry[3] or entry is _LAST or dates.get(entry[4]) == entry[0]
+        ]
         heapify(self.entries)
         self._limit = max(_FEW, 2 * len(self.entries))
 
     @property
     def actions(self) -> list[tuple[Any, ...]]:
         """The entries that are no dates of jobs."""
-        return [entry for entry in self.entries if entry[3] is not None]
+        return [entry for entry in self._entries if entry[3] is not None] if self._n_actions else []
 
-    def set_dates(self, dates: list[tuple[int, float]]) -> None:
+    def set_dates(self, dates: dict[int, float]) -> None:
         """Sets the dates of all jobs that have one, in seconds, in place of those before."""
-        self.dates = [math.nan] * len(self.dates)
-        for job, date in dates:
-            self.dates[job] = date
-        entries = [(date, FIRST, next(self._sequence), None, job) for job, date in dates]
-        self._set_entries([_LAST, *self.actions, *entries])
+        self.dates = dates
+        self._entries = [_LAST, *self.actions]
+        self._lacks_dates = True
 
     def drop(self, unwanted: Callable[[Any, Any], bool]) -> None:
         """Removes the entries of some actions and arguments."""
-        if self.actions:
-            self._set_entries([entry for entry in self.entries if not (entry[3] and unwanted(entry[3], entry[4]))])
+        if self._n_actions:
+            self._set_actions([entry for entry in self.actions if not unwanted(entry[3], entry[4])])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Agenda:
         """Returns a copy without the events of user processes, which have no copies."""
-        memo[id(self)] = other = Agenda(0)
-        other.dates = self.dates.copy()
+        memo[id(self)] = other = Agenda()
+        other.dates, other._lacks_dates = self.dates.copy(), self._lacks_dates
         other._sequence = count(next(self._sequence))
-        if self.actions:
-            other._set_entries(
+        other._entries, other._limit = self._entries.copy(), self._limit
+        if self._n_actions:
+            other._set_actions(
                 [
-                    entry if entry[3] is None else (*entry[:3], deepcopy(entry[3], memo), deepcopy(entry[4], memo))
-                    for entry in self.entries
+                    (*entry[:3], deepcopy(entry[3], memo), deepcopy(entry[4], memo))
+                    for entry in self.actions
                     if not isinstance(getattr(entry[3], "__self__", None), Event)
                 ]
             )
-        else:
-            other.entries, other._limit = self.entries.copy(), self._limit
         return other
+
+    def _set_actions(self, actions: list[tuple[Any, ...]]) -> None:
+        self._n_actions = len(actions)
+        self._set_entries([entry for entry in self._entries if entry[3] is None] + actions)
 
     def _set_entries(self, entries: list[tuple[Any, ...]]) -> None:
         heapify(entries)
-        self.entries = entries
+        self._entries = entries
         self._limit = max(_FEW, 2 * len(entries))

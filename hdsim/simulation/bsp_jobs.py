@@ -160,7 +160,7 @@ class BspJobs(Executor):
             return running.step.longest - running.left + running.rate * (now - running.since)
         return (now - begin) * min(self._cores.peak[processor] for processor in running.placement.processors)
 
-    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
         """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         placements = {job: (running.placement, running.growth) for job, running in self._running.items()}
         worked = {job: self.worked(job, now, starts[job]) for job in placements}
@@ -172,7 +172,7 @@ class BspJobs(Executor):
             self.start(job, placement, now)
             self._running[job].growth = growth
         self._runtime = runtimes
-        return []
+        return {}
 
     def resize(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""

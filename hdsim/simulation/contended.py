@@ -115,14 +115,14 @@ class Contended(RigidExecutor):
         self.end(job, now)
         return lost
 
-    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
         """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         jobs, running = self._jobs, np.flatnonzero(self._jobs.core_of_job >= 0)
         done = np.array(self._runtime)[running] - jobs.left[running]
         self._runtime = runtimes
         jobs.left[running] = np.array(runtimes)[running] - done
         dates = jobs.since[running] + jobs.left[running] / jobs.rate[running]
-        return list(zip(running.tolist(), np.maximum(dates, math.nextafter(now, math.inf)).tolist(), strict=True))
+        return dict(zip(running.tolist(), np.maximum(dates, math.nextafter(now, math.inf)).tolist(), strict=True))
 
     def resize(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""

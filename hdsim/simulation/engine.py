@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hdsim.cluster.state import Cluster, FinalState, completed
+from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.kernels.walltime import reaches_walltime
 from hdsim.simulation.agenda import AFTER_NODES
@@ -35,6 +34,8 @@ log = logging.getLogger(__name__)
 
 #: Number of instants with changes of nodes and user processes only, after which waiting jobs end the simulation.
 _PATIENCE, _PATIENCE_OF_NODE = 10_000, 200
+# Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
+_SUCCESSFUL, _FAILED = int(FinalState.COMPLETED_SUCCESSFULLY), int(FinalState.COMPLETED_FAILED)
 
 
 class Rest(NamedTuple):
@@ -86,11 +87,8 @@ class Engine(UserEvents):
         self._kill_at_walltime = kill_at_walltime
         self._batch_events = batch_events
         self._submission: list[float] = [*workload.submission_time.tolist(), math.inf]
-        self._walltime: list[float] = workload.walltime.tolist()
         # Jobs whose date is that of their walltime.
         self._too_long: set[int] = set()
-        self._ends_in_delay: list[bool] = workload.ends_in_delay.tolist()
-        self._finals: list[int] = completed(workload).tolist()
         self._infeasible = set(infeasible)
         self._next = 0
         self._notified = self.deciding = self.over = False
@@ -108,8 +106,8 @@ class Engine(UserEvents):
         return type(self._executor).__name__
 
     @property
-    def dates(self) -> Sequence[float]:
-        """Date at which each job ends if no speed changes, seconds; NaN of a job that does not run."""
+    def dates(self) -> Mapping[int, float]:
+        """Date in seconds at which each running job ends if no speed changes."""
         return self._agenda.dates
 
     # The loop of a replay
@@ -149,7 +147,7 @@ class Engine(UserEvents):
             self._now = cluster.now = now
             while batch or arrival > now:
                 if agenda[0][0] == now:
-                    _, _, _, action, argument = heappop(agenda)
+                    action, argument = self._agenda.pop()
                     if action is None:
                         self._reach_date(argument)
                     else:
@@ -271,7 +269,7 @@ class Engine(UserEvents):
         dates = executor.set_runtimes(runtimes, starts, now)
         self._too_long.clear()
         if self._kill_at_walltime:
-            dates = [(job, self._limited(job, date)) for job, date in dates]
+            dates = {job: self._limited(job, date) for job, date in dates.items()}
         self._agenda.set_dates(dates)
         self._settle()
 
@@ -294,14 +292,10 @@ class Engine(UserEvents):
         Raises:
             BackendError: The cluster was not created with ``open_ended=True``.
         """
-        first, now = len(self._finals), self.cluster.now
+        first, now = len(self.cluster.workload), self.cluster.now
         jobs = jobs.replaced(submission_time=now + jobs.submission_time)
         self.cluster.add(jobs)
         self._executor.add(jobs)
-        self._walltime += jobs.walltime.tolist()
-        self._ends_in_delay += jobs.ends_in_delay.tolist()
-        self._finals += completed(jobs).tolist()
-        self._agenda.add(len(jobs))
         rows = range(first, first + len(jobs))
         if arrive:
             self._awaited += len(rows)
@@ -346,14 +340,14 @@ class Engine(UserEvents):
             interval: See :meth:`hdsim.simulation.executor.Executor.interrupt`.
         """
         cluster = self.cluster
-        self._agenda.dates[job] = math.nan
+        self._agenda.dates.pop(job, None)
         self._settled = False
         lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
         cluster.interrupt(job, lost)
 
     def stop(self, job: int, state: FinalState) -> None:
         """Ends a running job before its completion."""
-        self._agenda.dates[job] = math.nan
+        self._agenda.dates.pop(job, None)
         self._settled = False
         self._executor.end(job, self.cluster.now)
         self.cluster.end(job, state)
@@ -363,12 +357,13 @@ class Engine(UserEvents):
     def _reach_date(self, job: int) -> None:
         now, dates = self.cluster.now, self._agenda.dates
         # The date of an outdated entry is another one.
-        if dates[job] == now:
-            dates[job] = math.nan
+        if dates.get(job) == now:
+            del dates[job]
             if job in self._too_long:
                 self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
             elif self._executor.advance(job, now):
-                self.cluster.end(job, self._finals[job])
+                failed = self.cluster.workload.return_code[job] != 0
+                self.cluster.end(job, _FAILED if failed else _SUCCESSFUL)
 
     def _settle(self) -> None:
         """Updates the changed dates of jobs in the agenda."""
@@ -381,8 +376,9 @@ class Engine(UserEvents):
 
     def _limited(self, job: int, date: float) -> float:
         """Returns the date of a job, at most that of its walltime."""
-        limit = self.cluster.starting_time[job] + self._walltime[job]
-        if reaches_walltime(date, limit, self._ends_in_delay[job]):
+        cluster, jobs = self.cluster, self.cluster.workload
+        limit = cluster.starting_time[job] + float(jobs.walltime[job])
+        if reaches_walltime(date, limit, jobs.ends_in_delay[job]):
             self._too_long.add(job)
             return limit
         self._too_long.discard(job)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 #: (n,) core ids.
 CoreIds = Sequence[int] | NDArray[np.integer[Any]]
 _NONE = -1
-#: Rest, rate and its date of a job without changes of its rate.
-_AT_PEAK = (0.0, 0.0, 0.0)
 
 
 class Progress(NamedTuple):
@@ -119,7 +117,7 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
         """Changes the run times of all jobs, with the work that running jobs have done.
 
         A job with a program becomes a rigid job without messages, since a run time says nothing of its steps.
@@ -130,8 +128,7 @@ class Executor(ABC):
             now: Current time, seconds.
 
         Returns:
-            (job, date in seconds) of the running jobs, just after now if it has passed, but for those that `settle`
-            returns.
+            Date in seconds of each running job, just after now if it has passed, but for those that `settle` returns.
         """
 
     def constant_runtimes(self) -> list[float] | None:
@@ -247,8 +244,6 @@ class Uncontended(RigidExecutor):
         super().__init__(cluster.workload)
         self._cluster = cluster
         self._homogeneous = cluster.platform.homogeneous_speed
-        #: Whether a job runs at the reference speed on any cores.
-        self._at_peak: list[bool] = (cluster.workload.fixed_duration | self._homogeneous).tolist()
         self._due: list[tuple[int, float]] = []
         # (remaining reference seconds, rate, date of the rate) of jobs with a rate other than 1 since their start.
         self._paces: dict[int, tuple[float, float, float]] = {}
@@ -260,17 +255,12 @@ class Uncontended(RigidExecutor):
         """See :meth:`Executor.constant_runtimes`."""
         return self._runtime if self._homogeneous and not self._paces and self._job_of_core is None else None
 
-    def add(self, jobs: Workload) -> None:
-        """See :meth:`Executor.add`."""
-        super().add(jobs)
-        self._at_peak += (jobs.fixed_duration | (self._homogeneous and self._job_of_core is None)).tolist()
-
     def start(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`Executor.start`."""
         seconds = self._runtime[job]
         if self._job_of_core is not None:
             self._job_of_core[self._ids(placement)] = job
-        if not self._at_peak[job]:
+        if not (self._fixed[job] or (self._homogeneous and self._job_of_core is None)):
             rate = self._rate(placement)
             self._paces[job] = seconds, rate, now
             seconds /= rate
@@ -309,7 +299,6 @@ class Uncontended(RigidExecutor):
         running = self._cluster.running
         if self._job_of_core is None:
             platform = self._cluster.platform
-            self._at_peak = list(self._fixed)
             self._peak = platform.core_gflops() / platform.reference_gflops
             self._speed = self._peak.copy()
             self._job_of_core = np.full(platform.n_cores, _NONE)
@@ -322,19 +311,16 @@ class Uncontended(RigidExecutor):
             self._change(job, running[job], now)
         return jobs
 
-    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> list[tuple[int, float]]:
+    def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
         """See :meth:`Executor.set_runtimes`."""
         before, self._runtime, paces = self._runtime, runtimes, self._paces
-        for job, (left, rate, since) in paces.items():
-            paces[job] = runtimes[job] - (before[job] - left), rate, since
         running, later = self._cluster.running, math.nextafter(now, math.inf)
-        ends = [starts[job] + runtimes[job] for job in running]
-        if paces:
-            ends = [
-                since + left / rate if rate else end
-                for end, (left, rate, since) in zip(ends, [paces.get(job, _AT_PEAK) for job in running], strict=True)
-            ]
-        return [(job, end if end > now else later) for job, end in zip(running, ends, strict=True)]
+        dates = {job: end if (end := starts[job] + runtimes[job]) > now else later for job in running}
+        for job, (left, rate, since) in paces.items():
+            left = runtimes[job] - (before[job] - left)
+            paces[job] = left, rate, since
+            dates[job] = max(since + left / rate, later)
+        return dates
 
     def settle(self, now: float) -> list[tuple[int, float]]:
         """See :meth:`Executor.settle`."""

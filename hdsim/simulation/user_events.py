@@ -29,7 +29,7 @@ class UserEvents(simpy.Environment):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self.cluster = cluster
-        self._agenda = Agenda(len(cluster.workload))
+        self._agenda = Agenda()
         self._outages: NodeOutages | None = None
         # Number of agenda entries and events of the user that prevent the end of the simulation.
         self._awaited = 0

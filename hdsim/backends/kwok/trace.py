@@ -91,7 +91,7 @@ class Trace:
     def annotations(self, job: int, placement: Any) -> dict[str, str]:
         """Returns the annotations that bindings give to the pods of a job, which run as long as their nodes need."""
         cluster = self._cluster
-        speed = 1.0 if cluster.fixed_duration[job] else float(cluster.cores.slowest(placement))
+        speed = 1.0 if cluster.workload.fixed_duration[job] else float(cluster.cores.slowest(placement))
         return {} if speed == 1.0 else {DURATION: self._duration(job, speed)}
 
     def _duration(self, job: int, speed: float) -> str:

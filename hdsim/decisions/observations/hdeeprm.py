@@ -270,7 +270,7 @@ class Normal(Small):
         """Puts a started job on its cores."""
         cluster = self._cluster
         ids, requested = cluster.running[job].ids, cluster.requested_time[job]
-        progress.begin(self._cores, self._jobs, ids, requested, cluster.fixed_duration[job], start)
+        progress.begin(self._cores, self._jobs, ids, requested, bool(cluster.workload.fixed_duration[job]), start)
         self._first_of[job] = first = int(ids[0])
         self._new.append(first)
 

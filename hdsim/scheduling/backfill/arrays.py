@@ -89,7 +89,7 @@ class NodeArrays:
             self._jobs = JobRequests(*columns)
         if jobs > known:
             rows = slice(known, jobs)
-            times, fixed = np.array(cluster.requested_time[rows]), np.array(cluster.fixed_duration[rows])
+            times, fixed = np.array(cluster.requested_time[rows]), cluster.workload.fixed_duration[rows]
             more = job_requests(cluster.requests, times, fixed, self._kinds, known)
             for column, values in zip(self._jobs, more, strict=True):
                 column[rows] = values
