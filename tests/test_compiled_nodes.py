@@ -12,6 +12,7 @@ import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
+from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.errors import ConfigError
 from hdsim.kernels.pcg64 import restore, shuffle, words_of
 from hdsim.kernels.speeds import sort
@@ -54,6 +55,40 @@ def test_equal_to_the_engine(nodes, rows, agent, options, data):
     if options["contention"] == "smoothstep":
         nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
     assert_equal(*both(platform_of(nodes), workload, agent, options))
+
+
+@given(
+    nodes=nodes, rows=jobs, agents=st.tuples(agents, agents), options=options, share=st.floats(0, 0.7), data=st.data()
+)
+def test_the_rest_of_a_replay_is_that_of_the_engine(nodes, rows, agents, options, share, data):
+    memory, bandwidth, gpus = (
+        data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
+        for values in ([0, 200, 500, 900], [0, 4, 6.1, 12], [0, 0, 0, 1, 2])
+    )
+    workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth, requested_gpus=gpus)
+    if options["contention"] == "smoothstep":
+        nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
+    platform, options = platform_of(nodes), options | {"batch_events": True}
+    first = ClassicAgent(**agents[0])
+    whole = hdsim.simulate(platform, workload, first, seed=3, **options)
+    dates = [date for key in ("submission_time", "finish_time") for date in whole.jobs[key]]
+    actual = data.draw(st.booleans())
+    original = hdsim.Simulation(platform, workload, first, seed=3, **options)
+    original.run_until(float(np.nanquantile(dates, share)))
+    assumed = {"runtimes": "actual", "arrivals": "actual"} if actual else {}
+    forks = [original.fork(ClassicAgent(**agents[1]), **assumed) for _ in range(2)]
+    forks[1].run_until(forks[1].now)
+    results = [fork.run() for fork in forks]
+    expected = "compiled" if isinstance(forks[1].cluster.cores, NodeCores) else results[0].engine["mode"]
+    assert [result.engine["mode"] for result in results] == [expected, "events"]
+    assert_equal(*results)
+    states = [
+        (each.state, list(each.queue), each.rng.bit_generator.state, each.arrived)
+        for each in (fork.cluster for fork in forks)
+    ]
+    assert states[0] == states[1]
+    for fork in forks:
+        invariants.check(fork.cluster)
 
 
 @pytest.mark.parametrize("draws", [0, 3])

@@ -85,6 +85,11 @@ class Agenda:
         """The entries that are no dates of jobs."""
         return [entry for entry in self._entries if entry[3] is not None] if self._n_actions else []
 
+    @property
+    def limit(self) -> int:
+        """Number of entries above which outdated ones are removed."""
+        return self._limit
+
     def set_dates(self, dates: dict[int, float]) -> None:
         """Sets the dates of all jobs that have one, in seconds, in place of those before."""
         self.dates = dates

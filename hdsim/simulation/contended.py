@@ -115,6 +115,10 @@ class Contended(RigidExecutor):
         self.end(job, now)
         return lost
 
+    def rigid_jobs(self) -> tuple[list[float], speeds.State | None]:
+        """See :meth:`hdsim.simulation.executor.Executor.rigid_jobs`."""
+        return self._runtime, self._state
+
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
         """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         jobs, running = self._jobs, np.flatnonzero(self._jobs.core_of_job >= 0)

@@ -1,16 +1,21 @@
-"""Forks in compiled code: the rest of a replay under a stock agent on interchangeable cores."""
+"""Forks in compiled code: the rest of a replay under a stock agent."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels import counted_replay
+from hdsim.cluster.stores.nodes import NodeCores
+from hdsim.kernels import counted_replay, node_replay
+from hdsim.kernels.heap import make_heap
+from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import add_release
-from hdsim.simulation.compiled import CompiledCores, compiled_cores
+from hdsim.simulation.compiled import CompiledCores, CompiledReplay, compiled_cores
+from hdsim.simulation.compiled_nodes import CompiledNodes, compiled_nodes
 from hdsim.util.arrays import sorted_within
 from hdsim.util.intervals import IntervalSets
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
 def continued_replay(
     setup: Setup, env: Engine, *, kill_at_walltime: bool, batch_events: bool
-) -> ContinuedReplay | None:
+) -> ContinuedCores | ContinuedNodes | None:
     """Returns the rest of a replay in compiled code, None if only the engine has what it needs.
 
     The rest begins with a scheduling pass at the present instant, in which all queued jobs count as submitted.
@@ -35,20 +40,24 @@ def continued_replay(
         kill_at_walltime: See :class:`hdsim.simulation.simulation.Simulation`.
         batch_events: See there.
     """
-    cluster, rest = env.cluster, env.rest()
-    changed = cluster.allocations.closed or cluster.allocations.restarts or cluster.requests.open_ended
+    cluster, rest, held = env.cluster, env.rest(), env.cluster.allocations
+    changed = held.closed or held.begin or held.restarts or cluster.requests.open_ended
     if rest is None or changed or not batch_events or not cluster.has_core_ids:
         return None
     now, submission = cluster.now, cluster.workload.submission_time[rest.coming.start : rest.coming.stop]
-    if (rest.dates <= now).any() or (submission <= now).any():
+    if any(rest.dates[job] <= now for job in cluster.running) or (submission <= now).any():
         return None
-    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-    made = compiled_cores(cluster.platform, cluster.workload, setup, **options)
-    return None if made is None else ContinuedReplay(made, cluster, rest)
+    jobs, options = cluster.workload, {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    counted = compiled_cores(cluster.platform, jobs, setup, **options)
+    if counted is not None:
+        return ContinuedCores(counted, cluster, rest)
+    setup = replace(setup, rng=cluster.rng)
+    on_nodes = compiled_nodes(cluster.platform, jobs, setup, **options) if type(cluster.cores) is NodeCores else None
+    return None if on_nodes is None else ContinuedNodes(on_nodes, cluster, rest)
 
 
-class ContinuedReplay(CompiledCores):
-    """The rest of a replay.
+class Continued(CompiledReplay[Any]):
+    """The rest of a replay, beside the class of whole replays.
 
     Args:
         fresh: The same replay before its first event.
@@ -56,61 +65,38 @@ class ContinuedReplay(CompiledCores):
         rest: Run times of all jobs, dates of the running ones and arrivals.
     """
 
-    def __init__(self, fresh: CompiledCores, cluster: Cluster, rest: Rest) -> None:
-        super().__init__(fresh._platform, fresh._workload, fresh._ranked, fresh._infeasible, fresh._make_state)
+    def __init__(self, fresh: CompiledReplay[Any], cluster: Cluster, rest: Rest) -> None:
+        vars(self).update(vars(fresh))
         self._cluster, self._rest = cluster, rest
         self._running = list(cluster.running)
         # Jobs that the rest is about.
         self._open = np.zeros(len(cluster.workload), bool)
         self._open[[*self._running, *cluster.queue, *rest.coming]] = True
 
-    @cached_property
-    def _state(self) -> CountedReplay:
-        fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
-        rank_of_core = np.zeros(self._platform.n_cores, np.int32)
-        rank_of_core[self._ranked] = np.arange(len(self._ranked))
-        queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        coming = np.setdiff1d(np.array(rest.coming, np.int64), self._infeasible)
-        state = fresh._replace(arriving=np.concatenate([queued, coming]), runtime=np.array(rest.runtimes, np.float64))
-        state.submission[queued] = cluster.now
-        state.numbers[counted_replay.STARTED], state.dates[counted_replay.NOW] = len(running), cluster.now
-        state.starting_time[running] = np.array(cluster.starting_time)[running]
-        state.started[: len(running)] = running
-        state.killed[rest.killed] = True
-        ranks = rank_of_core[cluster.cores.cores_of(list(cluster.running.values()), state.size[running])]
-        # Ranges of each job, the highest first.
-        top = np.int32(len(self._ranked) - 1)
-        sizes = state.size[running]
-        held = IntervalSets.of(sorted_within(top - ranks, sizes), sizes)
-        state.held[1 : len(running) + 1] = np.cumsum(held.counts)
-        state.first[: len(held.first)], state.last[: len(held.first)] = top - held.last, top - held.first
-        busy = np.zeros(len(self._ranked), bool)
-        busy[ranks] = True
-        idle = np.flatnonzero(~busy).astype(np.int32)
-        ranges = IntervalSets.of(idle, np.array([len(idle)]))
-        state.idle.length[:] = len(ranges.first), len(idle)
-        state.idle.first[: len(ranges.first)], state.idle.last[: len(ranges.first)] = ranges.first, ranges.last
-        order = np.lexsort((np.arange(len(running)), rest.dates))
-        state.ends.key[: len(running)], state.ends.item[: len(running)] = rest.dates[order], order
-        state.ends.length[0] = len(running)
-        if len(state.releases.end):
-            for job in running:
-                end = state.starting_time[job] + state.requested[job]
-                add_release(state.releases, float(end), job, float(state.size[job]))
-        return state
+    def _arriving(self) -> tuple[Ints, Ints]:
+        """Returns the queued jobs, which count as submitted now, and these and the later ones in order of arrival."""
+        queued = np.fromiter(self._cluster.queue, np.int64, len(self._cluster.queue))
+        return queued, np.concatenate([queued, np.setdiff1d(np.array(self._rest.coming, np.int64), self._infeasible)])
+
+    def _cores(self, jobs: list[int]) -> tuple[NDArray[np.int32], Ints]:
+        """Returns the core ids of started jobs, ascending for each, and their numbers."""
+        placements = [self._cluster.placements[job] for job in jobs]
+        sizes = np.fromiter(map(len, placements), np.int64, len(placements))
+        return self._cluster.cores.cores_of(placements, sizes), sizes
 
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        begin, finish, killed = super()._columns()
+        begin, finish, killed = super()._columns()  # type: ignore[safe-super]
         cluster, new = self._cluster, self._open
         return np.where(new, begin, cluster.starting_time), np.where(new, finish, cluster.finish_time), killed
 
     def _held(self) -> tuple[Ints, IntervalSets]:
-        cluster, (started, held) = self._cluster, super()._held()
-        earlier = np.fromiter(cluster.placements, np.int64, len(cluster.placements))
-        sizes = self._workload.requested_cores[earlier]
-        before = IntervalSets.of(cluster.cores.cores_of(list(cluster.placements.values()), sizes), sizes)
+        started, held = super()._held()  # type: ignore[safe-super]
+        earlier = list(self._cluster.placements)
         late = np.arange(len(self._running), len(started))
-        return np.concatenate([earlier, started[late]]), IntervalSets.concatenate([before, held[late]])
+        before = IntervalSets.of(*self._cores(earlier))
+        return np.concatenate([np.array(earlier, np.int64), started[late]]), IntervalSets.concatenate(
+            [before, held[late]]
+        )
 
     def _final_states(self) -> NDArray[np.int8]:
         return np.where(self._open, super()._final_states(), np.array(self._cluster.state, np.int8))
@@ -121,3 +107,89 @@ class ContinuedReplay(CompiledCores):
             cluster.cores.release(job, cluster.running.pop(job))
         cluster.queue.clear()
         super().fill(cluster)
+
+
+class ContinuedCores(Continued, CompiledCores):
+    """The rest of a replay on interchangeable cores."""
+
+    @cached_property
+    def _state(self) -> CountedReplay:
+        fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
+        rank_of_core = np.zeros(self._platform.n_cores, np.int32)
+        rank_of_core[self._ranked] = np.arange(len(self._ranked))
+        queued, arriving = self._arriving()
+        state: CountedReplay = fresh._replace(arriving=arriving, runtime=np.array(rest.runtimes, np.float64))
+        state.submission[queued] = cluster.now
+        state.numbers[counted_replay.STARTED], state.dates[counted_replay.NOW] = len(running), cluster.now
+        state.starting_time[running] = np.array(cluster.starting_time)[running]
+        state.started[: len(running)] = running
+        state.killed[rest.killed] = True
+        cores, sizes = self._cores(running)
+        ranks = rank_of_core[cores]
+        # Ranges of each job, the highest first.
+        top = np.int32(len(self._ranked) - 1)
+        held = IntervalSets.of(sorted_within(top - ranks, sizes), sizes)
+        state.held[1 : len(running) + 1] = np.cumsum(held.counts)
+        state.first[: len(held.first)], state.last[: len(held.first)] = top - held.last, top - held.first
+        busy = np.zeros(len(self._ranked), bool)
+        busy[ranks] = True
+        idle = np.flatnonzero(~busy).astype(np.int32)
+        ranges = IntervalSets.of(idle, np.array([len(idle)]))
+        state.idle.length[:] = len(ranges.first), len(idle)
+        state.idle.first[: len(ranges.first)], state.idle.last[: len(ranges.first)] = ranges.first, ranges.last
+        dates = np.array([rest.dates[job] for job in running], np.float64)
+        order = np.lexsort((np.arange(len(running)), dates))
+        state.ends.key[: len(running)], state.ends.item[: len(running)] = dates[order], order
+        state.ends.length[0] = len(running)
+        if len(state.releases.end):
+            for job in running:
+                end = state.starting_time[job] + state.requested[job]
+                add_release(state.releases, float(end), job, float(state.size[job]))
+        return state
+
+
+class ContinuedNodes(Continued, CompiledNodes):
+    """The rest of a replay on nodes."""
+
+    @cached_property
+    def _state(self) -> NodeReplay:
+        fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
+        queued, arriving = self._arriving()
+        entries, count, jobs = len(rest.entries), len(running), len(self._workload)
+        # The kernel changes these, and the cluster is needed for the result.
+        nodes: Any = tuple(each.copy() for each in cluster.cores.state)
+        progress: Any = fresh.progress if rest.progress is None else tuple(each.copy() for each in rest.progress)
+        agenda = make_heap(max(len(fresh.agenda.key), entries + 2, rest.limit + 2))
+        state: NodeReplay = fresh._replace(arriving=arriving, nodes=nodes, progress=progress, agenda=agenda)
+        ints, floats = state.ints, state.floats
+        floats[node_replay.SUBMISSION, queued] = state.dates[node_replay.NOW] = cluster.now
+        floats[node_replay.RUNTIME] = rest.runtimes
+        floats[node_replay.BEGIN, running] = [cluster.starting_time[job] for job in running]
+        floats[node_replay.DATE, running] = [rest.dates[job] for job in running]
+        ints[node_replay.JOB, :count], ints[node_replay.START, running] = running, np.arange(count)
+        ints[node_replay.KILLED, rest.killed] = 1
+        numbers = state.numbers
+        numbers[[node_replay.STARTED, node_replay.RUNNING]] = count
+        numbers[[node_replay.IDLE, node_replay.SEQUENCE, node_replay.LIMIT]] = cluster.n_idle, entries, rest.limit
+        held = IntervalSets.of(*self._cores(running))
+        ints[node_replay.HELD, 1 : count + 1] = np.cumsum(held.counts)
+        state.first[: len(held.first)], state.last[: len(held.first)] = held.first, held.last
+        # Entries in order are a heap.
+        agenda.key[:entries] = [date for date, _ in rest.entries]
+        agenda.item[:entries] = [number * jobs + job for number, (_, job) in enumerate(rest.entries)]
+        agenda.length[0] = entries
+        if not len(state.releases.end):
+            return state
+        holdings, place = state.holdings, 0
+        for job in running:
+            placement, end = cluster.running[job], cluster.starting_time[job] + float(state.jobs.time[job])
+            if not ints[node_replay.AT_PEAK, job]:
+                end = cluster.starting_time[job] + float(state.jobs.time[job]) / cluster.cores.slowest(placement)
+            floats[node_replay.EXPECTED, job] = end
+            add_release(state.releases, end, job, float(len(placement.cores)))
+            if len(holdings.first):
+                last = place + len(placement.nodes)
+                holdings.first[job], holdings.last[job] = place, last
+                holdings.node[place:last], holdings.cores[place:last] = placement.nodes, placement.node_counts
+                holdings.length[0] = place = last
+        return state

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hdsim.failures import Failures
+    from hdsim.kernels import speeds
     from hdsim.simulation.executor import CoreIds, Executor, Progress
     from hdsim.workload.model import Workload
 
@@ -42,9 +43,12 @@ class Rest(NamedTuple):
     """Events to come that are arrivals and ends of jobs at known dates."""
 
     runtimes: list[float]  # reference seconds of each job
-    dates: NDArray[np.float64]  # ends of the running jobs in order of their starts, seconds
+    dates: Mapping[int, float]  # end of each running job in seconds, if no speed changes
+    entries: list[tuple[float, int]]  # dates and their jobs in order, outdated ones among them
+    limit: int  # number of entries above which outdated ones are removed
     coming: range  # jobs that have not arrived
     killed: list[int]  # running jobs that end at their walltimes
+    progress: speeds.State | None  # progress of running jobs under contention
 
 
 class Engine(UserEvents):
@@ -236,13 +240,17 @@ class Engine(UserEvents):
         self._submission[self._next :] = [math.inf]
 
     def rest(self) -> Rest | None:
-        """Returns the events to come; None if there are others than arrivals and ends of jobs at known dates."""
-        cluster, runtimes = self.cluster, self._executor.constant_runtimes()
-        if runtimes is None or self._agenda.actions or self._queue or cluster.held or cluster.started:
+        """Returns the events to come; None if there are others than arrivals and ends of rigid jobs."""
+        cluster, agenda, executor = self.cluster, self._agenda, self._executor
+        if agenda.actions or self._queue or cluster.held or cluster.started or cluster.core_speed is not None:
             return None
-        dates = [self._agenda.dates[job] for job in cluster.running]
+        rigid = executor.rigid_jobs()
+        if rigid is None:
+            return None
+        entries = [(date, job) for date, _, _, _, job in sorted(agenda.entries) if date < math.inf]
         coming = range(self._next, len(self._submission) - 1)
-        return Rest(runtimes, np.array(dates, np.float64), coming, list(self._too_long))
+        runtimes, progress = rigid
+        return Rest(runtimes, agenda.dates, entries, agenda.limit, coming, list(self._too_long), progress)
 
     def assume(self, remaining: Callable[[int], float] | None = None) -> None:
         """Changes the run times of all jobs to assumed ones.

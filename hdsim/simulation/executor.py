@@ -18,6 +18,7 @@ from hdsim.util.copies import with_own_containers
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.kernels import speeds
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
@@ -131,8 +132,11 @@ class Executor(ABC):
             Date in seconds of each running job, just after now if it has passed, but for those that `settle` returns.
         """
 
-    def constant_runtimes(self) -> list[float] | None:
-        """Returns the seconds that each job lasts from its start on, None if these may differ from its run time."""
+    def rigid_jobs(self) -> tuple[list[float], speeds.State | None] | None:
+        """Returns the reference seconds of each job and the progress of running ones under contention, if any.
+
+        None of it is defined, and the result None, where jobs have steps.
+        """
         return None
 
     def saved(self, job: int, runtime: float) -> float:
@@ -251,9 +255,9 @@ class Uncontended(RigidExecutor):
         self._speed = self._peak = np.zeros(0)
         self._job_of_core: NDArray[np.int64] | None = None
 
-    def constant_runtimes(self) -> list[float] | None:
-        """See :meth:`Executor.constant_runtimes`."""
-        return self._runtime if self._homogeneous and not self._paces and self._job_of_core is None else None
+    def rigid_jobs(self) -> tuple[list[float], speeds.State | None] | None:
+        """See :meth:`Executor.rigid_jobs`."""
+        return self._runtime, None
 
     def start(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`Executor.start`."""
@@ -316,8 +320,8 @@ class Uncontended(RigidExecutor):
         before, self._runtime, paces = self._runtime, runtimes, self._paces
         running, later = self._cluster.running, math.nextafter(now, math.inf)
         dates = {job: end if (end := starts[job] + runtimes[job]) > now else later for job in running}
-        for job, (left, rate, since) in paces.items():
-            left = runtimes[job] - (before[job] - left)
+        for job, (rest, rate, since) in paces.items():
+            left = runtimes[job] - (before[job] - rest)
             paces[job] = left, rate, since
             dates[job] = max(since + left / rate, later)
         return dates
@@ -360,8 +364,8 @@ class Uncontended(RigidExecutor):
         if self._job_of_core is not None:
             return self._speed[ids]
         platform = self._cluster.platform
-        speeds: NDArray[np.float64] = platform.gflops[platform.core_processor[ids]] / platform.reference_gflops
-        return speeds
+        peak: NDArray[np.float64] = platform.gflops[platform.core_processor[ids]] / platform.reference_gflops
+        return peak
 
     def _rate(self, placement: Any) -> float:
         """Returns the relative speed of the slowest core of a placement."""

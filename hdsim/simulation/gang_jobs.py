@@ -43,8 +43,8 @@ class GangJobs(Uncontended):
         super().add(jobs)
         self._gang += jobs.gang.tolist()
 
-    def constant_runtimes(self) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.constant_runtimes`."""
+    def rigid_jobs(self) -> None:
+        """See :meth:`hdsim.simulation.executor.Executor.rigid_jobs`."""
 
     def start(self, job: int, placement: Any, now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.start`."""
