@@ -262,6 +262,15 @@ def test_evolution_is_reproducible_and_changes_the_order() -> None:
     np.testing.assert_array_equal(*trained)
 
 
+def test_an_evolution_without_backfilling_begins_with_the_weights_for_easy() -> None:
+    start = np.arange(WEIGHTS, dtype=float)
+    evolution = Evolution(none_from_easy=True, start=start)
+    parts, before = evolution.weights.reshape(3, -1), start.reshape(3, -1)
+    np.testing.assert_array_equal(parts, before[[1, 1, 2]])
+    np.testing.assert_array_equal(evolution.center, evolution.weights)
+    assert start[0] == 0
+
+
 def test_an_evolution_for_estimates_changes_nothing_where_run_times_are_known() -> None:
     evolution = Evolution(seed=4, generations=1, none=2, easy=2, rlscheduler=2, each=1, home=1, away=1, estimates=True)
     before = evolution.weights.copy()

@@ -213,6 +213,7 @@ class Evolution:
             a third of the time.
         estimates: Only the weights of the errors of requested times change, which have no effect where requested times
             are the run times, and all windows have estimates of run times.
+        none_from_easy: The weights without backfilling begin as those for EASY.
         start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
     """
 
@@ -228,12 +229,15 @@ class Evolution:
     learning_rate: float = 0.06
     after_start: bool = False
     estimates: bool = False
+    none_from_easy: bool = False
     start: Floats | None = None
     generation: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
         self.center = first_weights(self.rng) if self.start is None else self.start.copy()
+        if self.none_from_easy:
+            self.center[:PART] = self.center[PART : 2 * PART]
         self.weights = self.center.copy()
         self.scales = scales(self.estimates)
         self.first, self.second = np.zeros(WEIGHTS), np.zeros(WEIGHTS)

@@ -40,7 +40,7 @@ _NAMES = {number: name for name, number in BACKFILLS.items()}
 _RULES = {
     **dict.fromkeys(RULES, integers_from(0)),
     "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
-    **dict.fromkeys(("after_start", "estimates"), FLAG),
+    **dict.fromkeys(("after_start", "estimates", "none_from_easy"), FLAG),
 }
 #: Keys of other trainings, which have no effect here.
 _OTHERS = ("traces", "metric", "workers", "ray_address")
