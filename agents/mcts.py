@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.agents.rollout import Floats, Future, Ints, Rollout
+from hdsim.agents.rollout import Floats, Ints, Rollout
 from hdsim.errors import ConfigError
 from hdsim.kernels.tree_search import Tree, back_up, descend, make_tree, most_visited, search
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.kernels.scenarios import Future
 
 #: Play-outs between two looks at the clock.
 _AT_ONCE = 16
@@ -90,10 +91,11 @@ class Mcts(Rollout):
     ) -> None:  # fmt: skip
         """Adds play-outs to a tree, in compiled code or on forks; see :func:`hdsim.kernels.tree_search.search`."""
         if compiled:
-            jobs, keys = self._table(cluster, queued, future), self._keys(cluster, queued, future, self._orders)
+            assert self.rules is not None
+            coming = self._keys(cluster, future, [*self._orders, self.rules.order], slice(None))
             search(
-                self._objective, self._situation(cluster), heads, keys, jobs, self._space, tree, usual, path,
-                self._exploration, number,
+                self._objective, self._situation(cluster), heads, self._decision, self._scores(cluster), future, coming,
+                tree, usual, path, self._exploration, number,
             )  # fmt: skip
             return
         for _ in range(number):

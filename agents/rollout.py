@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,31 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.agents.classic import ClassicAgent
-from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels import counted_replay
+from hdsim.kernels.heads import distinct, heads_of
 from hdsim.kernels.network_play_outs import Ahead, network_first_starts, network_play_outs
 from hdsim.kernels.play_outs import (
     BOUNDED_SLOWDOWN,
     TURNAROUND_TIME,
     WAITING_TIME,
-    Scenarios,
+    Decision,
     Situation,
     behind,
     first_starts,
-    make_space,
     mean_cost,
     play_outs,
 )
-from hdsim.kernels.scenarios import TICK, draw_arrivals, draw_runtimes
+from hdsim.kernels.scenarios import Future
 from hdsim.scheduling.learned import Present
 from hdsim.scheduling.orders import job_order
-from hdsim.workload.model import COLUMNS
+from hdsim.scheduling.past import Past, arrivals_of
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.orders import JobOrder
-    from hdsim.workload.model import Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -73,8 +71,6 @@ USUAL = {
     "easy": Usual("f1", 8, 64, HEADS),
     "rlscheduler": Usual("f2", 60, 64, HEADS),
 }
-#: Jobs that have been seen before arrivals are drawn: fewer say nothing of a distribution.
-ENOUGH = 16
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
 ROUND = 8
 
@@ -111,44 +107,6 @@ class Follower(ClassicAgent):
         )
         self._planned = int(queued[scores.argmin()])
         return self._planned
-
-
-class Future(NamedTuple):
-    """S scenarios of a decision, with A arrivals each.
-
-    Attributes:
-        remaining: (S, R + Q) remaining run times of the running jobs and run times of the queued ones, reference
-            seconds.
-        drawn: (S, A) earlier jobs that the arrivals are like.
-        offset: (S, A) seconds from now to their submissions.
-        runtime: (S, A) their run times in reference seconds.
-    """
-
-    remaining: Floats
-    drawn: Ints
-    offset: Floats
-    runtime: Floats
-
-
-class Arrivals:
-    """Columns of jobs that are like earlier ones, for orders that read some of them.
-
-    Args:
-        jobs: The workload.
-        drawn: Earlier jobs.
-        **columns: Columns that differ.
-    """
-
-    def __init__(self, jobs: Workload, drawn: Ints, **columns: Floats) -> None:
-        self._jobs, self._drawn = jobs, drawn
-        vars(self).update(columns)
-
-    def __getattr__(self, column: str) -> Any:
-        return getattr(self._jobs, column)[self._drawn]
-
-    def rows(self) -> Workload:
-        """Returns them as a workload."""
-        return replace(self._jobs, **{column: getattr(self, column) for column in COLUMNS})
 
 
 class Rollout(ClassicAgent):
@@ -228,7 +186,7 @@ class Rollout(ClassicAgent):
         super().__init__(**self._settings)
         self._orders = [job_order(name).under(backfill, self._commit) for name in dict.fromkeys(candidates)]
         self._scenarios, self._budget = scenarios, budget
-        self._arrivals, self._past = arrivals, runtimes == "past"
+        self._arrivals, self._runtimes = arrivals, runtimes == "past"
         self._objective, self._rule = OBJECTIVES[objective], RULES[backfill]
         self._seconds = math.inf if budget_ms is None else budget_ms / 1000
 
@@ -244,14 +202,7 @@ class Rollout(ClassicAgent):
         except ConfigError as error:
             raise ConfigError(f"rollout: expected a cluster that has forks: {error}", where="agent") from None
         self._counted, self._batch = fork.counts_cores, fork.batch_events
-        # The past of an agent that takes over is that of the cluster.
-        self._seen = dict.fromkeys(job for job, state in enumerate(cluster.state) if state != FinalState.NOT_SUBMITTED)
-        # Expected run times of jobs that have ended, ascending, and run times relative to them; the same by job.
-        self._ended = np.empty((2, 0))
-        self._factor = np.empty(0)
-        self._learn(cluster, self._seen)
-        self._scored: dict[str, Floats] = {}
-        self._space = make_space(0)
+        self.past, self._scored = Past(cluster, self._runtimes), np.empty((0, 0))
         assert self.rules is not None
         network, cores = self.rules.order.network, int(cluster.platform.n_cpu_cores)
         self._present = None if network is None else Present(network, cores, self._rule, self._commit)
@@ -264,69 +215,51 @@ class Rollout(ClassicAgent):
     def _look(self, cluster: Cluster) -> None:
         """Adds the present instant to the past."""
         self._until = time.perf_counter() + self._seconds
-        self._seen.update(dict.fromkeys(cluster.submitted))
-        self._learn(cluster, cluster.ended)
-
-    def _learn(self, cluster: Cluster, jobs: Iterable[int]) -> None:
-        """Adds the run times of jobs that have ended to the past."""
-        if more := len(cluster.workload) - len(self._factor):
-            self._factor = np.append(self._factor, np.full(more, np.nan))
-        for job in jobs:
-            seconds, expected = cluster.finish_time[job] - cluster.starting_time[job], cluster.requested_time[job]
-            # A job that runs, or has been interrupted, has no finish.
-            if self._past and seconds > 0 and expected > 0:
-                self._factor[job] = seconds / expected
-                place = np.searchsorted(self._ended[0], expected, side="right")
-                self._ended = np.insert(self._ended, place, (expected, seconds / expected), axis=1)
+        self.past.look(cluster)
 
     def _next(self, cluster: Cluster) -> int | None:
         """Returns the candidate of the least mean cost."""
         if len(cluster.queue) < 2:
             return super()._next(cluster)
-        queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        heads = np.array(
-            list(dict.fromkeys(int(self._scores(cluster, each, queued).argmin()) for each in self._orders))
-        )
+        queued, scores = np.fromiter(cluster.queue, np.int64, len(cluster.queue)), self._scores(cluster)
+        places = heads_of(scores[:-1], queued)
+        for place, order in enumerate(self._orders):
+            if order.dynamic:
+                places[place] = order.score(cluster.workload, queued, cluster).argmin()
+        heads = np.array(list(dict.fromkeys(places.tolist())))
         if len(heads) > 1:
+            self._decision = _decision(cluster, queued, scores[-1])
             heads = self._distinct(cluster, queued, heads)
         if len(heads) > 1:
             heads = heads[[self._search(cluster, queued, heads)]]
         return int(queued[heads[0]])
 
-    def _scores(self, cluster: Cluster, order: JobOrder, queued: Ints) -> Floats:
-        """Returns the (Q,) scores of the queued jobs."""
+    def _scores(self, cluster: Cluster) -> Floats:
+        """Returns the (O + 1, J) scores of all jobs in the orders of candidates and of the base, 0 in dynamic ones."""
+        assert self.rules is not None
         jobs = cluster.workload
-        if order.dynamic:
-            scores: Floats = order.score(jobs, queued, cluster)
-            return scores
-        if len(self._scored.get(order.name, ())) != len(jobs):
-            self._scored[order.name] = order.score(jobs)
-        return self._scored[order.name][queued]
+        if self._scored.shape[1] != len(jobs):
+            orders = [*self._orders, self.rules.order]
+            self._scored = np.zeros((len(orders), len(jobs)))
+            for row, order in zip(self._scored, orders, strict=True):
+                if not order.dynamic:
+                    row[:] = order.score(jobs)
+        return self._scored
 
     def _distinct(self, cluster: Cluster, queued: Ints, heads: Ints) -> Ints:
         """Returns the first of all candidates behind which the same jobs start now and the same head waits."""
-        if self._compiles:
-            # Run times and arrivals do not matter to the present instant.
-            none = np.empty((1, 0))
-            future = Future(np.ones((1, len(cluster.running) + len(queued))), none.astype(np.int64), none, none)
-            jobs = self._table(cluster, queued, future)
-            situation = self._situation(cluster)
-            if self._present is None:
-                started = first_starts(situation, heads, jobs, self._space)
-            else:
-                started = network_first_starts(self._ahead(cluster, queued, 0), situation, heads, jobs)
-            starts = [queued[row].tolist() for row in started]
-        else:
-            starts = []
-            for head in queued[heads].tolist():
+        if not self._compiles:
+            started = np.zeros((len(heads), len(queued)), bool)
+            for row, head in zip(started, queued[heads].tolist(), strict=True):
                 fork = cluster.fork(Follower(head, **self._settings))
                 fork.run_until(cluster.now)
-                starts.append([job for job in cluster.queue if job not in fork.cluster.queue])
-        kept = dict[Any, int]()
-        for place, started in zip(heads.tolist(), starts, strict=True):
-            waits = self._commit and int(queued[place]) not in started
-            kept.setdefault((*started, place if waits else None), place)
-        return np.array(list(kept.values()))
+                row[:] = [job not in fork.cluster.queue for job in cluster.queue]
+        elif self._present is None:
+            started = first_starts(self._situation(cluster), heads, self._decision)
+        else:
+            ahead = self._ahead(cluster, queued, 0)
+            started = network_first_starts(ahead, self._situation(cluster), heads, self._decision)
+        return distinct(heads, started, self._commit)
 
     def _search(self, cluster: Cluster, queued: Ints, heads: Ints) -> int:
         """Returns which of the (C,) candidates, which are places in the queue, has the least mean cost."""
@@ -348,26 +281,8 @@ class Rollout(ClassicAgent):
 
     def _drawn(self, cluster: Cluster, queued: Ints, number: int) -> Future:
         """Draws scenarios from the past of the cluster."""
-        rng, jobs, seen = cluster.rng, cluster.workload, np.fromiter(self._seen, np.int64, len(self._seen))
-        # Jobs that were held are seen late.
-        seen = seen[np.argsort(jobs.submission_time[seen], kind="stable")]
-        running, started = _running(cluster)
-        present = np.concatenate([running, queued])
-        worked = np.zeros(len(present))
-        worked[: len(running)] = cluster.now - started
-        requested = jobs.requested_time[present]
-        if self._ended.size:
-            lasting = draw_runtimes(rng.random((number, len(present))), requested, worked, self._ended)
-        else:
-            lasting = np.tile(requested, (number, 1))
-        arrivals = self._arrivals if len(seen) >= ENOUGH else 0
-        first = rng.integers(len(seen) - 1, size=number) if arrivals else np.zeros(number, np.int64)
-        factor, places = self._factor[seen], np.full(len(jobs), -1)
-        runtime = np.where(np.isnan(factor), 1.0, factor) * jobs.requested_time[seen]
-        places[present] = np.arange(len(present))
-        gaps = np.diff(jobs.submission_time[seen])
-        coming = draw_arrivals(first, arrivals, seen, gaps, runtime, places, lasting)
-        return Future(np.maximum(lasting - worked, TICK), *coming)
+        running, started = self._decision[:2]
+        return self.past.draw(cluster, running, started, queued, number, self._arrivals)
 
     @property
     def _compiles(self) -> bool:
@@ -377,64 +292,45 @@ class Rollout(ClassicAgent):
     def _ahead(self, cluster: Cluster, queued: Ints, arrivals: int) -> Ahead:
         """Returns a replay of the base order from the present on, if that is a network."""
         assert self._present is not None
-        running = _running(cluster)[0]
+        running = self._decision.running
         # A job that is released after it was held is seen behind later ones.
-        submitted = int(max(next(reversed(self._seen)), *queued, *running)) + 1
+        submitted = int(max(self.past.last, *queued, *running)) + 1
         return self._present.ahead(cluster, submitted, running, queued, arrivals)
 
     def _situation(self, cluster: Cluster) -> Situation:
         return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))
 
-    def _table(self, cluster: Cluster, queued: Ints, future: Future) -> Scenarios:
-        """Returns the jobs of play-outs in compiled code, for which there is space then."""
-        assert self.rules is not None
-        jobs, now, (number, arrivals) = cluster.workload, cluster.now, future.drawn.shape
-        running, started = _running(cluster)
-        present = np.concatenate([running, queued])
-        known, n = len(present), len(present) + arrivals
-        submission, runtime, requested = np.empty((3, number, n))
-        size = np.empty((number, n), np.int64)
-        submission[:, :known], size[:, :known] = jobs.submission_time[present], jobs.requested_cores[present]
-        requested[:, :known], runtime[:, :known] = jobs.requested_time[present], future.remaining
-        runtime[:, : len(running)] += now - started
-        submission[:, known:], size[:, known:] = now + future.offset, jobs.requested_cores[future.drawn]
-        requested[:, known:], runtime[:, known:] = jobs.requested_time[future.drawn], future.runtime
-        if len(self._space.line) < n:
-            self._space = make_space(2 * n)
-        orders = [self.rules.order] if self._present is None else []
-        key = self._keys(cluster, queued, future, orders).reshape(number, -1)
-        return Scenarios(len(running), len(queued), started, submission, runtime, requested, size, key)
-
-    def _keys(self, cluster: Cluster, queued: Ints, future: Future, orders: Sequence[JobOrder]) -> Floats:
-        """Returns the (O, S, N) scores of the jobs of play-outs in static orders."""
-        running, (number, arrivals) = len(cluster.running), future.drawn.shape
-        known = running + len(queued)
-        keys = np.zeros((len(orders), number, known + arrivals))
-        coming: Any = _coming(cluster, future, slice(None))
-        for key, order in zip(keys, orders, strict=True):
-            key[:, running:known] = self._scores(cluster, order, queued)
-            if arrivals:
-                key[:, known:] = order.score(coming)
+    def _keys(self, cluster: Cluster, future: Future, orders: Sequence[JobOrder], scenarios: slice) -> Floats:
+        """Returns the (O, S, A) scores of the arrivals of some scenarios in static orders."""
+        keys = np.zeros((len(orders), *future.drawn[scenarios].shape))
+        if keys.size:
+            coming = arrivals_of(cluster, future, scenarios)
+            for key, order in zip(keys, orders, strict=True):
+                key[:] = order.score(coming)
         return keys
 
     def _player(self, cluster: Cluster, queued: Ints, future: Future) -> Callable[[Ints, range], Floats]:
         """Returns a function that plays (C,) candidates out in some scenarios and returns their (C, S) mean costs."""
-        if self._compiles:
-            jobs, situation = self._table(cluster, queued, future), self._situation(cluster)
-            if self._present is not None:
-                ahead = self._ahead(cluster, queued, future.drawn.shape[1])
-                return lambda heads, which: network_play_outs(
-                    self._objective, ahead, situation, heads, jobs, which.start, which.stop
-                )
-            return lambda heads, which: play_outs(
-                self._objective, situation, heads, jobs, which.start, which.stop, self._space
+        assert self.rules is not None
+        base, situation, decision = self.rules.order, self._situation(cluster), self._decision
+        if not self._compiles:
+            return lambda heads, which: np.array(
+                [
+                    [self._on_fork(cluster, queued, head, (), future, scenario) for scenario in which]
+                    for head in heads.tolist()
+                ]
             )
-        return lambda heads, which: np.array(
-            [
-                [self._on_fork(cluster, queued, head, (), future, scenario) for scenario in which]
-                for head in heads.tolist()
-            ]
-        )
+        if self._present is not None:
+            ahead = self._ahead(cluster, queued, future.drawn.shape[1])
+            return lambda heads, which: network_play_outs(
+                self._objective, ahead, situation, heads, decision, future, which.start, which.stop
+            )
+
+        def play(heads: Ints, which: range) -> Floats:
+            (keys,) = self._keys(cluster, future, [base], slice(which.start, which.stop))
+            return play_outs(self._objective, situation, heads, decision, future, keys, which.start)
+
+        return play
 
     def _on_fork(
         self, cluster: Cluster, queued: Ints, head: int, plan: Sequence[JobOrder], future: Future, scenario: int
@@ -444,8 +340,8 @@ class Rollout(ClassicAgent):
         remaining = dict(zip(present, future.remaining[scenario].tolist(), strict=True))
         arrivals: Any = "none"
         if future.drawn.size:
-            arrivals = _coming(cluster, future, scenario).rows()
-            arrivals = replace(arrivals, submission_time=future.offset[scenario])
+            columns = arrivals_of(cluster, future, scenario).columns()
+            arrivals = replace(cluster.workload, **columns | {"submission_time": future.offset[scenario]})
         follower = Follower(int(queued[head]), plan, **self._settings)
         fork = cluster.fork(follower, runtimes=remaining.__getitem__, arrivals=arrivals)
         fork.run()
@@ -461,20 +357,8 @@ class Rollout(ClassicAgent):
         return float(mean_cost(self._objective, end.workload.submission_time[jobs], start, finish))
 
 
-def _coming(cluster: Cluster, future: Future, scenarios: int | slice) -> Arrivals:
-    """Returns the arrivals of scenarios."""
-    jobs, dates = cluster.workload, cluster.now + future.offset[scenarios]
-    since = float(jobs.original_submission_time[0] - jobs.submission_time[0])
-    return Arrivals(
-        jobs,
-        future.drawn[scenarios],
-        submission_time=dates,
-        original_submission_time=dates + since,
-        runtime=future.runtime[scenarios],
-    )
-
-
-def _running(cluster: Cluster) -> tuple[Ints, Floats]:
-    """Returns the (R,) running jobs and their starts in seconds; those that are STARTING run since the requests."""
-    running = np.fromiter(cluster.running, np.int64, len(cluster.running))
-    return running, np.array([cluster.starting.get(job, cluster.starting_time[job]) for job in cluster.running])
+def _decision(cluster: Cluster, queued: Ints, score: Floats) -> Decision:
+    """Returns the jobs of a decision; those that are STARTING run since the requests."""
+    jobs, running = cluster.workload, np.fromiter(cluster.running, np.int64, len(cluster.running))
+    started = np.array([cluster.starting.get(job, cluster.starting_time[job]) for job in cluster.running], float)
+    return Decision(running, started, queued, jobs.submission_time, jobs.requested_time, jobs.requested_cores, score)

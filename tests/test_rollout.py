@@ -199,24 +199,25 @@ def test_an_agent_that_takes_over_knows_the_past() -> None:
     simulation.fork(agent, runtimes="actual", arrivals="actual").run_until(1500)
     fresh = hdsim.Simulation(SIXTEEN, workload, "fcfs")
     whole.begin(fresh.cluster)
-    assert not whole._seen
-    assert list(agent._seen) == np.flatnonzero(workload.submission_time <= 1500).tolist()
+    assert not len(whole.past.seen.jobs)
+    seen = agent.past.seen
+    assert seen.jobs.tolist() == np.flatnonzero(workload.submission_time <= 1500).tolist()
     result = simulation.run().jobs
     ended = result["finish_time"] <= 1500
     assert ended.sum() > 5
     taken = result["finish_time"] - result["starting_time"]
-    np.testing.assert_allclose(agent._factor[ended], (taken / workload.requested_time)[ended])
-    assert np.isnan(agent._factor[~ended]).all()
+    np.testing.assert_allclose(seen.factor_of[ended], (taken / workload.requested_time)[ended])
+    assert np.isnan(seen.factor_of[~ended]).all()
     order = np.lexsort((np.arange(80)[ended], workload.requested_time[ended]))
-    np.testing.assert_array_equal(agent._ended[0], workload.requested_time[ended][order])
-    np.testing.assert_allclose(np.sort(agent._ended[1]), np.sort((taken / workload.requested_time)[ended]))
+    np.testing.assert_array_equal(seen.requested, workload.requested_time[ended][order])
+    np.testing.assert_allclose(np.sort(seen.factor), np.sort((taken / workload.requested_time)[ended]))
 
 
 def test_run_times_are_those_of_jobs_with_requested_times_alike() -> None:
     # Short requests are half used, long ones to a tenth or a fifth.
     ended = np.array([[100.0] * 80 + [1000.0] * 100, [0.5] * 80 + [0.1, 0.2] * 50])
     uniform, requested = np.random.default_rng(0).random((400, 5)), np.array([100.0, 1000.0, 1000.0, 100.0, 1000.0])
-    drawn = draw_runtimes(uniform, requested, np.array([0.0, 0.0, 150.0, 60.0, 0.0]), ended)
+    drawn = draw_runtimes(uniform, requested, np.array([0.0, 0.0, 150.0, 60.0, 0.0]), *ended)
     ticks = np.ceil(np.array([100.0, 200.0]) * 1024) / 1024
     np.testing.assert_array_equal(drawn[:, [0, 2, 3]], np.broadcast_to([50.0, 200.0, 100.0], (400, 3)))
     assert set(drawn[:, 1]) <= set(ticks.tolist()) | {100.0, 200.0}

@@ -16,8 +16,9 @@ from hdsim.kernels.compiling import kernel
 from hdsim.kernels.counted_replay import ARRIVED, BATCH, HEAD, QUEUED, RESERVED, STARTED
 from hdsim.kernels.heap import push
 from hdsim.kernels.learned_scores import add_to_sums
-from hdsim.kernels.play_outs import Scenarios, Situation, mean_cost
+from hdsim.kernels.play_outs import Decision, Scenario, Situation, make_scenario, mean_cost, set_scenario
 from hdsim.kernels.profiles import add_release
+from hdsim.kernels.scenarios import Future
 from hdsim.kernels.scored_replay import CHANGES, IDLE, ScoredReplay, scored_replay
 
 Floats = NDArray[np.float64]
@@ -38,28 +39,28 @@ class Ahead(NamedTuple):
 
 
 @kernel
-def draw(ahead: Ahead, jobs: Scenarios, scenario: int) -> None:
+def draw(ahead: Ahead, jobs: Scenario) -> None:
     """Writes the run times and the arrivals of a scenario to the jobs of the replay."""
     replay, rows = ahead.replay, ahead.rows
     for i in range(len(rows)):
-        replay.runtime[rows[i]] = jobs.runtime[scenario, i]
+        replay.runtime[rows[i]] = jobs.runtime[i]
     for i in range(jobs.running + jobs.queued, len(rows)):
-        job, requested, size = rows[i], jobs.requested[scenario, i], jobs.size[scenario, i]
-        replay.submission[job] = replay.arrival[job] = jobs.submission[scenario, i]
+        job, requested, size = rows[i], jobs.requested[i], jobs.size[i]
+        replay.submission[job] = replay.arrival[job] = jobs.submission[i]
         replay.requested[job], replay.size[job] = requested, size
         add_to_sums(replay.sums, job, requested, size)
 
 
 @kernel
-def pass_behind(ahead: Ahead, situation: Situation, head: int, jobs: Scenarios) -> None:
+def pass_behind(ahead: Ahead, situation: Situation, head: int, jobs: Scenario) -> None:
     """Takes a replay back to the present, where a queued job is the head, and simulates the present instant."""
     replay, rows, numbers = ahead.replay, ahead.rows, ahead.replay.numbers
     replay.ends.length[0] = replay.releases.length[0] = 0
     for start in range(jobs.running):
         job = rows[start]
-        replay.started[start], replay.starting_time[job] = job, jobs.started[start]
-        push(replay.ends, jobs.started[start] + replay.runtime[job], start)
-        add_release(replay.releases, jobs.started[start] + replay.requested[job], job, float(replay.size[job]))
+        replay.started[start], replay.starting_time[job] = job, jobs.start[start]
+        push(replay.ends, jobs.start[start] + replay.runtime[job], start)
+        add_release(replay.releases, jobs.start[start] + replay.requested[job], job, float(replay.size[job]))
     for i in range(jobs.running, len(rows)):
         replay.arriving[i - jobs.running] = rows[i]
         if i < jobs.running + jobs.queued:
@@ -74,10 +75,11 @@ def pass_behind(ahead: Ahead, situation: Situation, head: int, jobs: Scenarios) 
 
 
 @kernel
-def network_first_starts(ahead: Ahead, situation: Situation, heads: Ints, jobs: Scenarios) -> NDArray[np.bool_]:
+def network_first_starts(ahead: Ahead, situation: Situation, heads: Ints, decision: Decision) -> NDArray[np.bool_]:
     """Returns the (C, Q) queued jobs that start now; see :func:`hdsim.kernels.play_outs.first_starts`."""
+    jobs = make_scenario(decision, 0)
     started = np.zeros((len(heads), jobs.queued), np.bool_)
-    draw(ahead, jobs, 0)
+    draw(ahead, jobs)
     for c in range(len(heads)):
         pass_behind(ahead, situation, jobs.running + heads[c], jobs)
         for place in range(jobs.queued):
@@ -87,16 +89,19 @@ def network_first_starts(ahead: Ahead, situation: Situation, heads: Ints, jobs: 
 
 @kernel
 def network_play_outs(
-    objective: int, ahead: Ahead, situation: Situation, heads: Ints, jobs: Scenarios, first: int, last: int
-) -> Floats:
+    objective: int, ahead: Ahead, situation: Situation, heads: Ints, decision: Decision, future: Future,
+    first: int, last: int,
+) -> Floats:  # fmt: skip
     """Returns the (C, last - first) mean costs; see :func:`hdsim.kernels.play_outs.play_outs`."""
-    cost, replay, rows = np.empty((len(heads), last - first)), ahead.replay, ahead.rows
+    jobs, replay, rows = make_scenario(decision, future.drawn.shape[1]), ahead.replay, ahead.rows
+    cost = np.empty((len(heads), last - first))
     for s in range(first, last):
-        draw(ahead, jobs, s)
+        set_scenario(jobs, decision, future, s, situation.now)
+        draw(ahead, jobs)
         for c in range(len(heads)):
             pass_behind(ahead, situation, jobs.running + heads[c], jobs)
             # Every job arrives, starts and ends once.
             scored_replay(replay, 3 * len(rows))
             start, finish = replay.starting_time[rows], replay.finish_time[rows]
-            cost[c, s - first] = mean_cost(objective, jobs.submission[s], start, finish)
+            cost[c, s - first] = mean_cost(objective, jobs.submission, start, finish)
     return cost

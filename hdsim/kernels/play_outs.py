@@ -1,7 +1,7 @@
 """Play-outs of a decision: the rest of a replay on interchangeable cores for each candidate in each scenario.
 
 The schedule is that of :mod:`hdsim.kernels.counted_replay` from a chosen head on. Only dates are kept, no core ids, and
-queues are short sorted arrays, so that a play-out of a hundred jobs takes tens of microseconds.
+queues are short sorted arrays, so that a play-out of a hundred jobs takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -12,46 +12,176 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import kernel, lean_kernel
 from hdsim.kernels.counted_replay import EASY, NONE, RLSCHEDULER
-from hdsim.kernels.heap import Heap, make_heap, pop, push
-from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, make_releases, remove_release
+from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.scenarios import Future
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-#: Scores of jobs in O orders, (O, S, N).
+Bools = NDArray[np.bool_]
+#: Scores of jobs in O orders, (O, N).
 Table = NDArray[np.float64]
 
 #: A plan of no orders.
-NO_PLAN, NO_KEYS = np.zeros(0, np.int64), np.zeros((0, 0, 0))
+NO_PLAN, NO_KEYS = np.zeros(0, np.int64), np.zeros((0, 0))
 #: Costs of a job of which the mean is taken.
 BOUNDED_SLOWDOWN, WAITING_TIME, TURNAROUND_TIME = range(3)
 #: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
 TAU = 10.0
 
 
-class Scenarios(NamedTuple):
-    """Jobs of a play-out in S scenarios: R running ones, then Q queued ones, then arrivals; N in all.
+class Decision(NamedTuple):
+    """The jobs that run and wait, and what is known of them and of earlier ones.
+
+    Attributes:
+        running: (R,) running jobs in order of their starts.
+        started: (R,) starts of these in seconds.
+        queued: (Q,) queued jobs in order of submission.
+        submission: (J,) seconds.
+        requested: (J,) seconds.
+        size: (J,) cores.
+        score: (J,) score in the order of the queue, ties in order of the jobs.
+    """
+
+    running: Ints
+    started: Floats
+    queued: Ints
+    submission: Floats
+    requested: Floats
+    size: Ints
+    score: Floats
+
+
+class Situation(NamedTuple):
+    """The present and the rules.
+
+    Attributes:
+        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        commit: A head stays the head until it starts, as the given ones do in any case.
+        batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
+        now: Present time in seconds.
+        idle: Idle cores.
+    """
+
+    backfill: int
+    commit: bool
+    batch: bool
+    now: float
+    idle: int
+
+
+class Scenario(NamedTuple):
+    """The jobs of a play-out: R running ones, then Q queued ones, then arrivals; N in all.
 
     Attributes:
         running: Number of running jobs.
-        queued: Number of queued jobs, in order of submission.
-        started: (R,) starts of the running jobs in seconds.
-        submission: (S, N) seconds, ascending for arrivals, which are later than now.
-        runtime: (S, N) seconds, above 0; of a running job the whole run time, so that its end is later than now.
-        requested: (S, N) seconds.
-        size: (S, N) cores.
-        key: (S, N) score in the order of the queue, ties in order of the jobs.
+        queued: Number of queued jobs.
+        submission: (N,) seconds, ascending for arrivals, which are later than now.
+        runtime: (N,) seconds, above 0; of a running job the whole run time, so that its end is later than now.
+        requested: (N,) seconds.
+        size: (N,) cores.
+        key: (N,) score in the order of the queue, ties in order of the jobs.
+        order: (Q,) queued jobs in order.
+        last: (R,) running jobs, those that end last first.
+        releases: Expected ends of the running jobs.
+        start: (N,) seconds, those of the others by play-outs, NaN before the start.
+        finish: (N,) seconds, likewise.
     """
 
     running: int
     queued: int
-    started: Floats
     submission: Floats
     runtime: Floats
     requested: Floats
     size: Ints
     key: Floats
+    order: Ints
+    last: Ints
+    releases: Releases
+    start: Floats
+    finish: Floats
+
+
+class Space(NamedTuple):
+    """Space for a play-out of N jobs.
+
+    Attributes:
+        ending: (N,) running jobs, those that end last first.
+        end: (N,) their ends in seconds.
+        releases: Their expected ends.
+        line: (N,) waiting jobs in order.
+        line_key: (N,) their scores.
+        early: (N,) waiting jobs in order of submission.
+    """
+
+    ending: Ints
+    end: Floats
+    releases: Releases
+    line: Ints
+    line_key: Floats
+    early: Ints
+
+
+@kernel
+def make_space(n: int) -> Space:
+    """Returns space for a play-out of `n` jobs."""
+    releases = Releases(np.empty(n), np.empty(n, np.int64), np.empty(n), np.zeros(1, np.int64))
+    return Space(
+        np.empty(n, np.int64), np.empty(n), releases, np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
+    )
+
+
+@kernel
+def make_scenario(decision: Decision, arrivals: int) -> Scenario:
+    """Returns the jobs of a decision, with space for arrivals; no job ends before a scenario is set."""
+    running, known = len(decision.running), len(decision.running) + len(decision.queued)
+    n = known + arrivals
+    submission, runtime, requested, key = np.empty(n), np.full(n, math.inf), np.empty(n), np.empty(n)
+    start, finish, size = np.empty(n), np.full(n, math.inf), np.empty(n, np.int64)
+    releases = Releases(np.empty(running), np.empty(running, np.int64), np.empty(running), np.zeros(1, np.int64))
+    for i in range(known):
+        job = decision.running[i] if i < running else decision.queued[i - running]
+        submission[i], requested[i], size[i] = decision.submission[job], decision.requested[job], decision.size[job]
+        key[i] = decision.score[job]
+    for i in range(running):
+        start[i] = decision.started[i]
+        add_release(releases, start[i] + requested[i], i, float(size[i]))
+    order = running + np.argsort(key[running:known], kind="mergesort")
+    return Scenario(
+        running, known - running, submission, runtime, requested, size, key, order, np.arange(running), releases,
+        start, finish,
+    )  # fmt: skip
+
+
+@lean_kernel
+def set_scenario(jobs: Scenario, decision: Decision, future: Future, scenario: int, now: float) -> None:
+    """Writes run times and arrivals of a scenario, but not the keys of the arrivals.
+
+    Args:
+        jobs: The jobs.
+        decision: The jobs that run and wait.
+        future: The scenarios.
+        scenario: Which one.
+        now: Present time in seconds.
+    """
+    running, known, last = jobs.running, jobs.running + jobs.queued, jobs.last
+    for i in range(known):
+        jobs.runtime[i] = future.remaining[scenario, i]
+    for i in range(running):
+        jobs.runtime[i] += now - jobs.start[i]
+        jobs.finish[i] = jobs.start[i] + jobs.runtime[i]
+        # Ends at one date are in order of starts.
+        place = i
+        while place > 0 and jobs.finish[last[place - 1]] <= jobs.finish[i]:
+            last[place] = last[place - 1]
+            place -= 1
+        last[place] = i
+    for i in range(future.drawn.shape[1]):
+        job, arrival = future.drawn[scenario, i], known + i
+        jobs.submission[arrival] = now + future.offset[scenario, i]
+        jobs.runtime[arrival] = future.runtime[scenario, i]
+        jobs.requested[arrival], jobs.size[arrival] = decision.requested[job], decision.size[job]
 
 
 @kernel
@@ -78,94 +208,41 @@ def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats)
     return total / count
 
 
-class Situation(NamedTuple):
-    """The present and the rules.
-
-    Attributes:
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
-        commit: A head stays the head until it starts, as the given ones do in any case.
-        batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
-        now: Present time in seconds.
-        idle: Idle cores.
-    """
-
-    backfill: int
-    commit: bool
-    batch: bool
-    now: float
-    idle: int
-
-
-class Space(NamedTuple):
-    """Space for a play-out of N jobs.
-
-    Attributes:
-        ends: Ends of running jobs.
-        releases: Their expected ends.
-        item: (N,) the job of each start.
-        order: (N,) queued jobs in order.
-        line: (N,) waiting jobs in order.
-        early: (N,) waiting jobs in order of submission.
-        start: (N,) seconds, NaN before the start.
-        finish: (N,) seconds, NaN before the start.
-    """
-
-    ends: Heap
-    releases: Releases
-    item: Ints
-    order: Ints
-    line: Ints
-    early: Ints
-    start: Floats
-    finish: Floats
-
-
-def make_space(n: int) -> Space:
-    """Returns space for a play-out of `n` jobs."""
-    numbers, dates = np.empty((4, n), np.int64), np.empty((2, n))
-    return Space(make_heap(n), make_releases(n), *numbers, *dates)
-
-
 @kernel
-def sort_queue(jobs: Scenarios, space: Space) -> None:
-    """Fills the order of the queued jobs."""
-    first, behind = jobs.running, jobs.running + jobs.queued
-    space.order[: jobs.queued] = first + np.argsort(jobs.key[0, first:behind], kind="mergesort")
-
-
-@kernel
-def first_starts(situation: Situation, heads: Ints, jobs: Scenarios, space: Space) -> NDArray[np.bool_]:
+def first_starts(situation: Situation, heads: Ints, decision: Decision) -> Bools:
     """Returns the (C, Q) queued jobs that start now behind each of (C,) heads, which are places in the queue."""
-    started = np.zeros((len(heads), jobs.queued), np.bool_)
-    sort_queue(jobs, space)
+    jobs = make_scenario(decision, 0)
+    space, started = make_space(len(jobs.size)), np.zeros((len(heads), jobs.queued), np.bool_)
     for c in range(len(heads)):
-        play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, 0, space, False)
+        play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, space, False)
         for place in range(jobs.queued):
-            started[c, place] = not math.isnan(space.start[jobs.running + place])
+            started[c, place] = not math.isnan(jobs.start[jobs.running + place])
     return started
 
 
 @kernel
 def play_outs(
-    objective: int, situation: Situation, heads: Ints, jobs: Scenarios, first: int, last: int, space: Space
+    objective: int, situation: Situation, heads: Ints, decision: Decision, future: Future, keys: Floats, first: int
 ) -> Floats:
-    """Returns the (C, last - first) mean costs of candidates in some scenarios.
+    """Returns the (C, S) mean costs of candidates in some scenarios.
 
     Args:
         objective: See :func:`mean_cost`.
         situation: The present.
         heads: (C,) candidates, places among the queued jobs.
-        jobs: The jobs.
-        first: First scenario.
-        last: The one behind the last scenario.
-        space: Space for N jobs.
+        decision: The jobs.
+        future: Scenarios, more than those that are played out.
+        keys: (S, A) scores of the arrivals in the order of the queue.
+        first: First scenario that is played out.
     """
-    cost = np.empty((len(heads), last - first))
-    sort_queue(jobs, space)
-    for s in range(first, last):
+    jobs = make_scenario(decision, keys.shape[1])
+    space, cost = make_space(len(jobs.size)), np.empty((len(heads), len(keys)))
+    for s in range(len(keys)):
+        set_scenario(jobs, decision, future, first + s, situation.now)
+        jobs.key[jobs.running + jobs.queued :] = keys[s]
         for c in range(len(heads)):
-            play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, s, space, True)
-            cost[c, s - first] = mean_cost(objective, jobs.submission[s], space.start, space.finish)
+            play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, space, True)
+            cost[c, s] = mean_cost(objective, jobs.submission, jobs.start, jobs.finish)
     return cost
 
 
@@ -188,52 +265,45 @@ def behind(cost: Floats) -> NDArray[np.bool_]:
     return worse
 
 
-@kernel
-def first_of(key: Floats, waiting: Ints) -> int:
-    """Returns the waiting job of the least key, ties in order of the jobs."""
-    found = waiting[0]
-    for job in waiting:
+@lean_kernel
+def first_of(key: Floats, line: Ints, first: int, last: int) -> int:
+    """Returns the job of `line[first:last]` of the least key, ties in order of the jobs."""
+    found = line[first]
+    for place in range(first + 1, last):
+        job = line[place]
         if key[job] < key[found] or (key[job] == key[found] and job < found):
             found = job
     return found
 
 
-@kernel
+@lean_kernel
 def play_out(
-    situation: Situation,
-    head: int,
-    plan: Ints,
-    keys: Table,
-    jobs: Scenarios,
-    scenario: int,
-    space: Space,
-    whole: bool,
+    situation: Situation, head: int, plan: Ints, keys: Table, jobs: Scenario, space: Space, whole: bool
 ) -> None:
-    """Fills starts and finishes of a scenario, or only of the present instant.
+    """Fills starts and finishes, or only those of the present instant.
 
     Behind the first head, each order of the plan chooses heads until one that it chose has started; then the order of
     the queue does. Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of
     submission; the latter are those that RLScheduler's backfilling tries.
     """
     backfill, commit, batch, now, idle = situation
-    ends, releases, item, order, line, early, start, finish = space
-    submission, runtime, requested = jobs.submission[scenario], jobs.runtime[scenario], jobs.requested[scenario]
-    size, key = jobs.size[scenario], jobs.key[scenario]
-    n, coming, strict = len(size), jobs.running + jobs.queued, backfill == RLSCHEDULER
-    ends.length[0] = releases.length[0] = 0
-    for job in range(jobs.running):
-        # Ends at one date are in order of starts.
-        item[job], start[job] = job, jobs.started[job]
-        finish[job] = start[job] + runtime[job]
-        push(ends, finish[job], job)
-        if backfill != NONE:
-            add_release(releases, start[job] + requested[job], job, float(size[job]))
-    for job in range(jobs.running, n):
+    ending, end, releases, line, line_key, early = space
+    submission, runtime, requested, size, key = jobs.submission, jobs.runtime, jobs.requested, jobs.size, jobs.key
+    start, finish, running = jobs.start, jobs.finish, jobs.running
+    n, coming, strict = len(size), running + jobs.queued, backfill == RLSCHEDULER
+    for place in range(running):
+        ending[place] = jobs.last[place]
+        end[place] = finish[ending[place]]
+        releases.end[place], releases.job[place] = jobs.releases.end[place], jobs.releases.job[place]
+        releases.cores[place] = jobs.releases.cores[place]
+    releases.length[0] = running
+    for job in range(running, n):
         start[job] = finish[job] = math.nan
     for place in range(jobs.queued):
-        line[place], early[place] = order[place], jobs.running + place
-    first, last, waiting, reserved, shadow, extra, starts = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, jobs.running
-    longest, chosen, stage, planned = 0.0, True, 0, -1
+        line[place], early[place] = jobs.order[place], running + place
+        line_key[place] = key[line[place]]
+    first, last, waiting, reserved, shadow, extra, begun = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, running
+    longest, chosen, stage, planned, untried = 0.0, True, 0, -1, 0
     while True:
         # A pass: heads start until one does not fit, then backfilling starts others.
         place = -1
@@ -246,26 +316,22 @@ def play_out(
                     if planned >= 0 and not math.isnan(start[planned]):
                         stage, planned = stage + 1, -1
                     if stage < len(plan):
-                        head = planned = first_of(keys[plan[stage], scenario], line[first:last])
+                        head = planned = first_of(keys[plan[stage]], line, first, last)
                     else:
                         head = line[first]
-                if size[head] <= idle:
-                    job, head, chosen = head, -1, False
-                    if backfill == EASY:
-                        reserved = -1
-                    place_in_line = first
-                    while line[place_in_line] != job:
-                        place_in_line += 1
-                else:
+                if size[head] > idle:
                     if backfill == NONE:
                         break
                     overdue = releases.length[0] > 0 and releases.end[0] <= now
                     if reserved != head or (backfill == EASY and overdue):
                         shadow, extra = head_reservation(releases, now, float(idle), float(size[head]))
-                        reserved = head
+                        reserved, untried = head, 0
                     longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
-                    place = 0 if strict else first
+                    place = untried if strict else max(first, untried)
                     continue
+                job, head, chosen = head, -1, False
+                if backfill == EASY:
+                    reserved = -1
             else:
                 if idle == 0:
                     break
@@ -277,9 +343,6 @@ def play_out(
                         place += 1
                     if place == waiting:
                         break
-                    place_in_line = first
-                    while line[place_in_line] != job:
-                        place_in_line += 1
                 else:
                     while place < last:
                         job = line[place]
@@ -290,18 +353,15 @@ def play_out(
                         place += 1
                     if place == last:
                         break
-                    place_in_line = place
                     if now + requested[job] > shadow:
                         extra -= size[job]
             # A start.
-            if place_in_line == first:
-                first += 1
-                if not serving and not strict:
-                    place += 1
-            else:
-                last -= 1
-                for i in range(place_in_line, last):
-                    line[i] = line[i + 1]
+            at = first if serving or strict else place
+            while line[at] != job:
+                at += 1
+            for i in range(at, first, -1):
+                line[i], line_key[i] = line[i - 1], line_key[i - 1]
+            first += 1
             if strict:
                 at = 0
                 while early[at] != job:
@@ -309,19 +369,28 @@ def play_out(
                 waiting -= 1
                 for i in range(at, waiting):
                     early[i] = early[i + 1]
+            elif not serving:
+                place += 1
             idle -= size[job]
             start[job], finish[job] = now, now + runtime[job]
-            push(ends, finish[job], starts)
-            item[starts] = job
-            starts += 1
+            at = running
+            while at > 0 and end[at - 1] <= finish[job]:
+                end[at], ending[at] = end[at - 1], ending[at - 1]
+                at -= 1
+            end[at], ending[at] = finish[job], job
+            running += 1
+            begun += 1
             if backfill != NONE:
                 add_release(releases, now + requested[job], job, float(size[job]))
-        if starts == n or not whole:
+        if begun == n or not whole:
             return
         arrival = submission[coming] if coming < n else math.inf
-        now = min(arrival, ends.key[0]) if ends.length[0] else arrival
-        while ends.length[0] and ends.key[0] == now:
-            job = item[pop(ends)]
+        now = min(arrival, end[running - 1]) if running else arrival
+        # Jobs that have been tried can start only after an end, or before another head.
+        untried = n
+        while running and end[running - 1] == now:
+            running -= 1
+            job, untried = ending[running], 0
             idle += size[job]
             if backfill != NONE:
                 remove_release(releases, start[job] + requested[job], job)
@@ -332,18 +401,14 @@ def play_out(
                 arrival = math.inf
                 break
         while arrival == now:
-            low, high = first, last
-            while low < high:
-                middle = (low + high) // 2
-                if key[line[middle]] <= key[coming]:
-                    low = middle + 1
-                else:
-                    high = middle
-            for i in range(last, low, -1):
-                line[i] = line[i - 1]
-            line[low] = coming
-            last += 1
+            at = last
+            while at > first and line_key[at - 1] > key[coming]:
+                line[at], line_key[at] = line[at - 1], line_key[at - 1]
+                at -= 1
+            line[at], line_key[at] = coming, key[coming]
             early[waiting] = coming
+            untried = min(untried, waiting if strict else at)
+            last += 1
             waiting += 1
             coming += 1
             arrival = submission[coming] if batch and coming < n else math.inf

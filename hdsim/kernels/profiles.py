@@ -80,7 +80,7 @@ def later(end: float, now: float) -> float:
     return end if end > now else np.nextafter(now, math.inf)
 
 
-@kernel
+@lean_kernel
 def release_place(releases: Releases, end: float, job: int) -> int:
     """Returns the place of a job of expected `end` among the running ones."""
     first, last = 0, releases.length[0]
@@ -94,7 +94,7 @@ def release_place(releases: Releases, end: float, job: int) -> int:
     return first
 
 
-@kernel
+@lean_kernel
 def add_release(releases: Releases, end: float, job: int, cores: float) -> None:
     """Adds a started job."""
     place, count = release_place(releases, end, job), releases.length[0]
@@ -106,7 +106,7 @@ def add_release(releases: Releases, end: float, job: int, cores: float) -> None:
     releases.length[0] = count + 1
 
 
-@kernel
+@lean_kernel
 def remove_release(releases: Releases, end: float, job: int) -> None:
     """Removes a job that has ended, whose expected end was `end`."""
     releases.length[0] -= 1
@@ -116,7 +116,7 @@ def remove_release(releases: Releases, end: float, job: int) -> None:
         releases.cores[i] = releases.cores[i + 1]
 
 
-@kernel
+@lean_kernel
 def head_reservation(releases: Releases, now: float, idle: float, cores: float) -> tuple[float, float]:
     """Returns the reservation of the head of the queue if only the number of cores matters.
 

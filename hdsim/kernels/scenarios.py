@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,39 +19,114 @@ ALIKE = 64
 TICK = 2.0**-10
 
 
+class Future(NamedTuple):
+    """S scenarios of a decision, with A arrivals each.
+
+    Attributes:
+        remaining: (S, R + Q) remaining run times of the running jobs and run times of the queued ones, reference
+            seconds.
+        drawn: (S, A) earlier jobs that the arrivals are like.
+        offset: (S, A) seconds from now to their submissions.
+        runtime: (S, A) their run times in reference seconds.
+    """
+
+    remaining: Floats
+    drawn: Ints
+    offset: Floats
+    runtime: Floats
+
+
+class Seen(NamedTuple):
+    """What is known of the past.
+
+    Attributes:
+        jobs: (N,) jobs that have been submitted, in order of submission.
+        requested: (E,) requested times of ended jobs in seconds, ascending.
+        factor: (E,) their run times relative to them.
+        factor_of: (J,) the same by job, NaN for others.
+        place: (J,) space, -1 each.
+    """
+
+    jobs: Ints
+    requested: Floats
+    factor: Floats
+    factor_of: Floats
+    place: Ints
+
+
 @kernel
-def draw_runtimes(uniform: Floats, requested: Floats, worked: Floats, ended: Floats) -> Floats:
+def draw_future(
+    uniform: Floats,
+    first: Ints,
+    arrivals: int,
+    seen: Seen,
+    present: Ints,
+    worked: Floats,
+    submission_of: Floats,
+    requested_of: Floats,
+) -> Future:
+    """Returns S scenarios.
+
+    Args:
+        uniform: (S, P) numbers from 0 to 1.
+        first: (S,) place of the first arrival behind the first job that has been submitted.
+        arrivals: Arrivals of a scenario.
+        seen: The past.
+        present: (P,) jobs that run or wait.
+        worked: (P,) seconds that they have worked.
+        submission_of: (J,) submission times of all jobs in seconds.
+        requested_of: (J,) requested times of all jobs in seconds.
+    """
+    requested = requested_of[present]
+    remaining = draw_runtimes(uniform, requested, worked, seen.requested, seen.factor)
+    for place in range(len(present)):
+        seen.place[present[place]] = place
+    drawn, offset, runtime = draw_arrivals(first, arrivals, seen, submission_of, requested_of, remaining)
+    for job in present:
+        seen.place[job] = -1
+    for s in range(len(remaining)):
+        for place in range(len(present)):
+            remaining[s, place] = max(remaining[s, place] - worked[place], TICK)
+    return Future(remaining, drawn, offset, runtime)
+
+
+@kernel
+def draw_runtimes(uniform: Floats, requested: Floats, worked: Floats, ended: Floats, factor: Floats) -> Floats:
     """Returns (S, P) run times that are longer than the jobs have worked.
 
     Run times relative to requested times are those of the ended jobs whose requested times are nearest in rank. A job
-    that has exceeded them all is expected to last as long as requested.
+    that has exceeded them all is expected to last as long as requested, and so are all before any job has ended.
 
     Args:
         uniform: (S, P) numbers from 0 to 1.
         requested: (P,) seconds.
         worked: (P,) seconds.
-        ended: (2, E) with E > 0; requested times of ended jobs in seconds, ascending, and run times relative to them.
+        ended: (E,) requested times of ended jobs in seconds, ascending.
+        factor: (E,) their run times relative to them.
     """
     scenarios, jobs = uniform.shape
-    alike = min(ALIKE, ended.shape[1])
+    alike = min(ALIKE, len(ended))
     lasting, factors = np.empty((scenarios, jobs)), np.empty(alike)
     for job in range(jobs):
-        low, high = np.searchsorted(ended[0], requested[job]), np.searchsorted(ended[0], requested[job], side="right")
-        first, count = min(max((low + high - alike) // 2, 0), ended.shape[1] - alike), 0
+        if not alike:
+            lasting[:, job] = requested[job]
+            continue
+        low, high = np.searchsorted(ended, requested[job]), np.searchsorted(ended, requested[job], side="right")
+        first, count = min(max((low + high - alike) // 2, 0), len(ended) - alike), 0
         for place in range(first, first + alike):
-            if ended[1, place] * requested[job] > worked[job]:
-                factors[count] = ended[1, place]
+            if factor[place] * requested[job] > worked[job]:
+                factors[count] = factor[place]
                 count += 1
         factors[:count].sort()
         for s in range(scenarios):
-            factor = factors[int(uniform[s, job] * count)] if count else 1.0
-            lasting[s, job] = math.ceil(factor * requested[job] / TICK) * TICK
+            drawn = factors[int(uniform[s, job] * count)] if count else 1.0
+            lasting[s, job] = math.ceil(drawn * requested[job] / TICK) * TICK
     return lasting
 
 
 @kernel
 def draw_arrivals(
-    first: Ints, number: int, seen: Ints, gaps: Floats, runtime: Floats, present: Ints, lasting: Floats
+    first: Ints, number: int, seen: Seen, submission_of: Floats, requested_of: Floats, lasting: Floats
 ) -> tuple[Ints, Floats, Floats]:
     """Returns (S, A) jobs that arrivals are like, seconds until they arrive, and their run times in seconds.
 
@@ -59,21 +135,24 @@ def draw_arrivals(
     Args:
         first: (S,) gap before the first arrival.
         number: Arrivals of a scenario.
-        seen: (N,) jobs that have been submitted, at least two where there are arrivals.
-        gaps: (N - 1,) seconds between them.
-        runtime: (N,) seconds.
-        present: (J,) place of each job among those that run or wait, -1 for others.
-        lasting: (S, P) run times of these in seconds.
+        seen: The past, with at least two jobs where there are arrivals, and with places of the jobs that run or wait.
+        submission_of: (J,) submission times in seconds.
+        requested_of: (J,) requested times in seconds.
+        lasting: (S, P) run times of the jobs that run or wait, in seconds.
     """
-    shape = len(first), number
+    shape, jobs = (len(first), number), seen.jobs
     drawn, offset, duration = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
     for s in range(len(first)):
-        date = 0.0
+        date, place = 0.0, first[s] + 1
         for i in range(number):
-            gap = (first[s] + i) % len(gaps)
-            job = seen[gap + 1]
-            date += gaps[gap]
-            seconds = lasting[s, present[job]] if present[job] >= 0 else runtime[gap + 1]
+            job = jobs[place]
+            date += submission_of[job] - submission_of[jobs[place - 1]]
+            if seen.place[job] >= 0:
+                seconds = lasting[s, seen.place[job]]
+            else:
+                factor = seen.factor_of[job]
+                seconds = (1.0 if math.isnan(factor) else factor) * requested_of[job]
             drawn[s, i], offset[s, i] = job, max(date, TICK)
             duration[s, i] = max(math.ceil(seconds / TICK) * TICK, TICK)
+            place = place + 1 if place + 1 < len(jobs) else 1
     return drawn, offset, duration

@@ -14,16 +14,18 @@ from hdsim.kernels.compiling import kernel
 from hdsim.kernels.play_outs import (
     NO_KEYS,
     NO_PLAN,
+    Decision,
     Floats,
     Ints,
-    Scenarios,
     Situation,
-    Space,
     Table,
+    make_scenario,
+    make_space,
     mean_cost,
     play_out,
-    sort_queue,
+    set_scenario,
 )
+from hdsim.kernels.scenarios import Future
 
 
 class Tree(NamedTuple):
@@ -115,9 +117,10 @@ def search(
     objective: int,
     situation: Situation,
     heads: Ints,
-    keys: Table,
-    jobs: Scenarios,
-    space: Space,
+    decision: Decision,
+    scores: Table,
+    future: Future,
+    coming: Floats,
     tree: Tree,
     usual: Floats,
     path: Ints,
@@ -132,22 +135,31 @@ def search(
         objective: See :func:`hdsim.kernels.play_outs.mean_cost`.
         situation: The present.
         heads: (C,) heads, places among the queued jobs.
-        keys: (O, S, N) scores of the jobs in each order.
-        jobs: The jobs.
-        space: Space for N jobs.
+        decision: The jobs.
+        scores: (O + 1, J) scores of all jobs in each order, the last of which is that of the queue.
+        future: S scenarios.
+        coming: (O + 1, S, A) scores of their arrivals.
         tree: The tree.
         usual: (S,) costs of the first head, NaN where it has not been played out.
         path: (D,) space for choices.
         exploration: See :func:`descend`.
         play_outs: Play-outs to add.
     """
-    sort_queue(jobs, space)
+    jobs = make_scenario(decision, coming.shape[2])
+    running, known, orders = jobs.running, jobs.running + jobs.queued, len(coming) - 1
+    space, keys = make_space(len(jobs.size)), np.empty((orders, len(jobs.size)))
+    for order in range(orders):
+        for place in range(jobs.queued):
+            keys[order, running + place] = scores[order, decision.queued[place]]
     for _ in range(play_outs):
         scenario = tree.visits[0] % len(usual)
+        set_scenario(jobs, decision, future, scenario, situation.now)
+        jobs.key[known:] = coming[orders, scenario]
+        keys[:, known:] = coming[:orders, scenario]
         if math.isnan(usual[scenario]):
-            play_out(situation, jobs.running + heads[0], NO_PLAN, NO_KEYS, jobs, scenario, space, True)
-            usual[scenario] = mean_cost(objective, jobs.submission[scenario], space.start, space.finish)
-        length = descend(tree, len(heads), len(keys), exploration, path)
-        play_out(situation, jobs.running + heads[path[0]], path[1:length], keys, jobs, scenario, space, True)
-        cost = mean_cost(objective, jobs.submission[scenario], space.start, space.finish)
+            play_out(situation, running + heads[0], NO_PLAN, NO_KEYS, jobs, space, True)
+            usual[scenario] = mean_cost(objective, jobs.submission, jobs.start, jobs.finish)
+        length = descend(tree, len(heads), orders, exploration, path)
+        play_out(situation, running + heads[path[0]], path[1:length], keys, jobs, space, True)
+        cost = mean_cost(objective, jobs.submission, jobs.start, jobs.finish)
         back_up(tree, path, length, cost / usual[scenario] if usual[scenario] > 0 else 1.0)
