@@ -110,8 +110,8 @@ class Space(NamedTuple):
         ending: (N,) running jobs, those that end last first.
         end: (N,) their ends in seconds.
         releases: Their expected ends.
-        line: (N,) waiting jobs in order.
-        line_key: (N,) their scores.
+        line: (2 N,) waiting jobs in order.
+        line_key: (2 N,) their scores.
         early: (N,) waiting jobs in order of submission.
     """
 
@@ -128,7 +128,7 @@ def make_space(n: int) -> Space:
     """Returns space for a play-out of `n` jobs."""
     releases = Releases(np.empty(n), np.empty(n, np.int64), np.empty(n), np.zeros(1, np.int64))
     return Space(
-        np.empty(n, np.int64), np.empty(n), releases, np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
+        np.empty(n, np.int64), np.empty(n), releases, np.empty(2 * n, np.int64), np.empty(2 * n), np.empty(n, np.int64)
     )
 
 
@@ -300,9 +300,9 @@ def play_out(
     for job in range(running, n):
         start[job] = finish[job] = math.nan
     for place in range(jobs.queued):
-        line[place], early[place] = jobs.order[place], running + place
-        line_key[place] = key[line[place]]
-    first, last, waiting, reserved, shadow, extra, begun = 0, jobs.queued, jobs.queued, -1, 0.0, 0.0, running
+        early[place], line[n + place] = running + place, jobs.order[place]
+        line_key[n + place] = key[jobs.order[place]]
+    first, last, waiting, reserved, shadow, extra, begun = n, n + jobs.queued, jobs.queued, -1, 0.0, 0.0, running
     longest, chosen, stage, planned, untried = 0.0, True, 0, -1, 0
     while True:
         # A pass: heads start until one does not fit, then backfilling starts others.
@@ -387,7 +387,7 @@ def play_out(
         arrival = submission[coming] if coming < n else math.inf
         now = min(arrival, end[running - 1]) if running else arrival
         # Jobs that have been tried can start only after an end, or before another head.
-        untried = n
+        untried = 2 * n
         while running and end[running - 1] == now:
             running -= 1
             job, untried = ending[running], 0
@@ -401,14 +401,20 @@ def play_out(
                 arrival = math.inf
                 break
         while arrival == now:
-            at = last
-            while at > first and line_key[at - 1] > key[coming]:
-                line[at], line_key[at] = line[at - 1], line_key[at - 1]
-                at -= 1
+            # The shorter part of the line makes room.
+            if first < last and key[coming] < line_key[(first + last) // 2]:
+                first, at, untried = first - 1, first - 1, untried if strict else untried - 1
+                while line_key[at + 1] <= key[coming]:
+                    line[at], line_key[at] = line[at + 1], line_key[at + 1]
+                    at += 1
+            else:
+                at, last = last, last + 1
+                while at > first and line_key[at - 1] > key[coming]:
+                    line[at], line_key[at] = line[at - 1], line_key[at - 1]
+                    at -= 1
             line[at], line_key[at] = coming, key[coming]
             early[waiting] = coming
             untried = min(untried, waiting if strict else at)
-            last += 1
             waiting += 1
             coming += 1
             arrival = submission[coming] if batch and coming < n else math.inf

@@ -37,7 +37,7 @@ class Future(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is known of the past.
+    """The past of a cluster.
 
     Attributes:
         jobs: (N,) jobs that have been submitted, in order of submission.

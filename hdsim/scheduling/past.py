@@ -24,7 +24,7 @@ ENOUGH = 16
 
 
 class Past:
-    """What has been seen of the jobs of a cluster: which ones came, and how long those ran that have ended.
+    """The jobs that have come to a cluster, and run times of those that have ended.
 
     An agent that takes over has the past of the cluster, which is empty at the begin of a replay.
 
@@ -46,7 +46,7 @@ class Past:
 
     @property
     def seen(self) -> Seen:
-        """What the draws know of it."""
+        """The part of it that scenarios are drawn from."""
         ended = slice(self._ended)
         return Seen(
             self._jobs[: len(self._known)], self._requested[ended], self._factor[ended], self._factor_of, self._place
