@@ -19,7 +19,7 @@ from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, Steps, Weighting, 
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.compiled import CompiledPolicy
-from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax
+from hdsim.learning.training.networks import ActorCritic, Rows, SoftmaxAgent, masked_log_softmax
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,6 +71,8 @@ class PPOAgent(SoftmaxAgent):
         self.compiled = CompiledPolicy.of(self.network, shapes.actions)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5, fused=True)
         self.rollout: dict[str, Any] = {}
+        # Rows in use of the observations of the rollout, for as long as they are known.
+        self.rows: list[Rows] = []
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
 
@@ -89,6 +91,7 @@ class PPOAgent(SoftmaxAgent):
         """Draws from the policy, and stores the step for the update."""
         seen = self.inputs(observations)
         if self.compiled is not None:
+            self.rows.append(seen)
             actions, chosen, values = self.compiled.draw(seen, masks, self.rng.random(len(masks)))
         else:
             logits, outputs = self.network(seen)
@@ -138,12 +141,17 @@ class PPOAgent(SoftmaxAgent):
 
         taken = {name: self.rollout[name] for name in ("masks", "actions", "log_probs")}
         columns = {name: flat(x) for name, x in (taken | {"advantages": advantages, "returns": returns}).items()}
-        observations = self.inputs(flat(self.rollout["observations"]))
+        # A training that was resumed has the observations only.
+        known, self.rows = self.rows, []
+        joins = len(known) == self.num_steps
+        observations = Rows.joined(known) if joins else self.inputs(flat(self.rollout["observations"]))
         size = returns.size
         names = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
         sums, updates = np.zeros(len(names)), 0
         for _ in range(self.update_epochs):
             for chosen in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
+                # The order within a minibatch is of no importance, but memory is read faster in its own order.
+                chosen.sort()
                 rows = self.tensors(chosen)
                 part = {name: column[chosen] for name, column in columns.items()}
                 advantage = part["advantages"]
@@ -154,7 +162,10 @@ class PPOAgent(SoftmaxAgent):
                     cut = slice(first, first + self._part_size)
                     seen = map_arrays(lambda column, some=rows[cut]: column[some], observations)
                     losses += self._add_gradients(seen, Steps(*(column[cut] for column in part.values())), len(rows))
-                nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+                if self.compiled is None:
+                    nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+                else:
+                    self.compiled.clip_gradients(self.max_grad_norm)
                 self.optimizer.step()
                 sums += losses
                 updates += 1

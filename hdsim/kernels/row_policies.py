@@ -164,8 +164,21 @@ def _choices(
 
     Rows that are not in use have the score 0.
     """
-    count = taken = k = 0
-    first, size = rows.first[b], rows.counts[b]
+    count = taken = k = legal = 0
+    first, size, low = rows.first[b], rows.counts[b], group.starts[j]
+    places = rows.places[first : first + size]
+    for a in range(masks.shape[1]):
+        legal += masks[b, a]
+    for i in range(size):
+        legal -= masks[b, places[i]]
+        count += masks[b, places[i]]
+    if count == size and not legal:
+        # The usual case, in loops that take several rows at a time: the rows in use are the legal actions.
+        for i in range(size):
+            heads.legal[i], heads.actions[i], heads.places[i] = group.scores[low + i], places[i], low + i
+            taken = i if places[i] == action else taken
+        return size, taken
+    count = 0
     for a in range(masks.shape[1]):
         has_row = k < size and rows.places[first + k] == a
         if masks[b, a]:

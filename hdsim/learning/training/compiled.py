@@ -31,6 +31,11 @@ class CompiledPolicy:
         # The parameters become views of one vector, which the kernels read.
         self._weights = nn.utils.parameters_to_vector(self._parameters).detach()
         nn.utils.vector_to_parameters(self._weights, self._parameters)
+        # So do their gradients, which the kernels write.
+        self._gradients = np.zeros(len(self._weights), np.float32)
+        parts = torch.from_numpy(self._gradients).split([each.numel() for each in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
         heads = 1 + (kernel.pooled is not None)
         inputs, units = (kernel.widths[-1] + 1) * BLOCK, kernel.widths[1] * BLOCK
         sizes = inputs, inputs, (heads, units), units, (heads, BLOCK), (heads, BLOCK)
@@ -56,13 +61,14 @@ class CompiledPolicy:
     def set_gradients(self, rows: Rows, steps: Steps, weighting: Weighting) -> NDArray[np.float64]:
         """Writes the gradients of the parameters; returns the (4,) terms of the loss."""
         arrays, terms = self._arrays(rows), np.zeros(4)
-        gradients = np.zeros_like(arrays[0])
+        self._gradients[:] = 0.0
         compiled: Any = add_policy_gradients
-        compiled(*arrays, steps, weighting, gradients, terms)
-        parts = torch.from_numpy(gradients).split([each.numel() for each in self._parameters])
-        for parameter, part in zip(self._parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
+        compiled(*arrays, steps, weighting, self._gradients, terms)
         return terms
+
+    def clip_gradients(self, norm: float) -> None:
+        """Scales the gradients down to a norm."""
+        self._gradients *= min(1.0, norm / (float(np.linalg.norm(self._gradients)) + 1e-6))
 
     def _arrays(self, rows: Rows) -> tuple[Any, ...]:
         widths, group, heads = self._space

@@ -100,6 +100,15 @@ class Rows:
         packed = [torch.from_numpy(each).to(observations.device) for each in (inputs, places, first, counts)]
         return cls(packed[0], packed[1], packed[2], packed[3], size)
 
+    @classmethod
+    def joined(cls, several: Sequence[Rows]) -> Rows:
+        """Joins the observations of several."""
+        totals = torch.tensor([0, *(len(each.places) for each in several)]).cumsum(0).tolist()
+        first = torch.cat([each.first + total for each, total in zip(several, totals, strict=False)])
+        inputs = torch.cat([each.inputs for each in several], dim=1)
+        places, counts = (torch.cat([getattr(each, name) for each in several]) for name in ("places", "counts"))
+        return cls(inputs, places, first, counts, several[0].size)
+
     def __getitem__(self, chosen: Tensor) -> Rows:
         """The rows of some of the observations, in their order."""
         return Rows(self.inputs, self.places, self.first[chosen], self.counts[chosen], self.size)
