@@ -154,14 +154,14 @@ class Counting:
     """Counts the picks of a cluster that find no place."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.refused, pick = 0, cluster.pick
+        self.refused, pick = 0, cluster.cores.pick
 
         def counted(*args: Any, **options: Any) -> Any:
             found = pick(*args, **options)
             self.refused += found is None
             return found
 
-        cluster.pick = counted
+        cluster.cores.pick = counted
 
 
 def test_a_pass_tries_one_job_of_each_kind_and_only_after_a_release() -> None:
