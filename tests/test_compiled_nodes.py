@@ -45,8 +45,8 @@ def both(platform, workload, agent, options):
     return compiled, engine
 
 
-@given(nodes=nodes, rows=jobs, agent=agents, options=options, data=st.data())
-def test_equal_to_the_engine(nodes, rows, agent, options, data):
+def drawn(nodes, rows, options, data):
+    """Returns a platform and a workload with demands of memory, bandwidth and GPUs."""
     memory, bandwidth, gpus = (
         data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
         for values in ([0, 200, 500, 900], [0, 4, 6.1, 12], [0, 0, 0, 1, 2])
@@ -54,21 +54,20 @@ def test_equal_to_the_engine(nodes, rows, agent, options, data):
     workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth, requested_gpus=gpus)
     if options["contention"] == "smoothstep":
         nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
-    assert_equal(*both(platform_of(nodes), workload, agent, options))
+    return platform_of(nodes), workload
+
+
+@given(nodes=nodes, rows=jobs, agent=agents, options=options, data=st.data())
+def test_equal_to_the_engine(nodes, rows, agent, options, data):
+    assert_equal(*both(*drawn(nodes, rows, options, data), agent, options))
 
 
 @given(
     nodes=nodes, rows=jobs, agents=st.tuples(agents, agents), options=options, share=st.floats(0, 0.7), data=st.data()
 )
 def test_the_rest_of_a_replay_is_that_of_the_engine(nodes, rows, agents, options, share, data):
-    memory, bandwidth, gpus = (
-        data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
-        for values in ([0, 200, 500, 900], [0, 4, 6.1, 12], [0, 0, 0, 1, 2])
-    )
-    workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth, requested_gpus=gpus)
-    if options["contention"] == "smoothstep":
-        nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
-    platform, options = platform_of(nodes), options | {"batch_events": True}
+    platform, workload = drawn(nodes, rows, options, data)
+    options = options | {"batch_events": True}
     first = ClassicAgent(**agents[0])
     whole = hdsim.simulate(platform, workload, first, seed=3, **options)
     dates = [date for key in ("submission_time", "finish_time") for date in whole.jobs[key]]
