@@ -145,6 +145,17 @@ def draw_away(rng: np.random.Generator, split: str = "train", *, estimates: bool
             return window
 
 
+def draw_capability(rng: np.random.Generator, *, estimates: bool = False) -> Window:
+    """Draws a window of a machine for wide jobs on which orders differ, perhaps one with estimates of run times."""
+    while True:
+        trace = capability(int(rng.choice(AWAY["cores"])), rng.uniform(0.6, 1.1), WARM + JOBS_AWAY, rng)
+        window = _window(trace, JOBS_AWAY, rng)
+        if estimates and (trace.requested_time <= trace.runtime).all():
+            continue
+        if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST:
+            return window
+
+
 def _window(trace: Workload, jobs: int, rng: np.random.Generator) -> Window:
     """Returns the last jobs of a trace, which begin warm or come to the empty machine."""
     warm = len(trace) - jobs if rng.random() < 0.5 else 0
@@ -190,6 +201,32 @@ def unlike(trace: Workload, cores: int, rng: np.random.Generator) -> Workload:
     return Workload.from_columns(**columns, header=trace.header)
 
 
+def capability(cores: int, load: float, jobs: int, rng: np.random.Generator) -> Workload:
+    """Generates a trace of a machine for wide jobs, such as those of the largest centres.
+
+    Jobs take multiples of a share of the machine, run for an hour or so, arrive evenly or in bursts, and mostly request
+    one of a few limits.
+    """
+    unit = max(1, int(cores * math.exp(-rng.uniform(math.log(8), math.log(64)))))
+    most = cores // unit
+    width = np.minimum(np.floor(rng.random(jobs) ** -rng.uniform(0.5, 1.7)), most)
+    if rng.random() < 0.5:
+        width = 2.0 ** np.floor(np.log2(width))
+    size = np.where(width == most, cores, width * unit).astype(np.int64)
+    longest = rng.choice([12, 24, 48]) * 3600.0
+    median, spread = math.exp(rng.uniform(math.log(600), math.log(10800))), rng.uniform(0.7, 1.8)
+    runtime = np.floor(np.clip(median * np.exp(rng.normal(0, spread, jobs)), 20, longest))
+    requested = runtime
+    if rng.random() < 0.8:
+        wanted = runtime / np.maximum(rng.beta(rng.uniform(0.5, 2), rng.uniform(0.3, 2), jobs), 0.002)
+        limits = LIMITS[(LIMITS >= rng.choice([5, 15, 30, 60]) * 60) & (LIMITS <= longest)]
+        requested = np.maximum(limits[np.minimum(np.searchsorted(limits, wanted), len(limits) - 1)], runtime)
+    gaps = rng.gamma(math.exp(rng.uniform(math.log(0.3), math.log(20))), size=jobs)
+    submission = np.floor(np.cumsum(gaps) / gaps.sum() * (runtime @ size) / (cores * load))
+    columns = {"submission_time": submission, "runtime": runtime, "requested_time": requested, "requested_cores": size}
+    return Workload.from_columns(**columns, header={"MaxProcs": str(cores)})
+
+
 @dataclass
 class Evolution:
     """An evolution strategy; `advance` is one generation. Equal settings give equal weights.
@@ -206,7 +243,8 @@ class Evolution:
         rlscheduler: The same for RLScheduler's rule.
         each: Windows that a pair replays.
         home: Windows of the family ``home`` of a generation.
-        away: Other windows.
+        away: Windows of machines unlike it.
+        capability: Windows of machines for wide jobs.
         sigma: Standard deviation of a change.
         learning_rate: Of Adam.
         after_start: With backfilling, jobs are scored after every start, as in use; otherwise once a pass, which takes
@@ -225,6 +263,7 @@ class Evolution:
     each: int = 4
     home: int = 34
     away: int = 30
+    capability: int = 0
     sigma: float = 0.1
     learning_rate: float = 0.06
     after_start: bool = False
@@ -247,6 +286,7 @@ class Evolution:
         rng, rate = self.rng, self.learning_rate * (1 - self.generation / self.generations)
         drawn = [draw_home(rng, estimates=self.estimates) for _ in range(self.home)]
         drawn += [draw_away(rng, estimates=self.estimates) for _ in range(self.away)]
+        drawn += [draw_capability(rng, estimates=self.estimates) for _ in range(self.capability)]
         self.generation += 1
         for part, (name, rule) in enumerate(RULES.items()):
             own = slice(part * PART, (part + 1) * PART)
