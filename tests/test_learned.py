@@ -19,7 +19,16 @@ from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned
 from hdsim.kernels.profiles import Releases
 from hdsim.kernels.scored_replay import PERIOD
 from hdsim.learning.orders import RULES as TRAINED_RULES
-from hdsim.learning.orders import Evolution, Window, draw_away, draw_home, scales, smallest_area_first
+from hdsim.learning.orders import (
+    Evolution,
+    Window,
+    capability,
+    draw_away,
+    draw_capability,
+    draw_home,
+    scales,
+    smallest_area_first,
+)
 from hdsim.scheduling.learned import Checks, columns_of, read_networks
 from hdsim.scheduling.orders import SHIPPED
 from hdsim.simulation import simulation, windows
@@ -243,17 +252,30 @@ def test_it_is_an_order_like_the_others() -> None:
 
 def test_windows_of_machines_unlike_home_are_replayed_to_their_ends() -> None:
     rng = np.random.default_rng(5)
-    for window in [draw_home(rng), *(draw_away(rng) for _ in range(4))]:
+    for window in [draw_home(rng), *(draw(rng) for draw in (draw_away, draw_capability) for _ in range(4))]:
         costs = {rule: window.cost(smallest_area_first(), rule, rule != counted_replay.EASY) for rule in RULES.values()}
         assert all(1 <= cost < math.inf for cost in costs.values())
         jobs = window.window.workload
         assert jobs.requested_cores.max() <= jobs.cluster_cores
 
 
+def test_machines_for_wide_jobs_have_no_narrow_ones_and_the_load_that_was_asked_for() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        jobs = capability(1024, 0.8, 500, rng)
+        assert jobs.requested_cores.min() >= 1024 / 64 - 1
+        assert jobs.requested_cores.max() <= 1024
+        assert (jobs.requested_time >= jobs.runtime).all()
+        offered = jobs.runtime @ jobs.requested_cores / (1024 * jobs.submission_time[-1])
+        assert offered == pytest.approx(0.8, rel=0.01)
+
+
 def test_evolution_is_reproducible_and_changes_the_order() -> None:
     trained = []
     for _ in range(2):
-        evolution = Evolution(seed=4, generations=2, none=1, easy=1, rlscheduler=2, each=1, home=1, away=1)
+        evolution = Evolution(
+            seed=4, generations=2, none=1, easy=1, rlscheduler=2, each=1, home=1, away=1, capability=1
+        )
         before = evolution.weights.copy()
         evolution.advance()
         evolution.advance()
@@ -288,8 +310,8 @@ def test_an_evolution_for_estimates_changes_nothing_where_run_times_are_known() 
 SMALL = (
     "experiment=learned", "workload.generate.jobs=1024", "train.steps=4", "train.evolution.none=1",
     "train.evolution.easy=1", "train.evolution.rlscheduler=1", "train.evolution.each=1", "train.evolution.home=1",
-    "train.evolution.away=1", "train.validation=1", "train.evaluate_every=2", "train.checkpoint_every=1",
-    "train.log_every=1", "train.test=1", "train.baselines=[saf]", "train.tensorboard=false",
+    "train.evolution.away=1", "train.evolution.capability=1", "train.validation=1", "train.evaluate_every=2",
+    "train.checkpoint_every=1", "train.log_every=1", "train.test=1", "train.baselines=[saf]", "train.tensorboard=false",
 )  # fmt: skip
 
 
@@ -299,11 +321,11 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
 ) -> None:
     _, cut, setup = train_whole_and_cut(tmp_path, *SMALL, crash_after=1, monkeypatch=monkeypatch)
     card = json.loads((cut / "checkpoints/model_card.json").read_text())
-    evolution = Evolution(seed=1, generations=4, none=1, easy=1, rlscheduler=1, each=1, home=1, away=1)
+    evolution = Evolution(seed=1, generations=4, none=1, easy=1, rlscheduler=1, each=1, home=1, away=1, capability=1)
     for _ in range(card["best_step"]):
         evolution.advance()
     assert card["weights"] == evolution.weights.tolist()
-    assert [point["step"] for point in card["curve"]] == [0, 2, 4] and card["episodes"] == 8
+    assert [point["step"] for point in card["curve"]] == [0, 2, 4] and card["episodes"] == 12
     assert "\nGeometric mean over windows and rules of" in (cut / "checkpoints/model_card.md").read_text()
     assert card["cpu_seconds"] > 0 and card["seed"] == 1
     untrained = setup.evaluation.score(Evolution(seed=1).weights, setup.validation)

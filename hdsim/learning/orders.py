@@ -205,7 +205,7 @@ def capability(cores: int, load: float, jobs: int, rng: np.random.Generator) -> 
     """Generates a trace of a machine for wide jobs, such as those of the largest centres.
 
     Jobs take multiples of a share of the machine, run for an hour or so, arrive evenly or in bursts, and mostly request
-    one of a few limits.
+    one of a few limits; some of these fail early.
     """
     unit = max(1, int(cores * math.exp(-rng.uniform(math.log(8), math.log(64)))))
     most = cores // unit
@@ -219,8 +219,11 @@ def capability(cores: int, load: float, jobs: int, rng: np.random.Generator) -> 
     requested = runtime
     if rng.random() < 0.8:
         wanted = runtime / np.maximum(rng.beta(rng.uniform(0.5, 2), rng.uniform(0.3, 2), jobs), 0.002)
-        limits = LIMITS[(LIMITS >= rng.choice([5, 15, 30, 60]) * 60) & (LIMITS <= longest)]
+        least = rng.choice([5, 15, 30, 60]) * 60.0
+        limits = LIMITS[np.searchsorted(LIMITS, least) : np.searchsorted(LIMITS, longest, side="right")]
         requested = np.maximum(limits[np.minimum(np.searchsorted(limits, wanted), len(limits) - 1)], runtime)
+        fails = rng.random(jobs) < rng.uniform(0, 0.3)
+        runtime = np.where(fails, np.maximum(np.floor(runtime * rng.random(jobs) ** 2), 20), runtime)
     gaps = rng.gamma(math.exp(rng.uniform(math.log(0.3), math.log(20))), size=jobs)
     submission = np.floor(np.cumsum(gaps) / gaps.sum() * (runtime @ size) / (cores * load))
     columns = {"submission_time": submission, "runtime": runtime, "requested_time": requested, "requested_cores": size}

@@ -38,9 +38,15 @@ if TYPE_CHECKING:
 _NAMES = {number: name for name, number in BACKFILLS.items()}
 #: Rules of settings of the evolution; of others, whole numbers and others above 0.
 _RULES = {
-    **dict.fromkeys(RULES, integers_from(0)),
+    **dict.fromkeys((*RULES, "capability"), integers_from(0)),
     "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
     **dict.fromkeys(("after_start", "estimates", "none_from_easy"), FLAG),
+}
+#: Windows of the training: what they are drawn from, its parameters, and the jobs of one.
+_SOURCES = {
+    "home": ("family home", FAMILIES["home"], JOBS),
+    "away": ("machines unlike home", AWAY, JOBS_AWAY),
+    "capability": ("machines for wide jobs", {}, JOBS_AWAY),
 }
 #: Keys of other trainings, which have no effect here.
 _OTHERS = ("traces", "metric", "workers", "ray_address")
@@ -66,7 +72,7 @@ class OrderLearner(Learner):
     def step(self, records: Records) -> tuple[int, int]:
         """Carries out a generation; its windows are the episodes."""
         self._evolution.advance()
-        return 1, self._evolution.home + self._evolution.away
+        return 1, sum(getattr(self._evolution, source) for source in _SOURCES)
 
     def keep(self, path: Path) -> None:
         """Writes the weights, which ``agent.job_policy`` takes."""
@@ -125,7 +131,7 @@ class OrderSetup(Setup):
     evaluation: OrderEvaluation
     baselines: Mapping[str, Any]
     evolution: Evolution
-    traces: Sequence[Any] = ("home", "away")
+    traces: Sequence[Any]
     actions: Sequence[str] = ()
 
     @classmethod
@@ -174,6 +180,7 @@ class OrderSetup(Setup):
         settings = dict(train["evolution"])
         if settings.get("start") is not None:
             settings["start"] = read_networks(str(job_order(settings["start"]).network))[0]
+        evolution = Evolution(seed=config["seed"], generations=train["steps"], **settings)
         rng = np.random.default_rng(0)  # The same windows for every seed.
         return cls(
             config,
@@ -183,7 +190,8 @@ class OrderSetup(Setup):
             [workload[first : first + jobs] for first in test],
             OrderEvaluation(platform, "mean_bounded_slowdown", options | {"seed": config["seed"]}),
             {name: {**agent, "job_policy": name} for name in names},
-            Evolution(seed=config["seed"], generations=train["steps"], **settings),
+            evolution,
+            [source for source in _SOURCES if getattr(evolution, source)],
         )
 
     def learner(self) -> OrderLearner:
@@ -209,14 +217,12 @@ class OrderSetup(Setup):
     def described(self, trace: Any) -> dict[str, Any]:
         """A window, or the drawn ones of the training by their parameters and the seed."""
         if isinstance(trace, str):
-            home, evolution = trace == "home", self.evolution
-            name, parameters = ("family home", FAMILIES["home"]) if home else ("machines unlike home", AWAY)
-            drawn = evolution.home * JOBS if home else evolution.away * JOBS_AWAY
+            name, parameters, each = _SOURCES[trace]
             told = json.dumps([parameters, self.config["seed"]], sort_keys=True)
             return {
                 "path": f"<{name}, train>",
                 "sha256": None,
-                "jobs": evolution.generation * drawn,
+                "jobs": self.evolution.generation * getattr(self.evolution, trace) * each,
                 "jobs_sha256": hashlib.sha256(told.encode()).hexdigest(),
             }
         if isinstance(trace, Window):
