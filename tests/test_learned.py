@@ -136,10 +136,11 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
     ("backfill", "commit"), [("none", False), ("none", True), ("easy", False), ("easy", True), ("rlscheduler", True)]
 )
 @pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("seed", [7, 23, 27])
 def test_compiled_replays_are_those_of_the_engine(
-    backfill: str, commit: bool, batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, backfill: str, commit: bool, batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = generate(250, seed=7, cores=64, typed=False, estimates="tsafrir", arrival_factor=0.8)
+    jobs = generate(250, seed=seed, cores=64, typed=False, estimates="tsafrir", arrival_factor=0.8)
     # Weights of the errors of requested times, too, which the first check finds.
     weights = read_networks(SHIPPED)[0] + np.tile(scales(estimates=True), 3)
     card = tmp_path / "learned.json"

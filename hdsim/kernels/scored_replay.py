@@ -166,11 +166,12 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             needed = needed or one_fits(queue, waiting, size, idle)
         if not needed and (backfill != RLSCHEDULER or head < 0):
             continue
-        checked = (queue[waiting - 1] + 1) // PERIOD
         # A pass: jobs are chosen one by one until none can start. Candidates are tried after a head that does not fit.
         serving, longest = True, 0.0
         while waiting:
             if needed:
+                # The latest of the queued jobs may just have been started.
+                checked = (queue[waiting - 1] + 1) // PERIOD
                 learned_scores(
                     networks[followed[checked]], cores, backfill, now, float(idle), queue, waiting, submission,
                     requested, size, sums, errors[checked], releases, score,
