@@ -138,10 +138,7 @@ def draw_away(rng: np.random.Generator, split: str = "train", *, estimates: bool
         except WorkloadError:  # the estimates of the model do not suit all run times
             continue
         trace = unlike(trace, trace.cluster_cores, rng)
-        if estimates and (trace.requested_time <= trace.runtime).all():
-            continue
-        window = _window(trace, JOBS_AWAY, rng)
-        if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST:
+        if (window := _telling_window(trace, rng, estimates=estimates)) is not None:
             return window
 
 
@@ -149,11 +146,16 @@ def draw_capability(rng: np.random.Generator, *, estimates: bool = False) -> Win
     """Draws a window of a machine for wide jobs on which orders differ, perhaps one with estimates of run times."""
     while True:
         trace = capability(int(rng.choice(AWAY["cores"])), rng.uniform(0.6, 1.1), WARM + JOBS_AWAY, rng)
-        window = _window(trace, JOBS_AWAY, rng)
-        if estimates and (trace.requested_time <= trace.runtime).all():
-            continue
-        if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST:
+        if (window := _telling_window(trace, rng, estimates=estimates)) is not None:
             return window
+
+
+def _telling_window(trace: Workload, rng: np.random.Generator, *, estimates: bool) -> Window | None:
+    """Returns a window away from home, None if orders do not differ on it or estimates are missing."""
+    if estimates and (trace.requested_time <= trace.runtime).all():
+        return None
+    window = _window(trace, JOBS_AWAY, rng)
+    return window if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST else None
 
 
 def _window(trace: Workload, jobs: int, rng: np.random.Generator) -> Window:
@@ -191,7 +193,7 @@ def unlike(trace: Workload, cores: int, rng: np.random.Generator) -> Workload:
     draw = rng.random()
     if draw < 0.2:
         wanted = runtime / np.maximum(rng.beta(rng.uniform(0.5, 2), rng.uniform(0.3, 2), jobs), 0.01)
-        requested = np.maximum(LIMITS[np.minimum(np.searchsorted(LIMITS, wanted), len(LIMITS) - 1)], runtime)
+        requested = np.maximum(_round_up(wanted, LIMITS), runtime)
     elif draw < 0.3:
         requested = runtime * np.exp(rng.exponential(1.0, jobs))
     pace = math.exp(rng.normal(0, 0.7))
@@ -205,7 +207,7 @@ def capability(cores: int, load: float, jobs: int, rng: np.random.Generator) -> 
     """Generates a trace of a machine for wide jobs, such as those of the largest centres.
 
     Jobs take multiples of a share of the machine, run for an hour or so, arrive evenly or in bursts, and mostly request
-    one of a few limits; some of these fail early.
+    one of a few limits; then some jobs fail early.
     """
     unit = max(1, int(cores * math.exp(-rng.uniform(math.log(8), math.log(64)))))
     most = cores // unit
@@ -221,13 +223,18 @@ def capability(cores: int, load: float, jobs: int, rng: np.random.Generator) -> 
         wanted = runtime / np.maximum(rng.beta(rng.uniform(0.5, 2), rng.uniform(0.3, 2), jobs), 0.002)
         least = rng.choice([5, 15, 30, 60]) * 60.0
         limits = LIMITS[np.searchsorted(LIMITS, least) : np.searchsorted(LIMITS, longest, side="right")]
-        requested = np.maximum(limits[np.minimum(np.searchsorted(limits, wanted), len(limits) - 1)], runtime)
+        requested = np.maximum(_round_up(wanted, limits), runtime)
         fails = rng.random(jobs) < rng.uniform(0, 0.3)
         runtime = np.where(fails, np.maximum(np.floor(runtime * rng.random(jobs) ** 2), 20), runtime)
     gaps = rng.gamma(math.exp(rng.uniform(math.log(0.3), math.log(20))), size=jobs)
     submission = np.floor(np.cumsum(gaps) / gaps.sum() * (runtime @ size) / (cores * load))
     columns = {"submission_time": submission, "runtime": runtime, "requested_time": requested, "requested_cores": size}
     return Workload.from_columns(**columns, header={"MaxProcs": str(cores)})
+
+
+def _round_up(wanted: Floats, limits: Floats) -> Floats:
+    """Returns the least limit of at least each time, the greatest one where there is none."""
+    return limits[np.minimum(np.searchsorted(limits, wanted), len(limits) - 1)]
 
 
 @dataclass
