@@ -136,6 +136,11 @@ def test_a_test_set_is_used_once(evaluate: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected the scores 000000000000 of"):
         evaluate(agents=agents, split="test")
 
+    # A later row corrects it.
+    log.write_text(log.read_text() + before.splitlines(keepends=True)[-1])
+    rows = evaluate(agents=agents, split="test")
+    assert "home: reproduces the evaluation of" in rows["home: mine"]["remark"]
+
 
 def test_files_and_their_settings(evaluate: Any, tmp_path: Path) -> None:
     write_swf(hdsim.draw_workload("home", 1, 1000), tmp_path / "log.swf")

@@ -118,19 +118,21 @@ def record(log: Path, study: str, told: Mapping[str, str | int], weights: str, s
         A sentence about it.
 
     Raises:
-        ConfigError: The same evaluation had other scores.
+        ConfigError: The same evaluation had other scores the last time.
     """
     words = f"{told['source']}, number {told['number']}: {told['windows']} windows of {told['jobs']} jobs of "
     words += f"{told['traces']} traces, {told['start']}"
     date, commit = datetime.now(UTC).date().isoformat(), str(git_commit())
     entry = Entry(date, commit, study, words, str(told["sha256"]), weights, scores)
-    for known in read(log):
-        if (known.study, known.sha256, known.weights) == (entry.study, entry.sha256, entry.weights):
-            if known.scores != scores:
-                raise ConfigError(
-                    f"expected the scores {known.scores} of {known.date}, got {scores}", where=f"{log}: {study}"
-                )
-            return f"{told['source']}: reproduces the evaluation of {known.date}"
+    same = (entry.study, entry.sha256, entry.weights)
+    # A later row corrects those before it, whose scores a fault had changed.
+    known = next((each for each in reversed(read(log)) if (each.study, each.sha256, each.weights) == same), None)
+    if known is not None:
+        if known.scores != scores:
+            raise ConfigError(
+                f"expected the scores {known.scores} of {known.date}, got {scores}", where=f"{log}: {study}"
+            )
+        return f"{told['source']}: reproduces the evaluation of {known.date}"
     names = [column.name for column in fields(Entry)]
     before = log.read_text(encoding="utf-8") if log.exists() else _HEAD + _line(names) + _line(["---"] * len(names))
     with replacing(log) as file:
