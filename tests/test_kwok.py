@@ -109,13 +109,14 @@ def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     psutil.Process(pids["kube-apiserver"]).kill()
     wait_for(lambda: plane.components()[1].pid is None, "the end of kube-apiserver")
     assert "kube-apiserver of a does not run" in kwok("status", status=1)
+    kwok("up", "--name", "b", "--kubeconfig", file)  # It leaves the ports of a alone.
     assert kwok("up", "--name", "a", "--kubeconfig", file).startswith("a is ready")
-    assert Api(file).request("GET", "/api/v1/namespaces/kept")[0] == 200
+    assert Api(plane.kubeconfig).request("GET", "/api/v1/namespaces/kept")[0] == 200
     assert "kube-apiserver" in kwok("status", "--name", "a")
 
     # Clusters are apart from each other.
-    kwok("up", "--name", "b", "--kubeconfig", file)
-    assert [context["name"] for context in yaml.safe_load(file.read_text())["contexts"]] == ["kwok-a", "kwok-b"]
+    contexts = [context["name"] for context in yaml.safe_load(file.read_text())["contexts"]]
+    assert sorted(contexts) == ["kwok-a", "kwok-b"]
     assert Api(plane.kubeconfig).request("GET", "/api/v1/namespaces/kept")[0] == 200
     ports = [port for name in "ab" for part in ControlPlane(name, workdir).components() for port in part.ports]
     assert len(set(ports)) == len(ports) == 10

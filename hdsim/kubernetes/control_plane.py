@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -40,6 +41,17 @@ _OPTIONS = {
     "kwok": "kwokControllerBinary",
     "kubectl": "kubectlBinary",
 }
+#: Settings of kwokctl with the ports of the components, which are given out downwards from below those that the
+#: kernel gives to connections.
+_PORTS = (
+    "etcdPort",
+    "etcdPeerPort",
+    "kubeApiserverPort",
+    "kubeControllerManagerPort",
+    "kubeSchedulerPort",
+    "kwokControllerPort",
+)
+_HIGHEST_PORT, _LOWEST_PORT = 32766, 10000
 #: The processors of this machine are for schedulers: etcd waits for no disk, the API server collects less garbage.
 _PATCHES = [
     {"name": "etcd", "extraArgs": [{"key": "unsafe-no-fsync", "value": "true"}]},
@@ -249,7 +261,7 @@ class ControlPlane:
     def _start(self, default_scheduler: bool, download: bool, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         if not self._started.exists():
-            options = _options(default_scheduler, download)
+            options = _options(default_scheduler, download) | dict(zip(_PORTS, self._unused_ports(), strict=False))
             self.folder.mkdir(parents=True, mode=0o700)
             kind = {
                 "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
@@ -281,6 +293,14 @@ class ControlPlane:
         if ended:
             raise BackendError(self._failure(f"{', '.join(c.name for c in ended)} ended"))
 
+    def _unused_ports(self) -> Iterator[int]:
+        """The ports that are free and belong to no control plane: kwokctl gives away those of stopped ones."""
+        planes = control_planes(self._workdir)
+        held = {port["port"] for plane in planes for part in plane._documents() for port in part.get("ports", ())}
+        for port in range(_HIGHEST_PORT, _LOWEST_PORT, -1):
+            if port not in held and _is_free(port):
+                yield port
+
     def _kwokctl(self, *arguments: str, timeout: float) -> None:
         """Runs kwokctl, whose errors may come with exit status 0 in its log of JSON lines."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
@@ -307,6 +327,15 @@ class ControlPlane:
                     f"{component.name}: {line}" for line in component.log.read_text(errors="replace").splitlines()[-1:]
                 ]
         return "\n".join(lines)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((_ADDRESS, port))
+        except OSError:
+            return False
+        return True
 
 
 def _options(default_scheduler: bool, download: bool) -> dict[str, Any]:
@@ -336,7 +365,7 @@ def _message(line: str) -> str | None:
 
 @contextlib.contextmanager
 def _exclusive() -> Iterator[None]:
-    """Starts of one user one after another: kwokctl chooses free ports and its components bind them later."""
+    """Starts of one user one after another: ports are chosen first, and components bind them later."""
     with Path(tempfile.gettempdir(), f"hdsim-kwok-{os.getuid()}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
