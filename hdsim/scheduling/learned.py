@@ -38,7 +38,7 @@ RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
-CHECKED, MEMORY, MARGIN = 512, 0.7, 1.5
+CHECKED, MEMORY, MARGIN = 512, 0.7, 4.0
 #: Comparisons take turns with checks of the errors alone: while the network is the best, their distance doubles up to
 #: this number of checks.
 SELDOM = 4
