@@ -42,6 +42,7 @@ def run_example(name, *options, root, cwd):
     )  # fmt: skip
 
 
+@pytest.mark.requires("torch")
 def test_cleanrl_ppo(tmp_path, root):
     done = run_example("cleanrl_ppo.py", "--steps", "10240", root=root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
