@@ -51,6 +51,7 @@ RUNS = {
     "failures.checkpoint_interval=600 failures.max_restarts=3",
     "accelerated": "platform=accelerated workload.jobs=300 agent=easy-saf",
 }
+WITH_TORCH = {"learned", "gaia_imitation"}
 
 
 def digest(name: str, folder: Path) -> str:
@@ -62,7 +63,7 @@ def digest(name: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.requires("torch")) if name == "learned" else name for name in RUNS]
+    "name", [pytest.param(name, marks=pytest.mark.requires("torch")) if name in WITH_TORCH else name for name in RUNS]
 )
 def test_jobs_csv_is_the_same_byte_by_byte(name: str, tmp_path: Path) -> None:
     assert digest(name, tmp_path) == json.loads(DIGESTS.read_text())[name]
