@@ -391,6 +391,7 @@ def test_with_backfilling_jobs_are_scored_after_every_start(monkeypatch: pytest.
         assert (starts[0] == starts[1]).all() == (backfill == "none")
 
 
+@pytest.mark.requires("torch")
 def test_an_evolution_begins_with_the_weights_of_a_card() -> None:
     begin = ("train.evolution.start=learned-2.json", "train.evolution.after_start=true")
     evolution = make_setup(*SMALL, "train.validation=0", *begin).evolution
