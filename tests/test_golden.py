@@ -51,6 +51,7 @@ RUNS = {
     "failures.checkpoint_interval=600 failures.max_restarts=3",
     "accelerated": "platform=accelerated workload.jobs=300 agent=easy-saf",
 }
+#: Runs whose agents are networks of torch.
 WITH_TORCH = {"learned", "gaia_imitation"}
 
 

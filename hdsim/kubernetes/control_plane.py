@@ -229,7 +229,15 @@ class ControlPlane:
         path = self.folder / "kwok.yaml"
         if not path.exists():
             return []
-        documents = yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            documents = list(yaml.load_all(path.read_text(), Loader=loader))
+        except yaml.YAMLError as error:
+            told = " ".join(str(error).split())
+            raise ConfigError(
+                f"expected YAML as kwokctl writes it, got {told}; hdsim kwok down --name {self.name} deletes it",
+                where=path,
+            ) from None
         return next((document.get("components") or [] for document in documents if document), [])
 
     def _processes(self) -> list[psutil.Process]:
