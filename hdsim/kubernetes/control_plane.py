@@ -236,7 +236,7 @@ class ControlPlane:
             told = " ".join(str(error).split())
             raise ConfigError(
                 f"expected YAML as kwokctl writes it, got {told}; hdsim kwok down --name {self.name} deletes it",
-                where=path,
+                where=str(path),
             ) from None
         return next((document.get("components") or [] for document in documents if document), [])
 
