@@ -51,6 +51,7 @@ class Group(NamedTuple):
     Attributes:
         units: (N, U x BLOCK) inputs of the rows and units of all layers, unit by unit.
         slopes: (U x BLOCK,) gradients of the units of a block.
+        zeros: (U,) zeros.
         starts: (BLOCK + 1,) first row of each observation, and the end of the last one.
         scores: (N x BLOCK,) scores of the rows.
         of_scores: (N x BLOCK,) their gradients.
@@ -60,6 +61,7 @@ class Group(NamedTuple):
 
     units: Tables
     slopes: Numbers
+    zeros: Numbers
     starts: Ints
     scores: Numbers
     of_scores: Numbers
@@ -191,7 +193,7 @@ def n_layer_weights(widths: Ints) -> int:
 
 @reordering_part
 def load(rows: Packed, features: int, begin: int, group: Group) -> int:
-    """Copies the rows of the next observations into blocks; the last one is filled with zeros.
+    """Copies the rows of the next observations into blocks; behind the last row are zeros.
 
     Args:
         rows: The rows.
@@ -240,20 +242,17 @@ def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
         group: The rows; receives the results.
         count: The observations.
     """
-    hidden, top = widths[-1], widths[:-1].sum()
-    for block in range(-(-group.starts[count] // BLOCK)):
+    hidden, top, end = widths[-1], widths[:-1].sum(), group.starts[count]
+    for block in range(-(-end // BLOCK)):
         units, at, row = group.units[block], 0, 0
         for layer in range(len(widths) - 1):
             below, width = widths[layer], widths[layer + 1]
-            x, y = units[row * BLOCK :], units[(row + below) * BLOCK :]
-            for o in range(width):
-                y[o * BLOCK : (o + 1) * BLOCK] = weights[at + below * width + o]
-            add_product(weights, at, below, 1, width, below, RELU if layer else ANY, x, y)
+            x, y, biases = units[row * BLOCK :], units[(row + below) * BLOCK :], weights[at + below * width :]
+            product(weights, at, below, 1, width, below, RELU if layer else ANY, x, biases, y)
             at += (below + 1) * width
             row += below
         scores = group.scores[block * BLOCK : (block + 1) * BLOCK]
-        scores[:] = weights[at + hidden]
-        add_product(weights, at, hidden, 1, 1, hidden, RELU, units[top * BLOCK :], scores)
+        product(weights, at, hidden, 1, 1, hidden, RELU, units[top * BLOCK :], weights[at + hidden :], scores)
     for j in range(count):
         for o in range(hidden):
             group.totals[o * BLOCK + j] = 0.0
@@ -283,12 +282,13 @@ def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, count: int
     """
     hidden, top, end, j = widths[-1], widths[:-1].sum(), group.starts[count], 0
     slopes, score = group.slopes, n_layer_weights(widths) - hidden - 1
-    group.of_scores[end:] = 0.0
     for block in range(-(-end // BLOCK)):
         units, above = group.units[block], group.of_scores[block * BLOCK : (block + 1) * BLOCK]
-        add_outer(above, units[top * BLOCK :], 1, hidden, RELU, gradients, score)
-        slopes[top * BLOCK :] = 0.0
         n, last = block * BLOCK, min((block + 1) * BLOCK, end)
+        above[last - n :] = 0.0
+        add_outer(above, units[top * BLOCK :], 1, hidden, RELU, gradients, score)
+        for o in range(hidden):
+            slopes[(top + o) * BLOCK + last - n : (top + o + 1) * BLOCK] = 0.0
         while n < last:
             high = min(group.starts[j + 1], last)
             for o in range(hidden):
@@ -297,7 +297,10 @@ def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, count: int
             n = high
             if n == group.starts[j + 1]:
                 j += 1
-        add_product(weights, score, 1, hidden, hidden, 1, ANY, above, slopes[top * BLOCK :])
+        for o in range(hidden):
+            weight, g = weights[score + o], slopes[(top + o) * BLOCK :]
+            for r in range(BLOCK):
+                g[r] += weight * above[r]
         at, row = score, top
         for layer in range(len(widths) - 2, -1, -1):
             below, width = widths[layer], widths[layer + 1]
@@ -309,13 +312,11 @@ def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, count: int
             add_outer(g, x, width, below, RELU if layer else ANY, gradients, at)
             row -= below
             if layer:
-                g = slopes[row * BLOCK : (row + below) * BLOCK]
-                g[:] = 0.0
-                add_product(weights, at, 1, below, below, width, ANY, slopes[(row + below) * BLOCK :], g)
+                product(weights, at, 1, below, below, width, ANY, g, group.zeros, slopes[row * BLOCK :])
 
 
 @reordering_kernel
-def add_product(
+def product(
     weights: Numbers,
     at: int,
     down: int,
@@ -324,9 +325,10 @@ def add_product(
     below: int,
     floor: np.float32,
     x: Numbers,
+    biases: Numbers,
     y: Numbers,
 ) -> None:
-    """Adds to y the product of weights, of which two rows or columns are `down` apart, and x.
+    """Computes the product of weights, of which two rows or columns are `down` apart, and x.
 
     Args:
         weights: Weights of all layers.
@@ -337,10 +339,11 @@ def add_product(
         below: Units of x.
         floor: ANY or RELU, for x.
         x: (below x BLOCK or more,) numbers, unit by unit.
+        biases: (outputs or more,) numbers to add.
         y: (outputs x BLOCK or more,) receives the sums.
     """
     for o in range(0, outputs - 3, 4):
-        y4 = y[o * BLOCK : (o + 4) * BLOCK]
+        y4, e, f, g, h = y[o * BLOCK : (o + 4) * BLOCK], biases[o], biases[o + 1], biases[o + 2], biases[o + 3]
         for i in range(0, below - 3, 4):
             a, x4 = at + o * down + i * along, x[i * BLOCK : (i + 4) * BLOCK]
             b, c, d = a + down, a + 2 * down, a + 3 * down
@@ -348,26 +351,45 @@ def add_product(
             b0, b1, b2, b3 = weights[b], weights[b + along], weights[b + 2 * along], weights[b + 3 * along]
             c0, c1, c2, c3 = weights[c], weights[c + along], weights[c + 2 * along], weights[c + 3 * along]
             d0, d1, d2, d3 = weights[d], weights[d + along], weights[d + 2 * along], weights[d + 3 * along]
-            for r in range(BLOCK):
-                # All loads come before the stores, which could change them.
-                s0, s1 = max(x4[r], floor), max(x4[BLOCK + r], floor)
-                s2, s3 = max(x4[2 * BLOCK + r], floor), max(x4[3 * BLOCK + r], floor)
-                t0, t1, t2, t3 = y4[r], y4[BLOCK + r], y4[2 * BLOCK + r], y4[3 * BLOCK + r]
-                y4[r] = t0 + a0 * s0 + a1 * s1 + a2 * s2 + a3 * s3
-                y4[BLOCK + r] = t1 + b0 * s0 + b1 * s1 + b2 * s2 + b3 * s3
-                y4[2 * BLOCK + r] = t2 + c0 * s0 + c1 * s1 + c2 * s2 + c3 * s3
-                y4[3 * BLOCK + r] = t3 + d0 * s0 + d1 * s1 + d2 * s2 + d3 * s3
+            # All loads come before the stores, which could change them. The first four units begin the sums.
+            if i == 0:
+                for r in range(BLOCK):
+                    s0, s1 = max(x4[r], floor), max(x4[BLOCK + r], floor)
+                    s2, s3 = max(x4[2 * BLOCK + r], floor), max(x4[3 * BLOCK + r], floor)
+                    y4[r] = e + a0 * s0 + a1 * s1 + a2 * s2 + a3 * s3
+                    y4[BLOCK + r] = f + b0 * s0 + b1 * s1 + b2 * s2 + b3 * s3
+                    y4[2 * BLOCK + r] = g + c0 * s0 + c1 * s1 + c2 * s2 + c3 * s3
+                    y4[3 * BLOCK + r] = h + d0 * s0 + d1 * s1 + d2 * s2 + d3 * s3
+            else:
+                for r in range(BLOCK):
+                    s0, s1 = max(x4[r], floor), max(x4[BLOCK + r], floor)
+                    s2, s3 = max(x4[2 * BLOCK + r], floor), max(x4[3 * BLOCK + r], floor)
+                    t0, t1, t2, t3 = y4[r], y4[BLOCK + r], y4[2 * BLOCK + r], y4[3 * BLOCK + r]
+                    y4[r] = t0 + a0 * s0 + a1 * s1 + a2 * s2 + a3 * s3
+                    y4[BLOCK + r] = t1 + b0 * s0 + b1 * s1 + b2 * s2 + b3 * s3
+                    y4[2 * BLOCK + r] = t2 + c0 * s0 + c1 * s1 + c2 * s2 + c3 * s3
+                    y4[3 * BLOCK + r] = t3 + d0 * s0 + d1 * s1 + d2 * s2 + d3 * s3
         for k in range(o, o + 4):
-            _add_unit(weights, at + k * down, along, below - below % 4, below, floor, x, y[k * BLOCK :])
+            _add_units(weights, at + k * down, along, below - below % 4, below, floor, x, biases[k], y[k * BLOCK :])
     for o in range(outputs - outputs % 4, outputs):
-        _add_unit(weights, at + o * down, along, 0, below, floor, x, y[o * BLOCK :])
+        _add_units(weights, at + o * down, along, 0, below, floor, x, biases[o], y[o * BLOCK :])
 
 
 @reordering_part
-def _add_unit(
-    weights: Numbers, at: int, along: int, begin: int, end: int, floor: np.float32, x: Numbers, y: Numbers
+def _add_units(
+    weights: Numbers,
+    at: int,
+    along: int,
+    begin: int,
+    end: int,
+    floor: np.float32,
+    x: Numbers,
+    bias: np.float32,
+    y: Numbers,
 ) -> None:
-    """Adds to one unit the products of weights and the units `begin` to `end` of x."""
+    """Adds to one unit, which is the bias if they are all, the products of weights and units `begin` to `end` of x."""
+    if begin == 0:
+        y[:BLOCK] = bias
     for i in range(begin, end):
         a, s = weights[at + i * along], x[i * BLOCK : (i + 1) * BLOCK]
         for r in range(BLOCK):
@@ -375,7 +397,9 @@ def _add_unit(
 
 
 @reordering_kernel
-def add_outer(g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int) -> None:
+def add_outer(
+    g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int
+) -> None:
     """Adds the gradients of the weights and biases of a layer.
 
     Args:

@@ -20,9 +20,9 @@ from hdsim.kernels.row_networks import (
     Packed,
     add_layer_gradients,
     add_outer,
-    add_product,
     load,
     n_layer_weights,
+    product,
     reordering_kernel,
     reordering_part,
     through,
@@ -93,17 +93,21 @@ def draw_actions(
         _evaluate(weights, widths, group, heads, count)
         for j in range(count):
             b = begin + j
-            legal, _ = _choices(rows, group, heads, masks, b, j, 0)
-            logits = heads.legal[:legal]
+            plain = _are_rows(rows, masks, b)
+            if plain:
+                logits = group.scores[group.starts[j] : group.starts[j + 1]]
+            else:
+                legal, _ = _choices(rows, group, heads, masks, b, j, 0)
+                logits = heads.legal[:legal]
             normal = softmax(logits, heads.shares)
             chosen, total = 0, np.float64(heads.shares[0])
-            while chosen < legal - 1 and total <= chances[b]:
+            while chosen < len(logits) - 1 and total <= chances[b]:
                 chosen += 1
                 total += heads.shares[chosen]
             # Rounding can leave a last one of probability 0.
             while heads.shares[chosen] == 0:
                 chosen -= 1
-            actions[b] = heads.actions[chosen]
+            actions[b] = chosen if plain else heads.actions[chosen]
             log_probs[b] = logits[chosen] - normal
             values[b] = heads.outputs[-1, j]
         begin += count
@@ -139,21 +143,40 @@ def add_policy_gradients(
         count = load(rows, widths[0] // 2, begin, group)
         through(weights, widths, group, count)
         _evaluate(weights, widths, group, heads, count)
-        group.of_scores[:] = 0.0
         heads.of_outputs[:] = 0.0
         for j in range(count):
-            b = begin + j
-            legal, taken = _choices(rows, group, heads, steps.masks, b, j, steps.actions[b])
-            logits, value = heads.legal[:legal], heads.outputs[-1, j]
-            heads.of_outputs[-1, j] = step_loss(logits, taken, value, steps, b, weighting, heads.shares, terms)
-            for i in range(legal):
-                if heads.places[i] >= 0:
-                    group.of_scores[heads.places[i]] = heads.shares[i]
-                elif _has_no_row(heads, steps.masks, heads.actions[i]):
-                    heads.of_outputs[0, j] = heads.shares[i]
+            b, low, high = begin + j, group.starts[j], group.starts[j + 1]
+            plain = _are_rows(rows, steps.masks, b)
+            if plain:
+                logits, slopes, taken = group.scores[low:high], group.of_scores[low:high], steps.actions[b]
+            else:
+                legal, taken = _choices(rows, group, heads, steps.masks, b, j, steps.actions[b])
+                logits, slopes = heads.legal[:legal], heads.shares
+            value = heads.outputs[-1, j]
+            heads.of_outputs[-1, j] = step_loss(logits, taken, value, steps, b, weighting, slopes, terms)
+            if not plain:
+                group.of_scores[low:high] = 0.0
+                for i in range(len(logits)):
+                    if heads.places[i] >= 0:
+                        group.of_scores[heads.places[i]] = slopes[i]
+                    elif _has_no_row(heads, steps.masks, heads.actions[i]):
+                        heads.of_outputs[0, j] = slopes[i]
         _add_head_gradients(weights, widths, group, heads, count, gradients)
         add_layer_gradients(weights, widths, group, count, gradients)
         begin += count
+
+
+@reordering_part
+def _are_rows(rows: Packed, masks: NDArray[np.bool_], b: int) -> bool:
+    """Returns whether the legal actions of an observation are its rows in use and the first of all: the usual case."""
+    size, legal, first = rows.counts[b], 0, 0
+    for a in range(masks.shape[1]):
+        legal += masks[b, a]
+    if size == 0 or legal != size or rows.places[rows.first[b] + size - 1] >= size:
+        return False
+    for a in range(size):
+        first += masks[b, a]
+    return first == size
 
 
 @reordering_part
@@ -164,21 +187,8 @@ def _choices(
 
     Rows that are not in use have the score 0.
     """
-    count = taken = k = legal = 0
-    first, size, low = rows.first[b], rows.counts[b], group.starts[j]
-    places = rows.places[first : first + size]
-    for a in range(masks.shape[1]):
-        legal += masks[b, a]
-    for i in range(size):
-        legal -= masks[b, places[i]]
-        count += masks[b, places[i]]
-    if count == size and not legal:
-        # The usual case, in loops that take several rows at a time: the rows in use are the legal actions.
-        for i in range(size):
-            heads.legal[i], heads.actions[i], heads.places[i] = group.scores[low + i], places[i], low + i
-            taken = i if places[i] == action else taken
-        return size, taken
-    count = 0
+    count = taken = k = 0
+    first, size = rows.first[b], rows.counts[b]
     for a in range(masks.shape[1]):
         has_row = k < size and rows.places[first + k] == a
         if masks[b, a]:
@@ -212,17 +222,14 @@ def _evaluate(weights: Numbers, widths: Ints, group: Group, heads: Heads, count:
         heads.inputs[hidden * BLOCK + j] = math.log1p(number)
     at = n_layer_weights(widths)
     for head in range(len(heads.outputs)):
-        units, output = heads.units[head], heads.outputs[head]
-        for o in range(width):
-            units[o * BLOCK : (o + 1) * BLOCK] = weights[at + (hidden + 1) * width + o]
-        add_product(weights, at, hidden + 1, 1, width, hidden + 1, ANY, heads.inputs, units)
+        units, biases = heads.units[head], weights[at + (hidden + 1) * width :]
+        product(weights, at, hidden + 1, 1, width, hidden + 1, ANY, heads.inputs, biases, units)
         for o in range(width):
             layer = units[o * BLOCK : o * BLOCK + count]
             for j in range(count):
                 layer[j] = 1.0 - 2.0 / (1.0 + exponential(2.0 * min(layer[j], np.float32(20.0))))
         at += (hidden + 2) * width
-        output[:] = weights[at + width]
-        add_product(weights, at, width, 1, 1, width, ANY, units, output)
+        product(weights, at, width, 1, 1, width, ANY, units, weights[at + width :], heads.outputs[head])
         at += width + 1
 
 
@@ -232,8 +239,8 @@ def _add_head_gradients(
 ) -> None:
     """Adds the gradients of the heads' weights, and writes those of the totals."""
     hidden, width = widths[-1], heads.units.shape[1] // BLOCK
-    heads.of_inputs[:] = 0.0
     at, slopes = n_layer_weights(widths), heads.slopes
+    group.of_totals[:] = 0.0
     for head in range(len(heads.outputs)):
         units, above = heads.units[head], heads.of_outputs[head]
         top = at + (hidden + 2) * width
@@ -243,9 +250,9 @@ def _add_head_gradients(
                 unit = units[o * BLOCK + j]
                 slopes[o * BLOCK + j] = weights[top + o] * above[j] * (np.float32(1.0) - unit * unit)
         add_outer(slopes, heads.inputs, width, hidden + 1, ANY, gradients, at)
-        add_product(weights, at, 1, hidden + 1, hidden + 1, width, ANY, slopes, heads.of_inputs)
+        product(weights, at, 1, hidden + 1, hidden, width, ANY, slopes, group.zeros, heads.of_inputs)
+        for j in range(count):
+            number = max(group.starts[j + 1] - group.starts[j], 1)
+            for o in range(hidden):
+                group.of_totals[o * BLOCK + j] += heads.of_inputs[o * BLOCK + j] / number
         at = top + width + 1
-    for j in range(count):
-        number = max(group.starts[j + 1] - group.starts[j], 1)
-        for o in range(hidden):
-            group.of_totals[o * BLOCK + j] = heads.of_inputs[o * BLOCK + j] / number

@@ -155,7 +155,8 @@ def group_space(widths: Ints, rows: int) -> Group:
     blocks, units, top = max(_GROUP_ROWS, rows + BLOCK - 1) // BLOCK, widths.sum() * BLOCK, widths[-1] * BLOCK
     sizes = (blocks, units), units, blocks * BLOCK, blocks * BLOCK, top, top
     blocks_of_units, slopes, *others = (aligned(size) for size in sizes)
-    return Group(blocks_of_units, slopes, np.zeros(BLOCK + 1, np.int64), *others)
+    zeros, starts = np.zeros(widths.sum(), np.float32), np.zeros(BLOCK + 1, np.int64)
+    return Group(blocks_of_units, slopes, zeros, starts, *others)
 
 
 def aligned(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
