@@ -19,7 +19,7 @@ from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, Steps, Weighting, 
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.compiled import CompiledPolicy
-from hdsim.learning.training.networks import ActorCritic, Rows, SoftmaxAgent, masked_log_softmax
+from hdsim.learning.training.networks import ActorCritic, KeptRows, SoftmaxAgent, masked_log_softmax
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,8 +71,8 @@ class PPOAgent(SoftmaxAgent):
         self.compiled = CompiledPolicy.of(self.network, shapes.actions)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5, fused=True)
         self.rollout: dict[str, Any] = {}
-        # Rows in use of the observations of the rollout, for as long as they are known.
-        self.rows: list[Rows] = []
+        # Rows in use of the observations of the rollout.
+        self.rows: KeptRows | None = None
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
 
@@ -89,12 +89,11 @@ class PPOAgent(SoftmaxAgent):
     @torch.no_grad()
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
-        seen = self.inputs(observations)
         if self.compiled is not None:
-            self.rows.append(seen)
+            seen = self._kept_rows(observations).put(self.filled * len(masks), observations)
             actions, chosen, values = self.compiled.draw(seen, masks, self.rng.random(len(masks)))
         else:
-            logits, outputs = self.network(seen)
+            logits, outputs = self.network(self.inputs(observations))
             log_probs, values = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy(), outputs.cpu().numpy()
             actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
             chosen = np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0]
@@ -141,10 +140,7 @@ class PPOAgent(SoftmaxAgent):
 
         taken = {name: self.rollout[name] for name in ("masks", "actions", "log_probs")}
         columns = {name: flat(x) for name, x in (taken | {"advantages": advantages, "returns": returns}).items()}
-        # A training that was resumed has the observations only.
-        known, self.rows = self.rows, []
-        joins = len(known) == self.num_steps
-        observations = Rows.joined(known) if joins else self.inputs(flat(self.rollout["observations"]))
+        observations = self.inputs(flat(self.rollout["observations"])) if self.rows is None else self.rows
         size = returns.size
         names = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
         sums, updates = np.zeros(len(names)), 0
@@ -152,7 +148,7 @@ class PPOAgent(SoftmaxAgent):
             for chosen in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
                 # The order within a minibatch is of no importance, but memory is read faster in its own order.
                 chosen.sort()
-                rows = self.tensors(chosen)
+                rows = self.tensors(chosen) if self.rows is None else chosen
                 part = {name: column[chosen] for name, column in columns.items()}
                 advantage = part["advantages"]
                 part["advantages"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -172,6 +168,15 @@ class PPOAgent(SoftmaxAgent):
             if self.target_kl and losses[-1] > self.target_kl:
                 break
         return dict(zip(names, (sums / updates).tolist(), strict=True))
+
+    def _kept_rows(self, observations: np.ndarray) -> KeptRows:
+        """The rows in use of the rollout so far, which a training that was resumed has to find again."""
+        if self.rows is None:
+            self.rows = KeptRows((self.num_steps * len(observations), *observations.shape[1:]))
+            if self.filled:
+                earlier = self.rollout["observations"][: self.filled]
+                self.rows.put(0, earlier.reshape(-1, *earlier.shape[2:]))
+        return self.rows
 
     @property
     def _part_size(self) -> int:

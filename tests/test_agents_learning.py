@@ -302,10 +302,12 @@ def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int
     observations = torch.rand(batch, size, 3)
     observations[torch.rand(batch, size) < torch.rand(batch, 1)] = 0.0
     observations[:, 5] = 0.5
-    rows = Rows.of(observations)
-    # Rows may be in use and illegal, or legal and all zeros.
+    # Rows may be in use and illegal, or legal and all zeros; in the second half those in use are the legal ones.
     masks = rng.random((batch, size + void)) < 0.7
     masks[:, 5] = True
+    masks[batch // 2 :] = np.arange(size + void) < rng.integers(1, size + 1, batch // 2)[:, None]
+    observations[batch // 2 :] = torch.rand(batch // 2, size, 3) * torch.from_numpy(masks[batch // 2 :, :size, None])
+    rows = Rows.of(observations)
     network = ActorCritic.of(TensorShapes((size, 3), size + void), (4,), kernel)
     for weights in network.parameters():
         weights.data = torch.randn_like(weights) / 3
@@ -315,19 +317,19 @@ def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int
     log_probs = masked_log_softmax(logits, torch.from_numpy(masks)).detach().numpy()
 
     chances = rng.random(batch)
-    actions, drawn, estimates = compiled.draw(rows, masks, chances)
+    actions, drawn, estimates = compiled.draw(rows.packed(), masks, chances)
     cumulated = np.exp(log_probs.astype(float)).cumsum(axis=1)
     np.testing.assert_array_equal(actions, (cumulated <= chances[:, None]).sum(axis=1))
     np.testing.assert_allclose(drawn, log_probs[np.arange(batch), actions], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(estimates, values.detach(), rtol=1e-4, atol=1e-5)
-    assert masks[np.arange(batch), compiled.draw(rows, masks, np.full(batch, 1 - 2**-53))[0]].all()
+    assert masks[np.arange(batch), compiled.draw(rows.packed(), masks, np.full(batch, 1 - 2**-53))[0]].all()
 
     steps = Steps(masks, actions, drawn + 0.1, *rng.normal(size=(2, batch)).astype(np.float32))
     weighting, terms, slopes = Weighting(0.2, 0.1, 0.5, 400), np.zeros(4), (np.zeros_like(log_probs), np.zeros(batch))
     clipped_loss(logits.detach().numpy(), values.detach().numpy(), steps, weighting, slopes[0], slopes[1], terms)
     torch.autograd.backward([logits, values], [torch.from_numpy(each).float() for each in slopes])
     expected = [weights.grad.clone() for weights in network.parameters()]
-    np.testing.assert_allclose(compiled.set_gradients(rows, steps, weighting), terms, rtol=1e-4)
+    np.testing.assert_allclose(compiled.set_gradients(rows.packed(), steps, weighting), terms, rtol=1e-4)
     found = [weights.grad for weights in network.parameters()]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 

@@ -70,20 +70,22 @@ class Group(NamedTuple):
 
 
 @reordering_kernel
-def count_rows(observations: Tables, counts: Ints) -> int:
-    """Counts the rows with a number other than 0 of each observation; returns the sum.
+def list_rows(observations: Tables, counts: Ints, places: Ints) -> int:
+    """Lists the rows with a number other than 0 of each observation; returns their number P.
 
     Args:
         observations: (B, R, F) numbers.
-        counts: (B,) receives the counts.
+        counts: (B,) receives the number of such rows of each observation.
+        places: (P or more,) receives the index of each row in its observation.
     """
     total = 0
     for b in range(len(counts)):
-        count = 0
+        begin = total
         for r in range(observations.shape[1]):
-            count += _is_used(observations, b, r)
-        counts[b] = count
-        total += count
+            if _is_used(observations, b, r):
+                places[total] = r
+                total += 1
+        counts[b] = total - begin
     return total
 
 
@@ -94,17 +96,13 @@ def pack_rows(observations: Tables, counts: Ints, places: Ints, numbers: Numbers
     Args:
         observations: (B, R, F) numbers.
         counts: (B,) such rows of each observation.
-        places: (P,) receives the index of each row in its observation.
+        places: (P,) index of each row in its observation.
         numbers: (F x P,) receives the numbers of the rows, for each observation those of the first column first.
     """
     p = 0
     for b in range(len(observations)):
-        k, count, seen = 0, counts[b], observations[b]
+        count, seen = counts[b], observations[b]
         used = places[p : p + count]
-        for r in range(observations.shape[1]):
-            if k < count and _is_used(observations, b, r):
-                used[k] = r
-                k += 1
         for f in range(observations.shape[2]):
             at = p * observations.shape[2] + f * count
             column = numbers[at : at + count]
@@ -397,9 +395,7 @@ def _add_units(
 
 
 @reordering_kernel
-def add_outer(
-    g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int
-) -> None:
+def add_outer(g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int) -> None:
     """Adds the gradients of the weights and biases of a layer.
 
     Args:

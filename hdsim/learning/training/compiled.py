@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hdsim.kernels.policy_loss import Steps, Weighting
-from hdsim.kernels.row_networks import BLOCK
+from hdsim.kernels.row_networks import BLOCK, Packed
 from hdsim.kernels.row_policies import Heads, add_policy_gradients, draw_actions
 from hdsim.learning.agent import Masks
-from hdsim.learning.training.networks import ActorCritic, RowKernel, Rows, aligned, group_space
+from hdsim.learning.training.networks import ActorCritic, RowKernel, aligned, group_space
 from hdsim.util.arrays import Floats, Ints
 
 
@@ -50,7 +50,9 @@ class CompiledPolicy:
             return None
         return cls(network, actions) if next(network.parameters()).device.type == "cpu" else None
 
-    def draw(self, rows: Rows, masks: Masks, chances: Floats) -> tuple[Ints, NDArray[np.float32], NDArray[np.float32]]:
+    def draw(
+        self, rows: Packed, masks: Masks, chances: Floats
+    ) -> tuple[Ints, NDArray[np.float32], NDArray[np.float32]]:
         """Draws (B,) actions by (B,) uniform random numbers; returns also logarithms of probabilities, and values."""
         batch = len(chances)
         drawn = np.empty(batch, np.int64), np.empty(batch, np.float32), np.empty(batch, np.float32)
@@ -58,7 +60,7 @@ class CompiledPolicy:
         compiled(*self._arrays(rows), masks, chances, *drawn)
         return drawn
 
-    def set_gradients(self, rows: Rows, steps: Steps, weighting: Weighting) -> NDArray[np.float64]:
+    def set_gradients(self, rows: Packed, steps: Steps, weighting: Weighting) -> NDArray[np.float64]:
         """Writes the gradients of the parameters; returns the (4,) terms of the loss."""
         arrays, terms = self._arrays(rows), np.zeros(4)
         self._gradients[:] = 0.0
@@ -70,6 +72,6 @@ class CompiledPolicy:
         """Scales the gradients down to a norm."""
         self._gradients *= min(1.0, norm / (float(np.linalg.norm(self._gradients)) + 1e-6))
 
-    def _arrays(self, rows: Rows) -> tuple[Any, ...]:
+    def _arrays(self, rows: Packed) -> tuple[Any, ...]:
         widths, group, heads = self._space
-        return self._weights.numpy(), widths, rows.packed(), group, heads
+        return self._weights.numpy(), widths, rows, group, heads
