@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, Steps, Weighting, clipped_loss
+from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, Steps, Weighting, add_up_rewards, clipped_loss
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.compiled import CompiledPolicy
@@ -86,14 +86,14 @@ class PPOAgent(SoftmaxAgent):
 
     # ---- choosing
 
-    @torch.no_grad()
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
         if self.compiled is not None:
             seen = self._kept_rows(observations).put(self.filled * len(masks), observations)
             actions, chosen, values = self.compiled.draw(seen, masks, self.rng.random(len(masks)))
         else:
-            logits, outputs = self.network(self.inputs(observations))
+            with torch.no_grad():
+                logits, outputs = self.network(self.inputs(observations))
             log_probs, values = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy(), outputs.cpu().numpy()
             actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
             chosen = np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0]
@@ -124,13 +124,8 @@ class PPOAgent(SoftmaxAgent):
     def _advantages(self, next_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Generalised advantage estimates and returns, (T, E) each."""
         values, rewards = self.rollout["values"], self.rollout["rewards"]
-        continues = 1.0 - self.rollout["over"].astype(np.float32)
-        advantages = np.zeros_like(rewards)
-        following = np.zeros_like(next_values)
-        for t in reversed(range(self.num_steps)):
-            delta = rewards[t] + self.gamma * continues[t] * next_values - values[t]
-            advantages[t] = following = delta + self.gamma * self.gae_lambda * continues[t] * following
-            next_values = values[t]
+        advantages, decay = np.empty_like(rewards), np.array([self.gamma, self.gamma * self.gae_lambda], np.float32)
+        add_up_rewards(rewards, values, self.rollout["over"], next_values, decay, advantages)
         return advantages, advantages + values
 
     def _update(self, advantages: np.ndarray, returns: np.ndarray) -> dict[str, float]:

@@ -90,6 +90,29 @@ def clipped_loss(
             of_logits[b, which[i]] = shares[i]
 
 
+@kernel
+def add_up_rewards(
+    rewards: Table, values: Table, over: NDArray[np.bool_], next_values: Numbers, decay: Numbers, advantages: Table
+) -> None:
+    """Computes generalised advantage estimates (Schulman et al. 2016) of T steps of E environments.
+
+    Args:
+        rewards: (T, E) rewards.
+        values: (T, E) values of the states before the steps.
+        over: (T, E) the episode ended with the step.
+        next_values: (E,) values of the states after the last steps.
+        decay: (2,) discount factor, and its product with that of the estimates.
+        advantages: (T, E) receives the estimates.
+    """
+    steps, none = len(rewards), np.float32(0.0)
+    for t in range(steps - 1, -1, -1):
+        for e in range(rewards.shape[1]):
+            following, value = (advantages[t + 1, e], values[t + 1, e]) if t < steps - 1 else (none, next_values[e])
+            goes_on = np.float32(not over[t, e])
+            delta = rewards[t, e] + decay[0] * goes_on * value - values[t, e]
+            advantages[t, e] = delta + decay[1] * goes_on * following
+
+
 @_part
 def softmax(logits: Numbers, shares: Numbers) -> np.float32:
     """Computes the probabilities of legal actions; returns the logarithm of the sum of the logits' exponentials.

@@ -70,45 +70,36 @@ class Group(NamedTuple):
 
 
 @reordering_kernel
-def list_rows(observations: Tables, counts: Ints, places: Ints) -> int:
-    """Lists the rows with a number other than 0 of each observation; returns their number P.
+def pack_rows(observations: Tables, begin: int, first: Ints, counts: Ints, places: Ints, numbers: Numbers) -> int:
+    """Packs the rows with a number other than 0 behind earlier ones; see `Packed`.
 
     Args:
         observations: (B, R, F) numbers.
-        counts: (B,) receives the number of such rows of each observation.
+        begin: Rows before them.
+        first: (B,) receives the first row of each observation.
+        counts: (B,) receives the number of its rows.
         places: (P or more,) receives the index of each row in its observation.
+        numbers: (F x P or more,) receives the numbers of the rows, for each observation those of the first column
+            first.
+
+    Returns:
+        The number of rows then.
     """
-    total = 0
-    for b in range(len(counts)):
-        begin = total
+    end = begin
+    for b in range(len(observations)):
+        first[b] = p = end
         for r in range(observations.shape[1]):
             if _is_used(observations, b, r):
-                places[total] = r
-                total += 1
-        counts[b] = total - begin
-    return total
-
-
-@reordering_kernel
-def pack_rows(observations: Tables, counts: Ints, places: Ints, numbers: Numbers) -> None:
-    """Copies the rows with a number other than 0.
-
-    Args:
-        observations: (B, R, F) numbers.
-        counts: (B,) such rows of each observation.
-        places: (P,) index of each row in its observation.
-        numbers: (F x P,) receives the numbers of the rows, for each observation those of the first column first.
-    """
-    p = 0
-    for b in range(len(observations)):
-        count, seen = counts[b], observations[b]
-        used = places[p : p + count]
+                places[end] = r
+                end += 1
+        counts[b] = count = end - p
+        seen, used = observations[b], places[p:end]
         for f in range(observations.shape[2]):
             at = p * observations.shape[2] + f * count
             column = numbers[at : at + count]
             for k in range(count):
                 column[k] = seen[used[k], f]
-        p += count
+    return end
 
 
 @reordering_part

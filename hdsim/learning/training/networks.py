@@ -66,6 +66,37 @@ def mlp(widths: Sequence[int], activation: Callable[[], nn.Module] = nn.Tanh, ga
     return nn.Sequential(*layers)
 
 
+class KeptRows:
+    """Room for the rows in use of observations, packed one after the other; new memory costs as much as packing.
+
+    Args:
+        shape: Number of observations, of the rows of one, and of the numbers of a row.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        batch, size, self._features = shape
+        # Memory that is never written takes none.
+        inputs, places = np.empty((2, batch * size * self._features), np.float32), np.empty(batch * size, np.int64)
+        self._rows = Packed(inputs, places, np.zeros(batch, np.int64), np.zeros(batch, np.int64))
+
+    def put(self, begin: int, observations: NDArray[np.float32]) -> Packed:
+        """Packs (B, R, F) observations behind those before `begin`, and returns them."""
+        inputs, places, first, counts = self._rows
+        at = int(first[begin - 1] + counts[begin - 1]) if begin else 0
+        first, counts = first[begin : begin + len(observations)], counts[begin : begin + len(observations)]
+        end = row_networks.pack_rows(observations, at, first, counts, places, inputs[0])
+        numbers, logarithms = inputs[:, self._features * at : self._features * end]
+        np.add(numbers, np.float32(_TINY), out=logarithms)
+        np.log(logarithms, out=logarithms)
+        logarithms /= np.float32(-_LOG_TINY)
+        return Packed(inputs, places, first, counts)
+
+    def __getitem__(self, chosen: Ints) -> Packed:
+        """The rows of some of the observations, in their order."""
+        inputs, places, first, counts = self._rows
+        return Packed(inputs, places, first[chosen], counts[chosen])
+
+
 class Rows:
     """The P rows in use of B observations of R rows each, which several kernels share; most rows are empty.
 
@@ -88,15 +119,12 @@ class Rows:
     @classmethod
     def of(cls, observations: Tensor) -> Rows:
         """Finds the rows in use of (B, R, F) observations."""
-        batch, size, features = observations.shape
         seen = observations.contiguous().cpu().numpy()
-        counts, places = np.empty(batch, np.int64), np.empty(batch * size, np.int64)
-        places = places[: row_networks.list_rows(seen, counts, places)]
-        inputs = np.empty((2, features * len(places)), np.float32)
-        _write_inputs(seen, counts, places, inputs)
-        first = counts.cumsum() - counts
-        packed = [torch.from_numpy(each).to(observations.device) for each in (inputs, places, first, counts)]
-        return cls(packed[0], packed[1], packed[2], packed[3], size)
+        inputs, places, first, counts = KeptRows(seen.shape).put(0, seen)
+        total = int(counts.sum())
+        exact = inputs[:, : seen.shape[2] * total].copy(), places[:total].copy(), first, counts
+        packed = [torch.from_numpy(each).to(observations.device) for each in exact]
+        return cls(packed[0], packed[1], packed[2], packed[3], seen.shape[1])
 
     def __getitem__(self, chosen: Tensor) -> Rows:
         """The rows of some of the observations, in their order."""
@@ -115,46 +143,6 @@ class Rows:
         columns = torch.arange(features, device=device) * self.counts[owners, None]
         index = (self.first[owners] * features + within)[:, None] + columns
         return torch.cat([each[index] for each in self.inputs], dim=1), self.places[self.first[owners] + within], owners
-
-
-class KeptRows:
-    """The rows in use of a rollout, packed step by step into memory that is kept: new memory costs as much as packing.
-
-    Args:
-        shape: Observations of the rollout, their rows, and the numbers of a row.
-    """
-
-    def __init__(self, shape: tuple[int, int, int]) -> None:
-        batch, size, self._features = shape
-        # Memory that is never written takes none.
-        inputs, places = np.empty((2, batch * size * self._features), np.float32), np.empty(batch * size, np.int64)
-        self._rows = Packed(inputs, places, np.zeros(batch, np.int64), np.zeros(batch, np.int64))
-
-    def put(self, begin: int, observations: NDArray[np.float32]) -> Packed:
-        """Packs (B, R, F) observations behind those before `begin`, and returns them."""
-        inputs, places, first, counts = self._rows
-        at = int(first[begin - 1] + counts[begin - 1]) if begin else 0
-        first, counts = first[begin : begin + len(observations)], counts[begin : begin + len(observations)]
-        end = at + row_networks.list_rows(observations, counts, places[at:])
-        np.cumsum(counts[:-1], out=first[1:])
-        first[0] = 0
-        first += at
-        _write_inputs(observations, counts, places[at:end], inputs[:, self._features * at : self._features * end])
-        return Packed(inputs, places, first, counts)
-
-    def __getitem__(self, chosen: Ints) -> Packed:
-        """The rows of some of the observations, in their order."""
-        inputs, places, first, counts = self._rows
-        return Packed(inputs, places, first[chosen], counts[chosen])
-
-
-def _write_inputs(observations: NDArray[np.float32], counts: Ints, places: Ints, inputs: NDArray[np.float32]) -> None:
-    """Writes the numbers of rows in use and their scaled logarithms; see :class:`Rows`."""
-    numbers, logarithms = inputs
-    row_networks.pack_rows(observations, counts, places, numbers)
-    np.add(numbers, np.float32(_TINY), out=logarithms)
-    np.log(logarithms, out=logarithms)
-    logarithms /= np.float32(-_LOG_TINY)
 
 
 class _Layers(torch.autograd.Function):
