@@ -143,7 +143,8 @@ class Batch:
         """See :class:`hdsim.envs.shares.Share`."""
         out = _outcome(views)
         size = out.mask.shape[1]
-        if actions.min() < 0 or actions.max() >= size:
+        # Negative numbers are large ones without their sign.
+        if actions.view(np.uint64).max() >= size:
             raise DecisionError(f"expected actions from 0 to {size - 1}, got {actions.tolist()}")
         for e in self._over:
             self._begin(e)
@@ -220,18 +221,19 @@ class Batch:
         window, episode = self._sources[e].window, self._state.episodes[e]
         trace = self._traces[window.trace]
         jobs = trace if window.jobs == len(trace) else trace[window.first : window.first + window.jobs]
-        own = self._trace.jobs[episode.first : episode.stop]
+        # Columns of a recarray take longer to look up.
+        own = np.asarray(self._trace.jobs)[episode.first : episode.stop]
         log, start = self._state.log[e, : episode.events].copy(), self._state.start[e, : len(own)].copy()
         started, ended = log[log >= 0], ~log[log < 0]
-        date, limit = start + own.runtime, start + own.walltime
+        date, limit = start + own["runtime"], start + own["walltime"]
         finish = np.full(len(own), np.nan)
         finish[ended] = self._state.finish[e, ended]
         final = np.full(len(own), FinalState.NOT_SUBMITTED, np.int8)
         final[: episode.next - episode.first] = FinalState.QUEUED
-        final[own.infeasible & (final == FinalState.QUEUED)] = FinalState.REJECTED
+        final[own["infeasible"] & (final == FinalState.QUEUED)] = FinalState.REJECTED
         final[started] = FinalState.RUNNING
         final[ended] = completed(jobs)[ended]
-        killed = (finish < date) | (own.delays & (date >= limit))
+        killed = (finish < date) | (own["delays"] & (date >= limit))
         if self._grid is not None:
             killed = self._grid.killed[e, : len(own)]
         final[ended[killed[ended]]] = FinalState.COMPLETED_WALLTIME_REACHED

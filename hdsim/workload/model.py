@@ -222,7 +222,8 @@ class Workload:
         """
         everything = np.arange(len(self))
         try:
-            rows = np.unique(everything[jobs if isinstance(jobs, slice) else np.asarray(jobs)])
+            # A slice has no job twice, and sorting takes a tenth of the time of np.unique.
+            rows = np.sort(everything[jobs]) if isinstance(jobs, slice) else np.unique(everything[np.asarray(jobs)])
         except IndexError as error:
             raise WorkloadError(f"cannot select from {len(self)} jobs: {error}", where=self.source) from error
         if not len(rows):

@@ -29,10 +29,11 @@ class CompiledPolicy:
         kernel: Any = network.actor
         self._parameters = list(network.parameters())
         # The parameters become views of one vector, which the kernels read.
-        self._weights = nn.utils.parameters_to_vector(self._parameters).detach()
-        nn.utils.vector_to_parameters(self._weights, self._parameters)
+        weights = nn.utils.parameters_to_vector(self._parameters).detach()
+        nn.utils.vector_to_parameters(weights, self._parameters)
+        self._weights = weights.numpy()
         # So do their gradients, which the kernels write.
-        self._gradients = np.zeros(len(self._weights), np.float32)
+        self._gradients = np.zeros_like(self._weights)
         parts = torch.from_numpy(self._gradients).split([each.numel() for each in self._parameters])
         for parameter, part in zip(self._parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
@@ -74,4 +75,4 @@ class CompiledPolicy:
 
     def _arrays(self, rows: Packed) -> tuple[Any, ...]:
         widths, group, heads = self._space
-        return self._weights.numpy(), widths, rows, group, heads
+        return self._weights, widths, rows, group, heads
