@@ -148,7 +148,9 @@ class PPOAgent(SoftmaxAgent):
                 advantage = part["advantages"]
                 part["advantages"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 losses = np.zeros(len(names))
-                self.optimizer.zero_grad()
+                # Compiled kernels write gradients into memory of their own, which zero_grad would take away.
+                if self.compiled is None:
+                    self.optimizer.zero_grad()
                 for first in range(0, len(rows), self._part_size):
                     cut = slice(first, first + self._part_size)
                     seen = map_arrays(lambda column, some=rows[cut]: column[some], observations)

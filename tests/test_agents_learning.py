@@ -15,6 +15,7 @@ import pytest
 import yaml
 from training_setups import make_setup, run, train_until
 
+import hdsim
 from hdsim.errors import ConfigError
 from hdsim.util.resources import folder
 
@@ -332,6 +333,28 @@ def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int
     np.testing.assert_allclose(compiled.set_gradients(rows.packed(), steps, weighting), terms, rtol=1e-4)
     found = [weights.grad for weights in network.parameters()]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_each_update_of_ppo_by_compiled_kernels_changes_all_weights() -> None:
+    from hdsim.agents.ppo import PPOAgent
+    from hdsim.decisions import DecisionProblem
+    from hdsim.learning.agent import Transitions
+
+    agent = PPOAgent(num_envs=2, num_steps=16, device="cpu")
+    problem = DecisionProblem(action="job", observation="jobs", queue_size=6)
+    agent.begin_training(problem, hdsim.Platform.homogeneous(2, 2), 3)
+    assert agent.compiled is not None
+    rng = np.random.default_rng(3)
+    for _ in range(2):
+        before = [weights.detach().clone() for weights in agent.network.parameters()]
+        for _ in range(agent.num_steps):
+            seen, masks = (
+                rng.random((2, *agent.shapes.observation), np.float32),
+                np.ones((2, agent.shapes.actions), bool),
+            )
+            actions, over = agent.explore(seen, masks), np.zeros(2, bool)
+            agent.learn(Transitions(seen, masks, actions, rng.normal(size=2), seen, masks, over, over))
+        assert all((old != new).any() for old, new in zip(before, agent.network.parameters(), strict=True))
 
 
 def test_members_of_a_generation_are_compared_window_by_window() -> None:
