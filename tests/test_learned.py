@@ -6,9 +6,12 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from training_setups import make_setup, train_whole_and_cut
 
 import hdsim
@@ -16,6 +19,7 @@ from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay
 from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
+from hdsim.kernels.like_jobs import expect, make_latest, note_ends
 from hdsim.kernels.profiles import Releases
 from hdsim.kernels.scored_replay import PERIOD
 from hdsim.learning.orders import RULES as TRAINED_RULES
@@ -93,6 +97,16 @@ def reference_scores(weights, cores, backfill, now, idle, queue, jobs, running, 
     return lanes[:, -1] + hidden @ output[:-1]
 
 
+def campaigns_of_users(jobs: hdsim.Workload, users: int) -> hdsim.Workload:
+    """Users whose jobs have one of two widths and one of two requested times, so that many are alike."""
+    user = np.random.default_rng(0).integers(users, size=len(jobs))
+    requested = np.where(jobs.requested_time < np.median(jobs.requested_time), 1800.0, 86400.0)
+    return jobs.replaced(
+        user=user, requested_cores=np.where(jobs.requested_cores < 8, 2, 16), requested_time=requested,
+        runtime=np.minimum(jobs.runtime, requested),
+    )  # fmt: skip
+
+
 def looked_ahead(i, backfill, idle, requested, c, bounded, delay, spare):
     """What starts beside a head, and what a job that fits puts off, among the first 16 of either kind."""
     fits = c <= idle
@@ -127,7 +141,7 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
     weights, errors = rng.standard_normal(WEIGHTS), rng.standard_normal(2)
     for backfill in RULES.values():
         out, releases = np.empty(len(queue)), Releases(ends, np.arange(6), held, np.array([6]))
-        learned_scores(weights, 64.0, backfill, now, idle, queue, len(queue), *jobs, errors, releases, out)
+        learned_scores(weights, 64.0, backfill, now, idle, queue, len(queue), *jobs[:4], errors, releases, out)
         expected = reference_scores(weights, 64.0, backfill, now, idle, queue, jobs, running, errors)
         np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
 
@@ -136,11 +150,13 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
     ("backfill", "commit"), [("none", False), ("none", True), ("easy", False), ("easy", True), ("rlscheduler", True)]
 )
 @pytest.mark.parametrize("batch", [True, False])
-@pytest.mark.parametrize("seed", [7, 23])
+@pytest.mark.parametrize(("seed", "users"), [(7, 0), (23, 0), (23, 3)])
 def test_compiled_replays_are_those_of_the_engine(
-    seed: int, backfill: str, commit: bool, batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, users: int, backfill: str, commit: bool, batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = generate(250, seed=seed, cores=64, typed=False, estimates="tsafrir", arrival_factor=0.8)
+    if users:
+        jobs = campaigns_of_users(jobs, users)
     # Weights of the errors of requested times, too, which the first check finds.
     weights = read_networks(SHIPPED)[0] + np.tile(scales(estimates=True), 3)
     card = tmp_path / "learned.json"
@@ -154,8 +170,12 @@ def test_compiled_replays_are_those_of_the_engine(
     for name in engine.jobs:
         np.testing.assert_array_equal(compiled.jobs[name], engine.jobs[name], err_msg=name)
     assert engine.metrics["mean_waiting_time"] > 0
-    shipped = hdsim.simulate(PLATFORM, jobs, {**agent, "job_policy": "learned"}, **options).jobs["starting_time"]
-    assert (shipped != engine.jobs["starting_time"]).any()
+    # Errors of requested times change the order, and so do the run times of like jobs, but with RLScheduler's rule.
+    other: Any = {"job_policy": "learned"}, jobs
+    if users:
+        other = {}, jobs.replaced(user=-1)
+    changed = hdsim.simulate(PLATFORM, other[1], {**agent, **other[0]}, **options).jobs["starting_time"]
+    assert (changed != engine.jobs["starting_time"]).any() == (not users or backfill != "rlscheduler")
 
 
 @pytest.mark.parametrize(("backfill", "commit"), [("none", True), ("easy", False), ("rlscheduler", True)])
@@ -397,3 +417,40 @@ def test_an_evolution_begins_with_the_weights_of_a_card() -> None:
     evolution = make_setup(*SMALL, "train.validation=0", *begin).evolution
     weights = json.loads((folder("agents") / "learned-2.json").read_text())["weights"]
     assert evolution.weights.tolist() == weights and evolution.after_start
+
+
+@given(
+    ends=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 50)), max_size=20),
+    seed=st.integers(0, 99),
+)
+def test_jobs_are_expected_to_last_as_long_as_the_longer_of_the_last_two_like_jobs(
+    ends: list[tuple[int, int, int]], seed: int
+) -> None:
+    """Ends are (kind, finish, run time); which of several at one time is told first makes no difference."""
+    kind = np.array([*(kind for kind, _, _ in ends), 0, 1, 2, -1])
+    waiting, requested = np.arange(len(ends), len(kind)), np.full(len(kind), 40.0)
+    expected, logs = requested.copy(), np.log(requested)
+    latest = make_latest(kind)
+    told = np.random.default_rng(seed).permutation(len(ends))
+    finish, runtime = (np.array([end[column] for end in ends], float) for column in (1, 2))
+    note_ends(latest, kind, told, (finish - runtime)[told], finish[told])
+    expect(waiting, len(waiting), kind, latest, requested, expected, logs)
+    for job in waiting:
+        alike = sorted((finish[i], i, runtime[i]) for i in range(len(ends)) if kind[i] == kind[job])[-2:]
+        time = min(max(1.0, *(end[2] for end in alike)), 40.0) if len(alike) == 2 else 40.0
+        assert expected[job] == time and logs[job] == pytest.approx(math.log(time))
+
+
+def test_the_network_sees_what_the_agent_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = generate(200, seed=3, cores=64, typed=False, estimates="tsafrir", arrival_factor=0.5)
+    scores, seen = learned_scores, []
+
+    def noted(*arguments: Any) -> None:
+        queue, count, requested = arguments[5], arguments[6], arguments[8]
+        seen.append((requested[queue[:count]] == jobs.runtime[queue[:count]]).all())
+        scores(*arguments)
+
+    monkeypatch.setattr("hdsim.kernels.learned_scores.learned_scores", noted)
+    agent = {"job_policy": "learned", "backfill": "easy", "estimates": "actual"}
+    assert hdsim.simulate(PLATFORM, jobs, agent).metrics["jobs_completed"] == 200
+    assert len(seen) > 10 and all(seen)

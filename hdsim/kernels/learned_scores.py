@@ -71,7 +71,7 @@ def add_to_sums(sums: Floats, job: int, requested: float, size: int) -> None:
     row[4] = before[4] + r * c
     row[5] = before[5] + 1.0 / max(r, _TAU)
     row[6] = before[6] + 1.0 / c
-    # These two are not sums.
+    # These two are not sums, but of the job itself; the first may become that of its expected run time.
     before[LOG_TIME], before[LOG_CORES] = time, cores
 
 
@@ -192,7 +192,7 @@ def learned_scores(
         queue: (Q or more,) queued jobs in order of submission.
         count: Q.
         submission: (J,) s.
-        requested: (J,) s.
+        requested: (J,) s, for queued jobs what is expected instead, see :mod:`hdsim.kernels.like_jobs`.
         size: (J,) cores.
         sums: (J + 1, 9) see `past_sums`.
         errors: (2,) mean and standard deviation of log run time / requested time of jobs that have ended lately.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hdsim.kernels.compiling import kernel
 from hdsim.kernels.counted_replay import ARRIVED, BATCH, HEAD, QUEUED, RESERVED, STARTED
 from hdsim.kernels.heap import push
-from hdsim.kernels.learned_scores import add_to_sums
+from hdsim.kernels.learned_scores import LOG_TIME, add_to_sums
 from hdsim.kernels.play_outs import Decision, Scenario, Situation, make_scenario, mean_cost, set_scenario
 from hdsim.kernels.profiles import add_release
 from hdsim.kernels.scenarios import Future
@@ -32,10 +32,12 @@ class Ahead(NamedTuple):
         replay: The replay, with the jobs that have been submitted and space for A arrivals; see
             :func:`hdsim.scheduling.learned.make_replay`.
         rows: (N,) its jobs: the running ones, the queued ones and the arrivals.
+        latest: (K, 6) the last two jobs of each kind that have ended, see :mod:`hdsim.kernels.like_jobs`.
     """
 
     replay: ScoredReplay
     rows: Ints
+    latest: Floats
 
 
 @kernel
@@ -56,6 +58,7 @@ def pass_behind(ahead: Ahead, situation: Situation, head: int, jobs: Scenario) -
     """Takes a replay back to the present, where a queued job is the head, and simulates the present instant."""
     replay, rows, numbers = ahead.replay, ahead.rows, ahead.replay.numbers
     replay.ends.length[0] = replay.releases.length[0] = 0
+    replay.latest[:] = ahead.latest
     for start in range(jobs.running):
         job = rows[start]
         replay.started[start], replay.starting_time[job] = job, jobs.start[start]
@@ -67,6 +70,8 @@ def pass_behind(ahead: Ahead, situation: Situation, head: int, jobs: Scenario) -
             # All waiting jobs come at once.
             replay.arrival[rows[i]] = situation.now
         replay.starting_time[rows[i]] = replay.finish_time[rows[i]] = math.nan
+        replay.expected[rows[i]] = replay.requested[rows[i]]
+        replay.sums[rows[i], LOG_TIME] = math.log(max(replay.requested[rows[i]], 1.0))
     numbers[ARRIVED] = numbers[QUEUED] = numbers[CHANGES] = 0
     numbers[STARTED], numbers[HEAD], numbers[RESERVED], numbers[IDLE] = jobs.running, rows[head], -1, situation.idle
     replay.rules[BATCH] = True
@@ -98,6 +103,8 @@ def network_play_outs(
     for s in range(first, last):
         set_scenario(jobs, decision, future, s, situation.now)
         draw(ahead, jobs)
+        for i in range(future.drawn.shape[1]):
+            replay.kind[rows[jobs.running + jobs.queued + i]] = replay.kind[future.drawn[s, i]]
         for c in range(len(heads)):
             pass_behind(ahead, situation, jobs.running + heads[c], jobs)
             # Every job arrives, starts and ends once.

@@ -35,7 +35,8 @@ from hdsim.kernels.counted_replay import (
 )
 from hdsim.kernels.free_ranges import FreeRanges, give, take
 from hdsim.kernels.heap import Heap, pop, push
-from hdsim.kernels.learned_scores import learned_scores
+from hdsim.kernels.learned_scores import LOG_TIME, learned_scores
+from hdsim.kernels.like_jobs import expect, note_end
 from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
 from hdsim.kernels.walltime import reaches_walltime
 
@@ -68,7 +69,10 @@ class ScoredReplay(NamedTuple):
         walltime: (J,) s, infinite where jobs are not killed.
         ends_in_delay: (J,) see ``Workload.ends_in_delay``.
         size: (J,) cores.
-        sums: (J + 1, 9) see :func:`hdsim.kernels.learned_scores.past_sums`.
+        sums: (J + 1, 9) see :func:`hdsim.kernels.learned_scores.past_sums`; what is expected of jobs changes in it.
+        expected: (J,) s, run times by which jobs are scored, see :mod:`hdsim.kernels.like_jobs`.
+        kind: (J,) see there, -1 where jobs are scored by requested times.
+        latest: (K, 6) see there.
         numbers: (8,) state.
         dates: (3,) state.
         starting_time: (J,) s, NaN before the start.
@@ -95,6 +99,9 @@ class ScoredReplay(NamedTuple):
     ends_in_delay: NDArray[np.bool_]
     size: Ints
     sums: Floats
+    expected: Floats
+    kind: Ints
+    latest: Floats
     numbers: Ints
     dates: Floats
     starting_time: Floats
@@ -127,6 +134,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
     runtime, requested = state.runtime, state.requested
     walltime, ends_in_delay, size, sums = state.walltime, state.ends_in_delay, state.size, state.sums
     starting_time, finish_time, killed, changes = state.starting_time, state.finish_time, state.killed, state.changes
+    expected, kind, latest = state.expected, state.kind, state.latest
     queue, score, started, ends, releases = state.queue, state.score, state.started, state.ends, state.releases
     for _ in range(instants):
         arrived, waiting = numbers[ARRIVED], numbers[QUEUED]
@@ -149,6 +157,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             changes[numbers[CHANGES]] = start
             numbers[CHANGES] += 1
             remove_release(releases, starting_time[job] + requested[job], job)
+            note_end(latest, kind, job, starting_time[job], now)
             if backfill == EASY:
                 numbers[RESERVED] = -1
             if not batch:
@@ -172,9 +181,10 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             if needed:
                 # The latest of the queued jobs may just have been started.
                 checked = (queue[waiting - 1] + 1) // PERIOD
+                expect(queue, waiting, kind, latest, requested, expected, sums[:, LOG_TIME])
                 learned_scores(
                     networks[followed[checked]], cores, backfill, now, float(idle), queue, waiting, submission,
-                    requested, size, sums, errors[checked], releases, score,
+                    expected, size, sums, errors[checked], releases, score,
                 )  # fmt: skip
                 needed = False
             place = -1

@@ -20,7 +20,8 @@ from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.kernels import counted_replay, learned_scores
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, PART, PAST, SUMS, WEIGHTS, past_sums
+from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, LOG_TIME, PART, PAST, SUMS, WEIGHTS, past_sums
+from hdsim.kernels.like_jobs import expect, make_latest, note_end
 from hdsim.kernels.network_play_outs import Ahead
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.profiles import Releases, make_releases
@@ -51,6 +52,19 @@ class Jobs(NamedTuple):
     requested: Floats
     size: Ints
     sums: Floats
+    kind: Ints
+
+    @classmethod
+    def of(cls, submission: Floats, requested: Floats, size: Ints, user: Ints | None = None) -> Jobs:
+        """Returns the columns; jobs without a user are of no kind."""
+        kind = np.full(len(size), -1)
+        if user is not None and (known := user >= 0).any():
+            number = np.zeros(known.sum(), np.int64)
+            for column in (user, size, requested):
+                values, place = np.unique(column[known], return_inverse=True)
+                number = number * len(values) + place
+            kind[known] = np.unique(number, return_inverse=True)[1]
+        return cls(submission, requested, size, past_sums(requested, size), kind)
 
 
 _JOBS: WeakKeyDictionary[Workload, Jobs] = WeakKeyDictionary()
@@ -82,8 +96,10 @@ def power_order(runtime: float, cores: float) -> Floats:
 def columns_of(workload: Workload) -> Jobs:
     """Returns what the network sees of all jobs."""
     if workload not in _JOBS:
-        requested, size = workload.requested_time.copy(), workload.requested_cores.copy()
-        _JOBS[workload] = Jobs(workload.submission_time.copy(), requested, size, past_sums(requested, size))
+        _JOBS[workload] = Jobs.of(
+            workload.submission_time.copy(), workload.requested_time.copy(), workload.requested_cores.copy(),
+            workload.user,
+        )  # fmt: skip
     return _JOBS[workload]
 
 
@@ -121,6 +137,7 @@ def make_replay(
     """
     count = len(runtime)
     running = min(count, cores) + 1
+    kind = np.full(count, -1) if backfill == counted_replay.RLSCHEDULER else jobs.kind
     return ScoredReplay(
         rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != counted_replay.NONE]),
         networks=networks,
@@ -134,7 +151,10 @@ def make_replay(
         walltime=np.full(count, math.inf) if walltime is None else walltime,
         ends_in_delay=np.zeros(count, bool) if ends_in_delay is None else ends_in_delay,
         size=jobs.size,
-        sums=jobs.sums,
+        sums=jobs.sums.copy(),
+        expected=jobs.requested.copy(),
+        kind=kind,
+        latest=make_latest(kind),
         numbers=np.array([0, 0, 0, -1, -1, cores, 0, 0 if errors is None else count]),
         dates=np.zeros(3),
         starting_time=np.full(count, math.nan),
@@ -196,7 +216,7 @@ class Checks:
             if len(self.followed) < self._compared + self._pause or len(self._networks) == 1:
                 self.followed.append(self.followed[-1])
                 continue
-            past = Jobs(jobs.submission[rows], requested, size, past_sums(requested, size))
+            past = Jobs.of(jobs.submission[rows], requested, size)
             costs = [self._cost(past, runtime, network) for network in range(len(self._networks))]
             self._advantage = MEMORY * self._advantage + np.log(np.array(costs[1:]) / costs[0])
             best = int(self._advantage.argmin())
@@ -214,7 +234,7 @@ class Checks:
 
     def check(self, state: ScoredReplay) -> None:
         """Carries out the check that a replay waits for."""
-        jobs = Jobs(state.submission, state.requested, state.size, state.sums)
+        jobs = Jobs(state.submission, state.requested, state.size, state.sums, state.kind)
         number = int(state.numbers[CHECKS]) + 1
         self.advance(number, jobs, state.starting_time, state.finish_time)
         state.numbers[CHECKS] = number
@@ -260,15 +280,23 @@ class Present:
         # Behind the jobs that were known there are arrivals of the last call.
         new = slice(self._known, submitted)
         replay.submission[new], replay.requested[new], replay.size[new] = (column[new] for column in jobs[:3])
+        latest = replay.latest
+        if self._backfill != counted_replay.RLSCHEDULER:
+            expected = _expected_of(jobs, cluster)
+            expected.note(cluster)
+            # Kinds have other numbers when jobs have been added.
+            replay.kind[:submitted], latest = jobs.kind[:submitted], expected.latest
         replay.sums[self._known : submitted + 1] = jobs.sums[self._known : submitted + 1]
         self._known = submitted
         replay.errors[:] = self._checks.at(submitted, jobs, cluster)[1]
         coming = np.arange(submitted, submitted + arrivals)
         arriving = np.empty(len(queued) + arrivals, np.int64)
-        return Ahead(replay._replace(arriving=arriving), np.concatenate([running, queued, coming]))
+        replay = replay._replace(arriving=arriving, latest=np.empty_like(latest))
+        return Ahead(replay, np.concatenate([running, queued, coming]), latest)
 
     def _with_space(self, count: int) -> ScoredReplay:
-        blank = Jobs(np.zeros(count), np.zeros(count), np.zeros(count, np.int64), np.zeros((count + 1, SUMS)))
+        size, kind = np.zeros(count, np.int64), np.full(count, -1)
+        blank = Jobs(np.zeros(count), np.zeros(count), size, np.zeros((count + 1, SUMS)), kind)
         replay = make_replay(
             blank, np.zeros(count), self._networks, self._cores, np.zeros(0, np.int64), backfill=self._backfill,
             commit=self._commit, errors=np.zeros(2),
@@ -276,6 +304,64 @@ class Present:
         return replay._replace(arrival=np.zeros(count))
 
 
+class Expected:
+    """Columns of the jobs of a cluster in which queued jobs request what is expected of them.
+
+    Nothing is expected under RLScheduler's rule, for which training has weighted the errors of requested times instead:
+    on validation windows it has less slowdown with the latter.
+
+    Attributes:
+        jobs: The columns.
+        latest: (K, 6) the last two jobs of each kind that have ended, see :mod:`hdsim.kernels.like_jobs`.
+
+    Args:
+        jobs: The columns.
+        numbers: (J,) numbers of the jobs in the cluster, ascending.
+    """
+
+    def __init__(self, jobs: Jobs, numbers: Ints) -> None:
+        self.jobs = jobs
+        self._columns = jobs._replace(requested=jobs.requested.copy(), sums=jobs.sums.copy())
+        self._numbers, self.latest = numbers, make_latest(jobs.kind)
+        # Jobs that have started and are not known to have ended, and the starts that are known.
+        self._open: dict[int, None] = {}
+        self._started: dict[int, float] = {}
+
+    def after_like_jobs(self, queued: Ints, cluster: Cluster) -> Jobs:
+        """Returns the columns with what ended jobs tell of those like them, see :mod:`hdsim.kernels.like_jobs`."""
+        if not len(self.latest):
+            return self.jobs
+        self.note(cluster)
+        kind, requested, found = self.jobs.kind, self.jobs.requested, self._columns
+        expect(queued, len(queued), kind, self.latest, requested, found.requested, found.sums[:, LOG_TIME])
+        return found
+
+    def note(self, cluster: Cluster) -> None:
+        """Takes note of the jobs that have ended."""
+        if not len(self.latest):
+            return
+        # The latest starts are the last ones; a job that was interrupted has started anew.
+        for job in reversed(cluster.placements):
+            if self._started.get(job) == cluster.starting_time[job]:
+                break
+            self._open[job] = None
+        for job in list(self._open):
+            start, finish = cluster.starting_time[job], cluster.finish_time[job]
+            self._started[job] = start
+            if job not in cluster.running and finish <= cluster.now:
+                note_end(self.latest, self.jobs.kind, int(self._numbers.searchsorted(job)), start, finish)
+                del self._open[job]
+
+    def predicted(self, queued: Ints, workload: Workload) -> Jobs:
+        """Returns the columns with the requested times of a workload, which are predictions of the agent."""
+        found, times = self._columns, workload.requested_time[self._numbers[queued]]
+        found.requested[queued] = times
+        found.sums[queued, LOG_TIME] = np.log(np.maximum(times, 1.0))
+        return found
+
+
+#: What is expected of the jobs of each cluster whose queue is scored.
+_EXPECTED: WeakKeyDictionary[Cluster, Expected] = WeakKeyDictionary()
 #: The checks of each cluster whose queue is scored, by rule and network.
 _CHECKS: WeakKeyDictionary[Cluster, dict[tuple[str, int, bool], Checks]] = WeakKeyDictionary()
 
@@ -285,13 +371,15 @@ def scores(
 ) -> Floats:
     """Returns the (Q,) scores of the queued jobs."""
     running, networks = cluster.running, read_networks(network)
-    jobs, known, queued = _submitted(workload, queued, cluster)
+    jobs, known, queued = _submitted(queued, cluster)
     rule, cores = RULES.get(backfill, counted_replay.EASY), int(cluster.platform.n_cpu_cores)
     of_cluster, key = _CHECKS.setdefault(cluster, {}), (network, rule, commit_head)
     if key not in of_cluster:
         of_cluster[key] = Checks(networks, cores, rule, commit_head)
     checks = of_cluster[key]
     followed, errors = checks.at(int(queued[-1]) + 1, jobs, cluster, known)
+    if workload is not cluster.workload or rule != counted_replay.RLSCHEDULER:
+        jobs = _expected(jobs, known, workload, queued, cluster)
     begins = [cluster.starting.get(job, cluster.starting_time[job]) for job in running]
     ends = np.array([t + cluster.estimate(job, running[job]) for t, job in zip(begins, running, strict=True)], float)
     held = np.fromiter(running, np.int64, len(running))
@@ -301,20 +389,37 @@ def scores(
     result = np.empty(len(queued))
     learned_scores.learned_scores(
         networks[followed], float(cores), rule, float(cluster.now), float(cluster.n_idle),
-        queued, len(queued), *jobs, errors, releases, result,
+        queued, len(queued), *jobs[:4], errors, releases, result,
     )  # fmt: skip
     return result
 
 
-def _submitted(workload: Workload, queued: Ints, cluster: Cluster) -> tuple[Jobs, slice | Ints, Ints]:
+def _expected(jobs: Jobs, known: slice | Ints, workload: Workload, queued: Ints, cluster: Cluster) -> Jobs:
+    """Returns the columns of the jobs in which queued jobs request what is expected of them."""
+    expected = Expected(jobs, known) if isinstance(known, np.ndarray) else _expected_of(jobs, cluster)
+    if workload is not cluster.workload:
+        return expected.predicted(queued, workload)
+    return expected.after_like_jobs(queued, cluster)
+
+
+def _expected_of(jobs: Jobs, cluster: Cluster) -> Expected:
+    """Returns what is expected of all jobs of a cluster."""
+    if cluster not in _EXPECTED or _EXPECTED[cluster].jobs is not jobs:
+        _EXPECTED[cluster] = Expected(jobs, np.arange(len(jobs.size)))
+    return _EXPECTED[cluster]
+
+
+def _submitted(queued: Ints, cluster: Cluster) -> tuple[Jobs, slice | Ints, Ints]:
     """Returns what the network sees of the jobs, which jobs these are, and the places of the queued ones among them.
 
     In a fork with drawn arrivals, the jobs of the trace that have not come yet are before those that arrive.
     """
-    last = int(queued[-1]) + 1
+    workload, last = cluster.workload, int(queued[-1]) + 1
     if FinalState.NOT_SUBMITTED not in cluster.state[max(last - PAST, 0) : last]:
         return columns_of(workload), slice(None), queued
     known = np.flatnonzero([state != FinalState.NOT_SUBMITTED for state in cluster.state])
-    requested, size = workload.requested_time[known], workload.requested_cores[known]
-    seen = Jobs(workload.submission_time[known], requested, size, past_sums(requested, size))
+    seen = Jobs.of(
+        workload.submission_time[known], workload.requested_time[known], workload.requested_cores[known],
+        workload.user[known],
+    )  # fmt: skip
     return seen, known, np.searchsorted(known, queued)

@@ -16,6 +16,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
 from hdsim.kernels.counted_replay import ARRIVED, BATCH, CountedReplay
+from hdsim.kernels.like_jobs import note_ends
 from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.platform.model import Platform
 from hdsim.results.metrics import bounded_slowdown, slowdown, statistics
@@ -150,6 +151,7 @@ class Window:
             # The network is checked on the jobs that have ended, too.
             ended, *dates = self.ended
             state.starting_time[ended], state.finish_time[ended] = dates
+            note_ends(state.latest, state.kind, ended, *dates)
             simulate_some = partial(advance_learned, make_checks(rules, cores))
         if self.warmup:
             # The jobs that wait when the agent takes over are in one scheduling pass.
