@@ -1,8 +1,8 @@
 """Run times that are expected of jobs after those of like jobs: of the same user, cores and requested time.
 
 The jobs of a campaign are alike, and run much shorter than requested more often than not. A job is expected to take the
-longer of the run times of the last two like jobs that have ended (after Tsafrir, Etsion and Feitelson, IEEE TPDS 18(6),
-2007, who take the mean of the last two jobs of the user), at least 1 s and at most its requested time.
+longer of the run times of the last two like jobs that have ended, at least 1 s and at most its requested time; in
+Tsafrir, Etsion and Feitelson, IEEE TPDS 18(6), 2007, it is the mean of the last two jobs of the user.
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ class Expected:
         self._started: dict[int, float] = {}
 
     def after_like_jobs(self, queued: Ints, cluster: Cluster) -> Jobs:
-        """Returns the columns with what ended jobs tell of those like them, see :mod:`hdsim.kernels.like_jobs`."""
+        """Returns the columns with times after those of ended like jobs, see :mod:`hdsim.kernels.like_jobs`."""
         if not len(self.latest):
             return self.jobs
         self.note(cluster)
@@ -360,7 +360,7 @@ class Expected:
         return found
 
 
-#: What is expected of the jobs of each cluster whose queue is scored.
+#: Columns of the jobs of each cluster whose queue is scored.
 _EXPECTED: WeakKeyDictionary[Cluster, Expected] = WeakKeyDictionary()
 #: The checks of each cluster whose queue is scored, by rule and network.
 _CHECKS: WeakKeyDictionary[Cluster, dict[tuple[str, int, bool], Checks]] = WeakKeyDictionary()
