@@ -136,17 +136,24 @@ def bench_month(data: Path | None) -> None:
 
 
 def bench_gaia(data: Path | None) -> None:
-    """Policy pairs with contention on 2,280 heterogeneous cores."""
+    """Jobs with memory and contention on 2,280 heterogeneous cores: the shipped trace, and a recorded one."""
     gaia = hdsim.load_platform(resolve("platforms", "gaia"))
+    shipped = hdsim.load_workload(resolve("workloads", "lublin_4000"), platform=gaia)
+    for agent, contention, rounds in (
+        ("first-high_gflops", "threshold", 5),
+        ("shortest-high_mem_bw", "threshold", 5),
+        ("easy", "threshold", 5),
+        ("easy", "fair_share", 5),
+        ("conservative", "threshold", 1),
+    ):
+        hdsim.simulate(gaia, shipped[:100], agent, contention=contention)
+        seconds = cpu_seconds(replay(gaia, shipped, agent, contention=contention), rounds)
+        show(f"{agent}, gaia, {contention}", len(shipped), seconds)
     if data:
-        workload = hdsim.load_workload(
-            data / "batsim_runs/gaia_div20_shortest-high_mem_bw/workload.json.gz", platform=gaia
-        )
-    else:
-        workload = hdsim.load_workload(resolve("workloads", "lublin_4000"), platform=gaia, jobs=1000)
-    for agent in ("first-high_gflops", "shortest-high_mem_bw"):
-        seconds = cpu_seconds(replay(gaia, workload, agent, contention="threshold"))
-        show(f"{agent}, gaia, threshold", len(workload), seconds)
+        recorded = data / "batsim_runs/gaia_div20_shortest-high_mem_bw/workload.json.gz"
+        workload = hdsim.load_workload(recorded, platform=gaia)
+        seconds = cpu_seconds(replay(gaia, workload, "shortest-high_mem_bw", contention="threshold"))
+        show("shortest-high_mem_bw, gaia, recorded jobs", len(workload), seconds)
 
 
 def bench_ricc(data: Path | None) -> None:
