@@ -288,6 +288,22 @@ def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coe
     np.testing.assert_allclose(slopes[1], values.grad, atol=1e-7)
 
 
+@pytest.mark.parametrize("size", [8, 12, 62])
+def test_probabilities_do_not_depend_on_where_arrays_lie(size: int) -> None:
+    from hdsim.kernels.policy_loss import softmax
+    from hdsim.kernels.row_networks import reordering_kernel
+
+    @reordering_kernel
+    def normal(logits: np.ndarray, shares: np.ndarray) -> np.float32:
+        return softmax(logits, shares)
+
+    logits, found = np.random.default_rng(1).normal(size=size).astype(np.float32), set()
+    for gap in range(0, 200, 4):
+        space = np.concatenate([logits, np.zeros(gap + size, np.float32)])
+        found.add((normal(space[:size], space[size + gap :]), space[size + gap :].tobytes()))
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize(("void", "kernel"), [(0, (32, 16, 8)), (1, (9, 5))])
 def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int, ...]) -> None:
     import torch
