@@ -304,6 +304,25 @@ def test_probabilities_do_not_depend_on_where_arrays_lie(size: int) -> None:
     assert len(found) == 1
 
 
+def test_initial_weights_do_not_depend_on_the_number_of_threads() -> None:
+    import torch
+
+    from hdsim.agents.ppo import PPOAgent
+    from hdsim.decisions import DecisionProblem
+
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            agent = PPOAgent(hidden=(128, 200))
+            agent.begin_training(DecisionProblem(action="policy_pair"), hdsim.Platform.homogeneous(2, 2), 1)
+            assert torch.get_num_threads() == threads
+            found.append([weights.detach().numpy().tobytes() for weights in agent.network.parameters()])
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(("void", "kernel"), [(0, (32, 16, 8)), (1, (9, 5))])
 def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int, ...]) -> None:
     import torch

@@ -221,7 +221,13 @@ class LearningAgent(Agent):
         self._set_problem(problem)
         self.shapes = TensorShapes.of(problem, platform)
         torch.manual_seed(seed)
-        self.build(self.shapes)
+        # The decompositions that initial weights come from differ by the number of threads.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            self.build(self.shapes)
+        finally:
+            torch.set_num_threads(threads)
         self.rng = np.random.default_rng(seed)
         if self.start is not None:
             self.load_start(str(self.start))
