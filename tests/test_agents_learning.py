@@ -231,6 +231,15 @@ def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observati
     torch.testing.assert_close(*gradients)
 
 
+def test_plain_layers_take_observations_without_any_row() -> None:
+    import torch
+
+    from hdsim.learning.training.networks import RowKernel, Rows
+
+    kernel, empty = RowKernel(3, (8, 4), 1, gain=1.0), Rows.of(torch.zeros(2, 5, 3))
+    torch.testing.assert_close(kernel.plain_layers(empty), (torch.zeros(2, 5), torch.zeros(2, 4)))
+
+
 @pytest.mark.parametrize("hidden", [(32, 16, 8), (5, 7), (9,)])
 def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[int, ...]) -> None:
     import torch
