@@ -145,6 +145,69 @@ def test_every_learner_is_tried_on_both() -> None:
     assert all(set(names) == everyone for names in CASES.values())
 
 
+#: By agent, or agent and algorithm: what it needs to put pods on nodes with room within a second. The perceptrons of sb3
+#: take longer, and `matching` chooses no nodes: only their weights have to change.
+PODS: dict[str, tuple[str, ...]] = {
+    "actor_critic": ("agent.gamma=0", "agent.learning_rate=3e-3", "train.steps=1000"),
+    "dqn": ("agent.gamma=0", "train.steps=1000"),
+    "evolution": ("agent.pairs=4", "agent.windows=1", "agent.num_envs=1", "train.steps=300"),
+    "gnn_actor_critic": (_GRAPH, "agent.gamma=0", "agent.learning_rate=3e-3", "train.steps=600"),
+    "gnn_dqn": (_GRAPH, "agent.gamma=0", "train.steps=1000"),
+    "gnn_imitation": (_GRAPH, "agent.teacher=first-spread", "train.steps=300"),
+    "gnn_ppo": (_GRAPH, "agent.gamma=0", "agent.learning_rate=3e-3", "agent.num_steps=16", "train.steps=640"),
+    "imitation": ("agent.teacher=first-spread", "train.steps=500"),
+    "ppo": ("agent.gamma=0", "agent.learning_rate=3e-3", "agent.num_steps=16", "train.steps=1024"),
+    "reinforce": ("agent.gamma=0", "agent.learning_rate=1e-2", "agent.episodes_per_update=2", "train.steps=1000"),
+    "sb3 A2C": ("train.steps=160",),
+    "sb3 DQN": ("agent.options={learning_starts: 50, target_update_interval: 80}", "train.steps=200"),
+    "sb3 MaskablePPO": ("agent.options={n_steps: 8}", "train.steps=160"),
+    "sb3 PPO": ("agent.options={n_steps: 8}", "train.steps=160"),
+}
+_MATCHING = (
+    "experiment=matching", "train.traces=null", "env.jobs=20", "train.steps=100", "agent.windows=1", "agent.pairs=2",
+    "agent.num_envs=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            pytest.param(name, marks=pytest.mark.requires("stable-baselines3") if name.startswith("sb3") else ())
+            for name in PODS
+        ),
+        "matching",
+    ],
+)
+def test_a_training_changes_all_weights_and_brings_the_score_down(tmp_path: Path, name: str) -> None:
+    from hdsim.learning import checkpoint
+
+    option, _, algo = name.partition(" ")
+    case = _MATCHING
+    if name in PODS:
+        case = ("experiment=kubernetes", "workload.generate.epochs=6", "env.jobs=60", f"agent={option}", *PODS[name])
+    setup = make_setup(
+        *case, *([f"agent.algo={algo}"] if algo else []), "seed=3", "train.validation=1", "train.test=1",
+        "train.baselines=[]", "train.tensorboard=false", "train.evaluate_every=100000",
+    )  # fmt: skip
+    parts = {part: getattr(setup.agent, part) for part in setup.agent.weights}
+    before = {part: [weights.detach().clone() for weights in module.parameters()] for part, module in parts.items()}
+    first, last = (point["score"] for point in run(setup, tmp_path)["curve"])
+    for part, module in parts.items():
+        kept = checkpoint.load(tmp_path / "checkpoints/final.safetensors")["weights"][part]
+        for (key, weights), old in zip(module.named_parameters(), before[part], strict=True):
+            assert (weights != old).any(), f"{part}.{key} is what it was before the training"
+            np.testing.assert_array_equal(kept[key], weights.detach())
+    if name in PODS and option != "sb3":
+        assert last < 0.2 * first
+
+
+def test_all_weights_of_every_learner_are_watched() -> None:
+    from hdsim.agents.sb3 import ALGORITHMS
+
+    assert {*PODS, "matching"} == {*LEARNERS, *(f"sb3 {algo}" for algo in ALGORITHMS)} - {"sb3"}
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
     from hdsim.agents.rollout import Rollout
