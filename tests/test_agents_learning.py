@@ -145,8 +145,8 @@ def test_every_learner_is_tried_on_both() -> None:
     assert all(set(names) == everyone for names in CASES.values())
 
 
-#: By agent, or agent and algorithm: what it needs to put pods on nodes with room within a second. The perceptrons of sb3
-#: take longer, and `matching` chooses no nodes: only their weights have to change.
+#: By agent, or agent and algorithm: what it needs to put pods on nodes with room within a second. The perceptrons of
+#: sb3 take longer, and `matching` chooses no nodes: only their weights have to change.
 PODS: dict[str, tuple[str, ...]] = {
     "actor_critic": ("agent.gamma=0", "agent.learning_rate=3e-3", "train.steps=1000"),
     "dqn": ("agent.gamma=0", "train.steps=1000"),
