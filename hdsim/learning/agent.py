@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -222,12 +223,10 @@ class LearningAgent(Agent):
         self.shapes = TensorShapes.of(problem, platform)
         torch.manual_seed(seed)
         # The decompositions that initial weights come from differ by the number of threads.
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with ExitStack() as after:
+            after.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
             self.build(self.shapes)
-        finally:
-            torch.set_num_threads(threads)
         self.rng = np.random.default_rng(seed)
         if self.start is not None:
             self.load_start(str(self.start))
