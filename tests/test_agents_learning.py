@@ -145,6 +145,69 @@ def test_every_learner_is_tried_on_both() -> None:
     assert all(set(names) == everyone for names in CASES.values())
 
 
+#: By agent, or agent and algorithm: what it needs to put pods on nodes with room within a second. The perceptrons of
+#: sb3 take longer, and `matching` chooses no nodes: only their weights have to change.
+PODS: dict[str, tuple[str, ...]] = {
+    "actor_critic": ("agent.gamma=0", "agent.learning_rate=3e-3", "train.steps=1000"),
+    "dqn": ("agent.gamma=0", "train.steps=1000"),
+    "evolution": ("agent.pairs=4", "agent.windows=1", "agent.num_envs=1", "train.steps=300"),
+    "gnn_actor_critic": (_GRAPH, "agent.gamma=0", "agent.learning_rate=3e-3", "train.steps=600"),
+    "gnn_dqn": (_GRAPH, "agent.gamma=0", "train.steps=1000"),
+    "gnn_imitation": (_GRAPH, "agent.teacher=first-spread", "train.steps=300"),
+    "gnn_ppo": (_GRAPH, "agent.gamma=0", "agent.learning_rate=3e-3", "agent.num_steps=16", "train.steps=640"),
+    "imitation": ("agent.teacher=first-spread", "train.steps=500"),
+    "ppo": ("agent.gamma=0", "agent.learning_rate=3e-3", "agent.num_steps=16", "train.steps=1024"),
+    "reinforce": ("agent.gamma=0", "agent.learning_rate=1e-2", "agent.episodes_per_update=2", "train.steps=1000"),
+    "sb3 A2C": ("train.steps=160",),
+    "sb3 DQN": ("agent.options={learning_starts: 50, target_update_interval: 80}", "train.steps=200"),
+    "sb3 MaskablePPO": ("agent.options={n_steps: 8}", "train.steps=160"),
+    "sb3 PPO": ("agent.options={n_steps: 8}", "train.steps=160"),
+}
+_MATCHING = (
+    "experiment=matching", "train.traces=null", "env.jobs=20", "train.steps=100", "agent.windows=1", "agent.pairs=2",
+    "agent.num_envs=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            pytest.param(name, marks=pytest.mark.requires("stable-baselines3") if name.startswith("sb3") else ())
+            for name in PODS
+        ),
+        "matching",
+    ],
+)
+def test_a_training_changes_all_weights_and_brings_the_score_down(tmp_path: Path, name: str) -> None:
+    from hdsim.learning import checkpoint
+
+    option, _, algo = name.partition(" ")
+    case = _MATCHING
+    if name in PODS:
+        case = ("experiment=kubernetes", "workload.generate.epochs=6", "env.jobs=60", f"agent={option}", *PODS[name])
+    setup = make_setup(
+        *case, *([f"agent.algo={algo}"] if algo else []), "seed=3", "train.validation=1", "train.test=1",
+        "train.baselines=[]", "train.tensorboard=false", "train.evaluate_every=100000",
+    )  # fmt: skip
+    parts = {part: getattr(setup.agent, part) for part in setup.agent.weights}
+    before = {part: [weights.detach().clone() for weights in module.parameters()] for part, module in parts.items()}
+    first, last = (point["score"] for point in run(setup, tmp_path)["curve"])
+    for part, module in parts.items():
+        kept = checkpoint.load(tmp_path / "checkpoints/final.safetensors")["weights"][part]
+        for (key, weights), old in zip(module.named_parameters(), before[part], strict=True):
+            assert (weights != old).any(), f"{part}.{key} is what it was before the training"
+            np.testing.assert_array_equal(kept[key], weights.detach())
+    if name in PODS and option != "sb3":
+        assert last < 0.2 * first
+
+
+def test_all_weights_of_every_learner_are_watched() -> None:
+    from hdsim.agents.sb3 import ALGORITHMS
+
+    assert {*PODS, "matching"} == {*LEARNERS, *(f"sb3 {algo}" for algo in ALGORITHMS)} - {"sb3"}
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
     from hdsim.agents.rollout import Rollout
@@ -231,6 +294,15 @@ def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observati
     torch.testing.assert_close(*gradients)
 
 
+def test_plain_layers_take_observations_without_any_row() -> None:
+    import torch
+
+    from hdsim.learning.training.networks import RowKernel, Rows
+
+    kernel, empty = RowKernel(3, (8, 4), 1, gain=1.0), Rows.of(torch.zeros(2, 5, 3))
+    torch.testing.assert_close(kernel.plain_layers(empty), (torch.zeros(2, 5), torch.zeros(2, 4)))
+
+
 @pytest.mark.parametrize("hidden", [(32, 16, 8), (5, 7), (9,)])
 def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[int, ...]) -> None:
     import torch
@@ -286,6 +358,41 @@ def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coe
     np.testing.assert_allclose(terms, expected, rtol=1e-5)
     np.testing.assert_allclose(slopes[0], logits.grad, atol=1e-7)
     np.testing.assert_allclose(slopes[1], values.grad, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [8, 12, 62])
+def test_probabilities_do_not_depend_on_where_arrays_lie(size: int) -> None:
+    from hdsim.kernels.policy_loss import softmax
+    from hdsim.kernels.row_networks import reordering_kernel
+
+    @reordering_kernel
+    def normal(logits: np.ndarray, shares: np.ndarray) -> np.float32:
+        return softmax(logits, shares)
+
+    logits, found = np.random.default_rng(1).normal(size=size).astype(np.float32), set()
+    for gap in range(0, 200, 4):
+        space = np.concatenate([logits, np.zeros(gap + size, np.float32)])
+        found.add((normal(space[:size], space[size + gap :]), space[size + gap :].tobytes()))
+    assert len(found) == 1
+
+
+def test_initial_weights_do_not_depend_on_the_number_of_threads() -> None:
+    import torch
+
+    from hdsim.agents.ppo import PPOAgent
+    from hdsim.decisions import DecisionProblem
+
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            agent = PPOAgent(hidden=(128, 200))
+            agent.begin_training(DecisionProblem(action="policy_pair"), hdsim.Platform.homogeneous(2, 2), 1)
+            assert torch.get_num_threads() == threads
+            found.append([weights.detach().numpy().tobytes() for weights in agent.network.parameters()])
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("void", "kernel"), [(0, (32, 16, 8)), (1, (9, 5))])

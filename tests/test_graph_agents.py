@@ -154,6 +154,23 @@ def test_layers_are_heterogeneous_convolutions(aggregation: str) -> None:
     np.testing.assert_allclose(found, expected.detach(), atol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["job", "node", "policy_pair"])
+@pytest.mark.parametrize("aggregation", ["mean", "attention"])
+def test_every_weight_of_a_relational_network_has_a_gradient(aggregation: str, name: str) -> None:
+    import torch
+
+    from hdsim.agents.gnn_ppo import GNNPPOAgent
+
+    platform, task = two_clusters(), SETTINGS[name] | {"void": True}
+    agent = GNNPPOAgent(convolutions=[7, 5], aggregation=aggregation)
+    agent.begin_training(DecisionProblem(**task), platform, 3)
+    graphs = agent.tensors(recorded(agent, platform))
+    for network in (agent.network.actor, agent.network.critic):
+        gradients = torch.autograd.grad(network(graphs).square().sum(), list(network.parameters()))
+        for (key, _), gradient in zip(network.named_parameters(), gradients, strict=True):
+            assert gradient.any(), key
+
+
 def attended(maps: Any, present: dict[str, Any], kind: tuple[str, str, str], edges: Any) -> Any:
     """(V, F) what each target receives: the softmax of the dot products with its neighbours, edge by edge."""
     from torch_geometric.utils import scatter, softmax

@@ -88,6 +88,22 @@ def test_kernels_run_without_a_cache(package: Path, variables: dict[str, str]) -
     assert walk(package, **variables) == "108 0"
 
 
+GRADIENTS = """
+import hashlib
+import torch
+from hdsim.learning.training.networks import RowKernel
+torch.manual_seed(1)
+network = RowKernel(19, (32, 16), 0, gain=1.0)
+network(torch.rand(100, 12, 19)).square().sum().backward()
+print(hashlib.sha256(b"".join(weights.grad.numpy().tobytes() for weights in network.parameters())).hexdigest())
+"""
+
+
+@pytest.mark.requires("torch")
+def test_kernels_that_call_others_give_the_same_bytes_compiled_and_loaded(tmp_path: Path) -> None:
+    assert len({finish(start(GRADIENTS, HDSIM_CACHE=tmp_path, OMP_NUM_THREADS=1)) for _ in range(2)}) == 1
+
+
 def test_kernels_of_users_are_not_kept(package: Path) -> None:
     cache = package / "cache"
     for number in (1, 2):

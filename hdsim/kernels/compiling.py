@@ -39,7 +39,9 @@ _INTERNALS = (
     "caching._CacheLocator.from_function",
     "codegen.JITCodeLibrary._finalize_dynamic_globals",
     "codegen.JITCodeLibrary._finalize_final_module",
+    "codegen.JITCodeLibrary._get_module_for_linking",
     "codegen.JITCodeLibrary._optimize_final_module",
+    "codegen.JITCodeLibrary.enable_object_caching",
     "compiler.Compiler",
     "compiler_lock.global_compiler_lock",
     "dispatcher.Dispatcher.compile",
@@ -105,8 +107,7 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
         return plain
     # Kernels are called from Python or from other kernels, parts of kernels from these only.
     options |= {"forceinline": inline, "_nrt": allocates, "no_cfunc_wrapper": True, "no_cpython_wrapper": inline}
-    if inline:
-        options["pipeline_class"] = _PartCompiler
+    options["pipeline_class"] = _PartCompiler if inline else _WholeCompiler
     compiled: Any = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 it is the function itself.
     if compiled is not function:
@@ -182,6 +183,31 @@ if _HAS_INTERNALS:
     class _PartCompiler(compiler.Compiler):
         def __init__(self, typing: Any, target: Any, library: Any, *others: Any) -> None:
             super().__init__(typing, target, _Part(target.codegen(), "part"), *others)
+
+    class _Whole(codegen.JITCodeLibrary):
+        """A kernel that calls its own copies of other kernels.
+
+        Copies are optimised once more, so that sums may be in another order. Without this a kernel would call the
+        original in the process that compiled both, and its own copy in all processes that load it.
+        """
+
+        def _finalize_final_module(self) -> None:
+            functions = [each for each in self._final_module.functions if not each.is_declaration]
+            kept = self._final_module.clone()
+            for function in functions:
+                if function.linkage == codegen.ll.Linkage.external:
+                    kept.get_function(function.name).linkage = "linkonce_odr"
+                elif function.linkage == codegen.ll.Linkage.linkonce_odr:
+                    function.linkage = "internal"
+            # What kernels that call this one copy.
+            self._shared_module = kept
+            super()._finalize_final_module()
+
+    class _WholeCompiler(compiler.Compiler):
+        def __init__(self, typing: Any, target: Any, library: Any, *others: Any) -> None:
+            library = _Whole(target.codegen(), "kernel")
+            library.enable_object_caching()
+            super().__init__(typing, target, library, *others)
 
     class _Locator(caching._CacheLocator):
         """Places the machine code of all functions in one folder, whose name changes with any of their sources."""

@@ -126,6 +126,8 @@ def softmax(logits: Numbers, shares: Numbers) -> np.float32:
         highest = max(highest, logits[i])
     for i in range(len(logits)):
         shares[i] = exponential(logits[i] - highest)
+    # In a loop that writes, the order of the sum depends on the distance of the arrays in memory.
+    for i in range(len(logits)):
         total += shares[i]
     for i in range(len(logits)):
         shares[i] /= total

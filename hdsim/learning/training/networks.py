@@ -134,9 +134,9 @@ class Rows:
         """The rows for compiled kernels."""
         return Packed(*(each.numpy() for each in (self.inputs, self.places, self.first, self.counts)))
 
-    def listed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(P', 2 F) inputs, (P',) places and (P',) observation of the rows one by one."""
-        device, features = self.counts.device, self.inputs.shape[1] // max(len(self.places), 1)
+    def listed(self, features: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(P', 2 F) inputs, (P',) places and (P',) observation of the rows one by one, of F `features` each."""
+        device = self.counts.device
         owners = torch.arange(len(self.counts), device=device).repeat_interleave(self.counts)
         # Index of a row within its observation.
         within = torch.arange(len(owners), device=device) - (self.counts.cumsum(0) - self.counts)[owners]
@@ -225,7 +225,7 @@ class RowKernel(nn.Module):
 
     def plain_layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(B, R) scores of the rows, and (B, H) sums of the last layer, by PyTorch."""
-        inputs, places, owners = rows.listed()
+        inputs, places, owners = rows.listed(int(self.widths[0]) // 2)
         embedded, batch = self.embed(inputs), len(rows.counts)
         scores = embedded.new_zeros(batch, rows.size)
         scores = scores.index_put((owners, places), self.score(embedded).squeeze(-1))
