@@ -199,7 +199,7 @@ if _HAS_INTERNALS:
                     kept.get_function(function.name).linkage = "linkonce_odr"
                 elif function.linkage == codegen.ll.Linkage.linkonce_odr:
                     function.linkage = "internal"
-            # What kernels that call this one copy.
+            # Kernels that call this one copy this module.
             self._shared_module = kept
             super()._finalize_final_module()
 
