@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -219,13 +218,13 @@ class LearningAgent(Agent):
         """
         import torch
 
+        from hdsim.learning.training.reproducible import reproducible
+
         self._set_problem(problem)
         self.shapes = TensorShapes.of(problem, platform)
         torch.manual_seed(seed)
         # The decompositions that initial weights come from differ by the number of threads.
-        with ExitStack() as after:
-            after.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(1)
+        with reproducible():
             self.build(self.shapes)
         self.rng = np.random.default_rng(seed)
         if self.start is not None:

@@ -60,7 +60,12 @@ class Window:
     @cached_property
     def _replay(self) -> ScoredReplay:
         workload, (arriving, release) = self.window.workload, self.window.arrivals
-        jobs, nothing, rule = columns_of(workload), np.zeros(0, np.int64), NONE
+        # Without kinds nothing changes what is expected of jobs, so that the next replay begins as the first did.
+        jobs, nothing, rule = (
+            columns_of(workload)._replace(kind=np.full(len(workload), -1)),
+            np.zeros(0, np.int64),
+            NONE,
+        )
         network, cores = np.zeros((1, WEIGHTS)), workload.cluster_cores
         replay = make_replay(jobs, workload.runtime.copy(), network, cores, nothing, backfill=rule, commit=True)
         return replay._replace(arriving=arriving, arrival=release)

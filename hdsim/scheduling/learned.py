@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -103,6 +103,15 @@ def columns_of(workload: Workload) -> Jobs:
     return _JOBS[workload]
 
 
+def follows_like_jobs(backfill: int) -> bool:
+    """Returns whether run times of like jobs take the place of requested ones, see :mod:`hdsim.kernels.like_jobs`.
+
+    Under RLScheduler's rule training has weighted the errors of requested times, with which there is less slowdown on
+    validation windows.
+    """
+    return backfill != counted_replay.RLSCHEDULER
+
+
 def make_replay(
     jobs: Jobs,
     runtime: Floats,
@@ -137,7 +146,7 @@ def make_replay(
     """
     count = len(runtime)
     running = min(count, cores) + 1
-    kind = np.full(count, -1) if backfill == counted_replay.RLSCHEDULER else jobs.kind
+    kind = jobs.kind if follows_like_jobs(backfill) else np.full(count, -1)
     return ScoredReplay(
         rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != counted_replay.NONE]),
         networks=networks,
@@ -281,7 +290,7 @@ class Present:
         new = slice(self._known, submitted)
         replay.submission[new], replay.requested[new], replay.size[new] = (column[new] for column in jobs[:3])
         latest = replay.latest
-        if self._backfill != counted_replay.RLSCHEDULER:
+        if follows_like_jobs(self._backfill):
             expected = _expected_of(jobs, cluster)
             expected.note(cluster)
             # Kinds have other numbers when jobs have been added.
@@ -307,9 +316,6 @@ class Present:
 class Expected:
     """Columns of the jobs of a cluster in which queued jobs request what is expected of them.
 
-    Nothing is expected under RLScheduler's rule, for which training has weighted the errors of requested times instead:
-    on validation windows it has less slowdown with the latter.
-
     Attributes:
         jobs: The columns.
         latest: (K, 6) the last two jobs of each kind that have ended, see :mod:`hdsim.kernels.like_jobs`.
@@ -321,11 +327,14 @@ class Expected:
 
     def __init__(self, jobs: Jobs, numbers: Ints) -> None:
         self.jobs = jobs
-        self._columns = jobs._replace(requested=jobs.requested.copy(), sums=jobs.sums.copy())
         self._numbers, self.latest = numbers, make_latest(jobs.kind)
         # Jobs that have started and are not known to have ended, and the starts that are known.
         self._open: dict[int, None] = {}
         self._started: dict[int, float] = {}
+
+    @cached_property
+    def _columns(self) -> Jobs:
+        return self.jobs._replace(requested=self.jobs.requested.copy(), sums=self.jobs.sums.copy())
 
     def after_like_jobs(self, queued: Ints, cluster: Cluster) -> Jobs:
         """Returns the columns with times after those of ended like jobs, see :mod:`hdsim.kernels.like_jobs`."""
@@ -378,7 +387,7 @@ def scores(
         of_cluster[key] = Checks(networks, cores, rule, commit_head)
     checks = of_cluster[key]
     followed, errors = checks.at(int(queued[-1]) + 1, jobs, cluster, known)
-    if workload is not cluster.workload or rule != counted_replay.RLSCHEDULER:
+    if workload is not cluster.workload or follows_like_jobs(rule):
         jobs = _expected(jobs, known, workload, queued, cluster)
     begins = [cluster.starting.get(job, cluster.starting_time[job]) for job in running]
     ends = np.array([t + cluster.estimate(job, running[job]) for t, job in zip(begins, running, strict=True)], float)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from hdsim.learning import checkpoint
 from hdsim.learning.training.evaluation import Scoring
 from hdsim.learning.training.learner import Learner
 from hdsim.learning.training.progress import Progress
 from hdsim.learning.training.records import Records
+from hdsim.learning.training.reproducible import reproducible
 from hdsim.simulation.replay import Interrupted
 from hdsim.simulation.terminal import signals_received
 
@@ -225,18 +223,3 @@ class Training:
 
     def _shown(self) -> Progress:
         return Progress(self._budget.steps, self.state.step, shown=self._progress)
-
-
-@contextmanager
-def reproducible() -> Iterator[None]:
-    """Makes PyTorch reproducible bit by bit: deterministic algorithms, one thread."""
-    deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    # Required by CUDA; read at its first use.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(deterministic)
-        torch.set_num_threads(threads)
