@@ -426,16 +426,8 @@ def strict_plan(machine: ref.Machine, jobs: Sequence[ref.Job], up: int) -> list[
 
 
 def easy_plan(machine: ref.Machine, jobs: Sequence[ref.Job], up: int) -> list[int]:
-    started = ref.strict(machine, jobs)
-    waiting = machine.queue[len(started) :]
-    if not waiting or jobs[waiting[0]].cores <= up:
-        return ref.easy(machine, jobs)
-    free = machine.free.cores - sum(jobs[job].cores for job in started)
-    for job in waiting:
-        if jobs[job].cores <= free:
-            started.append(job)
-            free -= jobs[job].cores
-    return started
+    # A job that does not fit on the nodes that are up has no reservation and holds up no other.
+    return ref.easy(replace(machine, queue=[job for job in machine.queue if jobs[job].cores <= up]), jobs)
 
 
 def conservative_plan(machine: ref.Machine, jobs: Sequence[ref.Job], up: int) -> list[int]:

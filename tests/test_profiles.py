@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hdsim.kernels import node_profiles as nodes
@@ -145,7 +146,7 @@ def amounts_of(left: list[list[int]], has_gpus: bool) -> Any:
     free = np.array(left, float).T.copy()
     if not has_gpus:
         return free[:2].copy()
-    return np.array([*free, np.full(NODES, math.inf), np.zeros(NODES)])
+    return np.array([*free, np.full(len(left), math.inf), np.zeros(len(left))])
 
 
 @given(machines())
@@ -206,22 +207,51 @@ def test_the_head_is_reserved_the_first_instant_with_room_and_jobs_beside_it_lea
                 assert margin == left_over
 
 
-node = st.tuples(st.integers(0, 12), st.integers(0, 30), st.integers(0, 12))
+amounts_of_node = st.tuples(st.integers(0, 9), st.integers(0, 40), st.integers(0, 3), st.integers(0, 4))
+part = st.builds(Job, st.just(1), st.integers(1, 3), st.integers(0, 9), st.integers(0, 2), st.just(1.0), st.just(False))
 
 
-@given(st.lists(node, min_size=1, max_size=5), st.integers(0, 4), st.integers(0, 4), st.integers(0, 20))
-def test_no_job_above_the_bound_is_admitted(machine: Any, own: int, memory: int, number: int) -> None:
-    jobs = [Job(number, 1, own, 0, 1.0, False), Job(0, 1, memory, 0, 1.0, False)]
-    free = np.array([each[:2] for each in machine], float).T.copy()
-    margin = sum(room([*each[:2], 0], jobs[0]) for each in machine) - number
-    taken = np.array([min(each[2], room([*each[:2], 0], jobs[1])) for each in machine])
-    requests, allowed = arrays(jobs, [])[0], np.ones((1, len(machine)), np.bool_)
-    most = cores.most_admitted(free, requests, 0, float(margin), 1)
-    admitted = cores.admit(free, allowed, requests, 0, float(margin), 1, np.arange(len(machine)), taken) >= 0
-    assert not admitted or taken.sum() <= most
-    if own == memory > 0:
-        # Equal chunks take the place of one another.
-        assert math.floor(most) == margin
+@given(st.lists(amounts_of_node, min_size=1, max_size=4), part, part, st.integers(0, 8), st.booleans(), st.data())
+@settings(max_examples=300, deadline=None)
+def test_limits_leave_the_head_its_room_and_are_missed_only_where_there_are_none(
+    machine: Any, first: Job, job: Job, number: int, gpus: bool, data: Any
+) -> None:
+    """Every distribution of the chunks over the nodes is tried."""
+    if not gpus:
+        first, job = (each._replace(cores=1, gpus=0) for each in (first, job))
+    total = [[cpu, memory, devices] for cpu, memory, devices, _ in machine]
+    free = amounts_of(total, gpus)
+    rooms = [min(most, room(each, job)) for each, (*_, most) in zip(total, machine, strict=True)]
+    own = [room(each, first) for each in total]
+    margin = sum(own) - number
+    assume(margin >= 0)
+    requests, allowed = arrays([first._replace(number=number), job], [])[0], np.ones((1, len(total)), np.bool_)
+
+    def lost(node: int, chunks: int) -> int:
+        taken = (job.cores, job.cores * job.memory, job.gpus)
+        left = [have - chunks * one for have, one in zip(total[node], taken, strict=True)]
+        return own[node] - room(left, first)
+
+    possible = [
+        sum(chosen)
+        for chosen in itertools.product(*(range(most + 1) for most in rooms))
+        if sum(map(lost, range(len(total)), chosen)) <= margin
+    ]
+    asked, limit, before = (free, allowed, requests, 0, float(margin), 1), np.zeros(len(total), np.int64), free.copy()
+    for wanted in {data.draw(st.integers(0, sum(rooms) + 1)), 1 << 62}:
+        least, most = cores.fill_beside(*asked, np.array(rooms), wanted, limit)
+        for kept, sum_of in (
+            (limit.copy(), least),
+            (limit, cores.fill_exactly(*asked, np.array(rooms), wanted, limit)),
+        ):
+            assert kept.sum() == sum_of
+            assert max(kept) <= wanted
+            assert all(kept <= rooms)
+            assert sum(map(lost, range(len(total)), kept.tolist())) <= margin
+        assert min(limit.sum(), wanted) == min(max(possible), wanted)
+        assert least <= max(possible)
+        assert min(most, wanted) >= min(max(possible), wanted)
+    assert np.array_equal(free, before)
 
 
 @given(

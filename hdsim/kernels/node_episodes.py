@@ -227,7 +227,7 @@ def place(e: int, job: int, policy: int, trace: Trace, state: State, grid: Grid)
         count = nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
     elif nodes.total_room(store, cores, gpus, memory, nodes.UNLIMITED) >= number:
         random = grid.words[e], grid.order[e], grid.among[e]
-        count = pick_at_random(store, random, number, cores, gpus, memory, ids)
+        count = pick_at_random(store, random, number, cores, gpus, memory, nodes.UNLIMITED, ids)
     if not count:
         return False
     now, own, begin = episode.now, job - episode.first, grid.numbers[e, HELD]

@@ -22,8 +22,9 @@ from hdsim.kernels.profiles import (
     Releases,
     add_release,
     admit,
+    fill_beside,
+    fill_exactly,
     head_reservation,
-    most_admitted,
     remove_release,
     reserve_head,
 )
@@ -41,9 +42,12 @@ Random = tuple[Words, Ints, Bools]
 RANDOM = -6
 #: Backfilling algorithms.
 NONE, EASY, GREEDY = range(3)
+#: More chunks than a job has.
+MANY = 1 << 62
 #: Entries of `NodeReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
-#: instant, core policy, contention model, whether only the number of idle cores decides if a job fits.
-_BACKFILL, _COMMIT, _BATCH, _POLICY, _MODEL, _COUNTS = range(6)
+#: instant, core policy, contention model, whether only the number of idle cores decides if a job fits, whether all
+#: cores have the same speed.
+_BACKFILL, _COMMIT, _BATCH, _POLICY, _MODEL, _COUNTS, _ALIKE = range(7)
 #: Entries of `NodeReplay.numbers`: arrived jobs, queued jobs, starts, running jobs, idle cores, committed head, head
 #: that has the reservation, number of the dates set so far, most entries of the agenda before outdated ones are
 #: removed, number of the changes of idle cores, job whose speed is not above 0.
@@ -51,10 +55,10 @@ ARRIVED, QUEUED, STARTED, RUNNING, IDLE, HEAD, RESERVED, SEQUENCE, LIMIT, CHANGE
 #: Entries of `NodeReplay.dates`: present time, fastest speed, and of the reservation its shadow time, extra cores and
 #: margin.
 NOW, FASTEST, SHADOW, EXTRA, MARGIN = range(5)
-#: Rows of `NodeReplay.ints`: place in the order of the queue, place in the order of candidates, job of a place in that
-#: order, cores, number of the start, job of a start, first range of the cores of a start, whether a started job ends at
-#: its walltime, whether a run time equal to the walltime reaches it, whether speeds do not matter.
-RANK, PLACE, CANDIDATE, SIZE, START, JOB, HELD, KILLED, IN_DELAY, AT_PEAK = range(10)
+#: Rows of `NodeReplay.ints`: place in the order of the queue, place in the order of candidates, cores, number of the
+#: start, job of a start, first range of the cores of a start, whether a started job ends at its walltime, whether a run
+#: time equal to the walltime reaches it, whether speeds do not matter.
+RANK, PLACE, SIZE, START, JOB, HELD, KILLED, IN_DELAY, AT_PEAK = range(9)
 #: Rows of `NodeReplay.floats`: submission, run time at reference speed, walltime, start, finish, end at the present
 #: rate and expected end in seconds; NaN where there is none.
 SUBMISSION, RUNTIME, WALLTIME, BEGIN, FINISH, DATE, EXPECTED = range(7)
@@ -66,14 +70,41 @@ PAUSED, FULL, OVER, BROKEN = range(4)
 FEW = 256
 
 
+class Candidates(NamedTuple):
+    """Queued jobs in the order of candidates: a tree for each kind of chunks, or one for all kinds if there are many.
+
+    Room and the room beside the reservation are known for each kind, so that the search in its tree passes over jobs
+    that are too large.
+
+    Attributes:
+        queue: The trees, one behind the other.
+        tree: (T + 1,) first node of each tree.
+        first: (T + 1,) first entry of each tree in `job`.
+        job: (J,) the jobs of the places in each tree, in the order of candidates.
+        place: (J,) place of each job in its tree.
+        cores: (T,) cores of a chunk of each tree, 0 if it has jobs of several kinds.
+        found: (T,) rank in the order of candidates of the next candidate of each tree.
+        next: (T,) place in each tree at which the search continues.
+    """
+
+    queue: QueueTree
+    tree: Ints
+    first: Ints
+    job: Ints
+    place: Ints
+    cores: Ints
+    found: Ints
+    next: Ints
+
+
 class NodeReplay(NamedTuple):
     """The state of a replay.
 
     Attributes:
-        rules: (6,) rules of the agent and of the engine.
+        rules: (7,) rules of the agent and of the engine.
         numbers: (11,) state.
         dates: (5,) state.
-        ints: (10, J + 1) integers of jobs.
+        ints: (9, J + 1) integers of jobs.
         floats: (7, J) numbers of jobs.
         jobs: Requests.
         bandwidth: (J,) GB/s per core.
@@ -84,11 +115,13 @@ class NodeReplay(NamedTuple):
         random: Random generator of the core policy `random` and its working memory, None under other policies, so that
             only a run that needs it compiles it.
         speed: (C,) peak speed relative to the reference speed, infinite for GPUs.
+        slowest: (N,) the lowest speed of the cores of each node.
         rooms: (2, K) chunks of each kind that fit on all nodes together, and the number of changes when it was counted.
-        most: (K,) most cores of a job of each kind that may run beside the reservation, NaN where not counted.
+        beside: (2, K) chunks of each kind that may run beside the reservation, and an upper bound; -1: not counted.
+        limit: (N,) space for the limits of a job on each node.
         agenda: Dates of running jobs, outdated ones among them, each with its number times J plus the job.
         waiting: Rank of queued jobs, and of some that backfilling has started.
-        queue: Queued jobs in the order of candidates.
+        candidates: Queued jobs in the order of candidates.
         releases: Expected ends of running jobs.
         holdings: Cores of started jobs on nodes, for reservations on nodes.
         free: (R, N) free amounts at the shadow time of the reservation.
@@ -111,11 +144,13 @@ class NodeReplay(NamedTuple):
     ids: Ints
     random: Random | None
     speed: Floats
+    slowest: Floats
     rooms: Ints
-    most: Floats
+    beside: Ints
+    limit: Ints
     agenda: Heap
     waiting: Heap
-    queue: QueueTree
+    candidates: Candidates
     releases: Releases
     holdings: Holdings
     free: Floats
@@ -130,12 +165,13 @@ def replay(state: NodeReplay, instants: int) -> int:
     """Simulates at most a number of instants."""
     rules, numbers, dates, ints, floats = state.rules, state.numbers, state.dates, state.ints, state.floats
     jobs, bandwidth, arriving, ids = state.jobs, state.bandwidth, state.arriving, state.ids
-    agenda, waiting, rooms, most = state.agenda, state.waiting, state.rooms, state.most
-    queue, releases, holdings, free, allowed = state.queue, state.releases, state.holdings, state.free, state.allowed
+    agenda, waiting, rooms, beside, limit = state.agenda, state.waiting, state.rooms, state.beside, state.limit
+    releases, holdings, free, allowed = state.releases, state.holdings, state.free, state.allowed
+    candidates = state.candidates
     first, last, progress, store = state.first, state.last, state.progress, state.nodes
     batch, commit, backfill = rules[_BATCH] != 0, rules[_COMMIT] != 0, rules[_BACKFILL]
     model, counts = rules[_MODEL], rules[_COUNTS] != 0
-    bounded = not counts and rules[_POLICY] != RANDOM
+    alike, bounded = rules[_ALIKE] != 0, backfill == EASY and not counts
     for _ in range(instants):
         # A pass takes at most one range for each core.
         if ints[HELD, numbers[STARTED]] + len(ids) > len(first):
@@ -176,7 +212,8 @@ def replay(state: NodeReplay, instants: int) -> int:
             numbers[QUEUED] += 1
             push(waiting, float(ints[RANK, job]), job)
             if backfill != NONE:
-                enter(queue, ints[PLACE, job], float(ints[SIZE, job]), jobs.time[job])
+                tree = jobs.kind[job] if len(candidates.cores) > 1 else 0
+                enter(_tree(candidates, tree), candidates.place[job], float(ints[SIZE, job]), jobs.time[job])
             if not batch:
                 break
         submitted = arriving[numbers[ARRIVED]] if arrived > numbers[ARRIVED] else floats.shape[1]
@@ -188,6 +225,7 @@ def replay(state: NodeReplay, instants: int) -> int:
         if backfill == GREEDY:
             # There is no head: while no job ends, blocked jobs stay blocked, and nothing is reserved.
             head, anew, shadow, longest, extra = floats.shape[1], ended, math.inf, math.inf, math.inf
+            candidates.found[:], candidates.next[:] = -1, 0
         while numbers[QUEUED] and (numbers[IDLE] or (commit and head < 0)):
             if head < 0:
                 job = numbers[HEAD]
@@ -197,25 +235,25 @@ def replay(state: NodeReplay, instants: int) -> int:
                         pop(waiting)
                         job = -1
             else:
-                place = next_fitting(queue, place, now, float(numbers[IDLE]), math.inf, longest, -1.0, extra)
-                if place < 0:
+                job = _next_candidate(candidates, ints, numbers, rooms, beside, place, longest, extra)
+                if job < 0:
                     break
-                job = ints[CANDIDATE, place]
-                place += 1
-                # While no job ends and the head is the same, blocked jobs stay blocked.
+                place = ints[PLACE, job] + 1
+                # While no job ends and the head is the same, blocked jobs stay blocked where equal cores are counted.
                 if job == head or not (anew or job >= submitted):
                     continue
-                # Under the policy `random`, a pick of a job that is not admitted draws as well.
-                if bounded and now + jobs.time[job] / (1.0 if ints[AT_PEAK, job] else dates[FASTEST]) > shadow:
-                    kind = jobs.kind[job]
-                    if math.isnan(most[kind]):
-                        most[kind] = most_admitted(free, jobs, head, dates[MARGIN], job)
-                    if ints[SIZE, job] > most[kind]:
+                late = now + jobs.time[job] / (1.0 if ints[AT_PEAK, job] else dates[FASTEST]) > shadow
+                if bounded and late:
+                    if not _has_room(jobs, store, job, rooms, numbers[CHANGES]):
+                        continue
+                    if 0 <= beside[1, jobs.kind[job]] < jobs.number[job]:
+                        continue
+                    if not _may_stay(store, free, allowed, jobs, head, dates[MARGIN], job, beside, limit):
                         continue
             count, size = 0, ints[SIZE, job]
             if size <= numbers[IDLE] and _has_room(jobs, store, job, rooms, numbers[CHANGES]):
                 wanted = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job]
-                count = _pick(store, rules[_POLICY], state.random, *wanted, bandwidth[job], ids)
+                count = _pick(store, rules[_POLICY], state.random, *wanted, bandwidth[job], nodes.UNLIMITED, ids)
             if not count:
                 if head >= 0:
                     continue
@@ -224,8 +262,9 @@ def replay(state: NodeReplay, instants: int) -> int:
                 if backfill != EASY or not numbers[IDLE]:
                     break
                 head = job
-                anew = numbers[RESERVED] != head or (releases.length[0] > 0 and releases.end[0] <= now)
-                if anew:
+                stale = numbers[RESERVED] != head or (releases.length[0] > 0 and releases.end[0] <= now)
+                anew = stale or not (counts and alike)
+                if stale:
                     numbers[RESERVED] = head
                     if counts:
                         dates[SHADOW], dates[EXTRA] = head_reservation(releases, now, float(numbers[IDLE]), float(size))
@@ -234,36 +273,50 @@ def replay(state: NodeReplay, instants: int) -> int:
                         dates[SHADOW], dates[MARGIN] = reserve_head(free, allowed, jobs, releases, holdings, head, now)
                         # An upper bound: admission also depends on the nodes of the cores.
                         dates[EXTRA] = _idle(free) - size
-                        most[:] = math.nan
+                        beside[:] = -1
                 elif submitted == floats.shape[1]:
                     break
                 shadow, extra = dates[SHADOW], dates[EXTRA]
                 # An upper bound with a margin for rounding; the estimates below decide.
                 longest = (shadow - now) * dates[FASTEST] * ROUNDED_UP if shadow > now else 0.0
+                candidates.found[:], candidates.next[:] = -1, 0
                 continue
 
-            chosen = ids[:count]
-            slowest = math.inf
-            for core in chosen:
-                slowest = min(slowest, state.speed[core])
+            slowest = _slowest(state.speed, ids[:count])
             end = now + (jobs.time[job] if ints[AT_PEAK, job] else jobs.time[job] / slowest)
             if backfill != NONE and not counts:
-                _hold(store, holdings, job, chosen)
+                _hold(store, holdings, job, ids[:count])
             if head < 0:
                 numbers[HEAD] = numbers[RESERVED] = -1
-            elif end > shadow:
-                if counts:
-                    if size > dates[EXTRA]:
-                        continue
-                else:
-                    held = slice(holdings.first[job], holdings.last[job])
-                    on, taken = holdings.node[held], holdings.cores[held]
-                    margin = admit(free, allowed, jobs, head, dates[MARGIN], job, on, taken)
-                    if margin < 0:
-                        continue
-                    dates[MARGIN] = margin
-                dates[EXTRA] -= size
+            elif backfill == EASY and end > shadow:
+                admitted = _admit(counts, dates, free, allowed, jobs, holdings, head, job, size)
+                if not admitted and not late and not ints[AT_PEAK, job]:
+                    # Nodes all of whose cores are fast enough for an end by the shadow time.
+                    for node in range(len(limit)):
+                        limit[node] = size if now + jobs.time[job] / state.slowest[node] <= shadow else 0
+                    wanted = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job]
+                    count = _pick(store, rules[_POLICY], state.random, *wanted, bandwidth[job], limit, ids)
+                    if count:
+                        admitted, slowest = True, _slowest(state.speed, ids[:count])
+                        end = now + jobs.time[job] / slowest
+                        if not counts:
+                            _hold(store, holdings, job, ids[:count])
+                if not admitted and not counts:
+                    # Nodes where the head keeps its room.
+                    margin = dates[MARGIN]
+                    if _limit(store, free, allowed, jobs, head, margin, job, limit) >= jobs.number[job]:
+                        wanted = jobs.number[job], jobs.cores[job], jobs.gpus[job], jobs.memory[job]
+                        count = _pick(store, rules[_POLICY], state.random, *wanted, bandwidth[job], limit, ids)
+                        slowest = _slowest(state.speed, ids[:count])
+                        end = now + (jobs.time[job] if ints[AT_PEAK, job] else jobs.time[job] / slowest)
+                        _hold(store, holdings, job, ids[:count])
+                        admitted = _admit(counts, dates, free, allowed, jobs, holdings, head, job, size)
+                if not admitted:
+                    continue
 
+            chosen = ids[:count]
+            if bounded:
+                beside[:] = -1
             start = numbers[STARTED]
             numbers[STARTED] = start + 1
             numbers[QUEUED] -= 1
@@ -274,7 +327,7 @@ def replay(state: NodeReplay, instants: int) -> int:
             ints[HELD, start + 1] = _record(first, last, ints[HELD, start], chosen)
             nodes.allocate(store, chosen, jobs.memory[job], bandwidth[job])
             if backfill != NONE:
-                leave(queue, ints[PLACE, job])
+                leave(_tree(candidates, jobs.kind[job] if len(candidates.cores) > 1 else 0), candidates.place[job])
                 floats[EXPECTED, job] = end
                 add_release(releases, end, job, float(size))
                 if not counts:
@@ -322,6 +375,135 @@ def _set_date(numbers: Ints, ints: Ints, floats: Floats, agenda: Heap, job: int,
 
 
 @part_of_kernel
+def _tree(candidates: Candidates, tree: int) -> QueueTree:
+    """Returns one of the trees."""
+    begin, end = candidates.tree[tree], candidates.tree[tree + 1]
+    return QueueTree(candidates.queue.size[begin:end], candidates.queue.requested[begin:end])
+
+
+@part_of_kernel
+def _next_candidate(
+    candidates: Candidates,
+    ints: Ints,
+    numbers: Ints,
+    rooms: Ints,
+    beside: Ints,
+    place: int,
+    longest: float,
+    extra: float,
+) -> int:
+    """Returns the first candidate from a place on that may be short or narrow enough, -1 if there is none.
+
+    Args:
+        candidates: The queued jobs.
+        ints: See `NodeReplay`, also for the next three.
+        numbers: See there.
+        rooms: See there.
+        beside: See there.
+        place: Rank in the order of candidates.
+        longest: Requested time in seconds above which a job may not end before the shadow time.
+        extra: Cores of a job that may run beyond it.
+    """
+    best, job = MANY, -1
+    for tree in range(len(candidates.found)):
+        if candidates.found[tree] < place:
+            cores, widest, beyond = float(candidates.cores[tree]), float(numbers[IDLE]), extra
+            if cores:
+                if rooms[1, tree] == numbers[CHANGES]:
+                    widest = min(widest, rooms[0, tree] * cores)
+                if beside[1, tree] >= 0:
+                    beyond = min(beyond, beside[1, tree] * cores)
+            begin = candidates.next[tree]
+            begin = next_fitting(_tree(candidates, tree), begin, 0.0, widest, math.inf, longest, -1.0, beyond)
+            candidates.found[tree] = MANY
+            if begin >= 0:
+                candidates.next[tree] = begin + 1
+                candidates.found[tree] = ints[PLACE, candidates.job[candidates.first[tree] + begin]]
+        if candidates.found[tree] < best:
+            best = candidates.found[tree]
+            job = candidates.job[candidates.first[tree] + candidates.next[tree] - 1]
+    return job
+
+
+@part_of_kernel
+def _slowest(speed: Floats, ids: Ints) -> float:
+    """Returns the lowest speed of some cores."""
+    slowest = math.inf
+    for core in ids:
+        slowest = min(slowest, speed[core])
+    return slowest
+
+
+@part_of_kernel
+def _admit(
+    counts: bool,
+    dates: Floats,
+    free: Floats,
+    allowed: Bools,
+    jobs: JobRequests,
+    holdings: Holdings,
+    head: int,
+    job: int,
+    size: int,
+) -> bool:
+    """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
+    if counts:
+        if size > dates[EXTRA]:
+            return False
+    else:
+        held = slice(holdings.first[job], holdings.last[job])
+        on, taken = holdings.node[held], holdings.cores[held]
+        margin = admit(free, allowed, jobs, head, dates[MARGIN], job, on, taken)
+        if margin < 0:
+            return False
+        dates[MARGIN] = margin
+    dates[EXTRA] -= size
+    return True
+
+
+@part_of_kernel
+def _count_rooms(store: nodes.State, jobs: JobRequests, job: int) -> None:
+    """Counts the chunks of a job that fit on each node now, in `Nodes.rooms`."""
+    nodes.total_room(store, jobs.cores[job], jobs.gpus[job], jobs.memory[job], nodes.UNLIMITED)
+
+
+@part_of_kernel
+def _may_stay(
+    store: nodes.State,
+    free: Floats,
+    allowed: Bools,
+    jobs: JobRequests,
+    head: int,
+    margin: float,
+    job: int,
+    beside: Ints,
+    limit: Ints,
+) -> bool:
+    """Returns whether there are nodes for a job on which it may run beyond the shadow time."""
+    kind, number, room = jobs.kind[job], jobs.number[job], nodes.nodes_of(store).rooms
+    if beside[0, kind] < 0:
+        _count_rooms(store, jobs, job)
+        beside[0, kind], beside[1, kind] = fill_beside(free, allowed, jobs, head, margin, job, room, MANY, limit)
+    if beside[0, kind] < number <= beside[1, kind]:
+        _count_rooms(store, jobs, job)
+        beside[:, kind] = fill_exactly(free, allowed, jobs, head, margin, job, room, MANY, limit)
+    return number <= beside[0, kind]
+
+
+@part_of_kernel
+def _limit(
+    store: nodes.State, free: Floats, allowed: Bools, jobs: JobRequests, head: int, margin: float, job: int, limit: Ints
+) -> int:
+    """Limits the chunks of a job on each node such that the head keeps its room; returns the sum of the limits."""
+    room, number = nodes.nodes_of(store).rooms, jobs.number[job]
+    _count_rooms(store, jobs, job)
+    least, most = fill_beside(free, allowed, jobs, head, margin, job, room, number, limit)
+    if least < number <= most:
+        least = fill_exactly(free, allowed, jobs, head, margin, job, room, number, limit)
+    return least
+
+
+@part_of_kernel
 def _pick(
     store: nodes.State,
     policy: int,
@@ -331,19 +513,22 @@ def _pick(
     gpus: int,
     memory: float,
     bandwidth: float,
+    limit: Ints,
     ids: Ints,
 ) -> int:
-    """Chooses cores for a job that fits; see :func:`hdsim.kernels.nodes.pick`."""
+    """Chooses cores for a job; see :func:`hdsim.kernels.nodes.pick`."""
     if random is None:
-        return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
-    return pick_at_random(store, random, number, cores, gpus, memory, ids)
+        return nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, limit, ids)
+    if len(limit) and nodes.total_room(store, cores, gpus, memory, limit) < number:
+        return 0
+    return pick_at_random(store, random, number, cores, gpus, memory, limit, ids)
 
 
 @part_of_kernel
 def pick_at_random(
-    store: nodes.State, random: Random, number: int, cores: int, gpus: int, memory: float, ids: Ints
+    store: nodes.State, random: Random, number: int, cores: int, gpus: int, memory: float, limit: Ints, ids: Ints
 ) -> int:
-    """Chooses cores for a job that fits in a random order; see :func:`hdsim.kernels.nodes.pick`."""
+    """Chooses cores for a job that fits within limits in a random order; see :func:`hdsim.kernels.nodes.pick`."""
     (words, order, among), state, idle = random, nodes.nodes_of(store), 0
     for processor in range(len(state.processor_idle)):
         left = 0 if state.is_gpu[processor] else state.processor_idle[processor]
@@ -355,7 +540,7 @@ def pick_at_random(
                 left -= 1
             core += 1
     shuffle(words, order[:idle])
-    count = nodes.pick_listed(store, order[:idle], number, cores, gpus, memory, nodes.UNLIMITED, among, ids)
+    count = nodes.pick_listed(store, order[:idle], number, cores, gpus, memory, limit, among, ids)
     for core in ids[:count]:
         among[core] = False
     return count

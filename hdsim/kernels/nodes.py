@@ -107,7 +107,7 @@ def room(nodes: Nodes, node: int, cores: int, gpus: int, memory: float) -> int:
         memory: Bytes per core.
     """
     idle = nodes.node_idle[node]
-    if memory > 0 and nodes.node_memory[node] / memory < idle:
+    if idle and memory > 0 and nodes.node_memory[node] / memory < idle:
         idle = int(nodes.node_memory[node] / memory)
     if gpus > 0:
         return min(idle // cores, nodes.node_gpus[node] // gpus)

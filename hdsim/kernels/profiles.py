@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel, lean_kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -18,8 +18,6 @@ Bools = NDArray[np.bool_]
 ROUNDED_UP = 1 + 1e-9
 #: More cores than a node has.
 _UNLIMITED = float(1 << 31)
-#: Tolerance of bounds in cores.
-_SLACK = 1e-3
 
 
 class Releases(NamedTuple):
@@ -294,28 +292,31 @@ def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, 
     Returns:
         Their sum.
     """
-    for node in range(first, last):
-        # Both are thousandths: a quotient this close to an integer is one.
-        room[node] = np.floor(free[0, node] / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
-    if chunk.memory > 0:
-        for node in range(first, last):
-            room[node] = min(room[node], np.floor(free[1, node] / chunk.memory))
-    if len(free) > 2:
-        for node in range(first, last):
-            fits = room[node]
-            if chunk.storage > 0:
-                fits = min(fits, np.floor(free[4, node] / chunk.storage))
-            fits = np.floor(fits / chunk.cores)
-            if chunk.gpus > 0:
-                fits = min(fits, np.floor(free[2, node] / chunk.gpus))
-            room[node] = max(min(fits, free[3, node]), 0.0) if allowed[chunk.place, node] else 0.0
     total = 0
     for node in range(first, last):
+        room[node] = room_on(free, allowed, chunk, node)
         total += int(room[node])  # sums of integers need not be in order
     return float(total)
 
 
-@lean_kernel
+@part_of_kernel
+def room_on(free: Floats, allowed: Bools, chunk: Chunk, node: int) -> float:
+    """Counts the chunks of a job that fit on a node; see `capacity`."""
+    # Both are thousandths: a quotient this close to an integer is one.
+    fits = np.floor(free[0, node] / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
+    if fits > 0 and chunk.memory > 0:
+        fits = min(fits, np.floor(free[1, node] / chunk.memory))
+    if len(free) > 2:
+        if fits > 0 and chunk.storage > 0:
+            fits = min(fits, np.floor(free[4, node] / chunk.storage))
+        fits = np.floor(fits / chunk.cores)
+        if chunk.gpus > 0:
+            fits = min(fits, np.floor(free[2, node] / chunk.gpus))
+        fits = max(min(fits, free[3, node]), 0.0) if allowed[chunk.place, node] else 0.0
+    return fits
+
+
+@part_of_kernel
 def add_amounts(free: Floats, chunk: Chunk, node: int, cores: int) -> None:
     """Releases what a job holds on a node with some of its cores; a negative number of `cores` allocates it."""
     free[0, node] += cores * chunk.cpu
@@ -337,19 +338,19 @@ def add_on_nodes(free: Floats, chunk: Chunk, nodes: Ints, cores: Ints) -> None:
         add_amounts(free, chunk, nodes[i], cores[i])
 
 
-@kernel
+@part_of_kernel
 def _exchange(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, nodes: Ints, cores: Ints, sign: int) -> float:
     """Releases (1) or allocates (-1) the resources of a job and returns the increase of the head's capacity."""
-    change, room = 0.0, np.empty(free.shape[1])
+    change = 0.0
     for i in range(len(nodes)):
         node = nodes[i]
-        change -= capacity(free, allowed, head, node, node + 1, room)
+        change -= room_on(free, allowed, head, node)
         add_amounts(free, chunk, node, sign * cores[i])
-        change += capacity(free, allowed, head, node, node + 1, room)
+        change += room_on(free, allowed, head, node)
     return change
 
 
-@kernel
+@lean_kernel
 def reserve_head(
     free: Floats, allowed: Bools, jobs: JobRequests, releases: Releases, holdings: Holdings, head: int, now: float
 ) -> tuple[float, float]:
@@ -369,8 +370,9 @@ def reserve_head(
         of the head for which there is room beside it at that time.
     """
     chunk = chunk_of(jobs, head)
-    margin = capacity(free, allowed, chunk, 0, free.shape[1], np.empty(free.shape[1])) - chunk.number
-    shadow = math.inf
+    margin, shadow = float(-chunk.number), math.inf
+    for node in range(free.shape[1]):
+        margin += room_on(free, allowed, chunk, node)
     for i in range(releases.length[0]):
         date = max(releases.end[i], now)
         if margin >= 0 and date > shadow:
@@ -383,7 +385,7 @@ def reserve_head(
     return (shadow if margin >= 0 else math.inf), margin
 
 
-@kernel
+@lean_kernel
 def admit(
     free: Floats, allowed: Bools, jobs: JobRequests, head: int, margin: float, job: int, nodes: Ints, cores: Ints
 ) -> float:
@@ -409,29 +411,160 @@ def admit(
     return left
 
 
-@kernel
-def most_admitted(free: Floats, jobs: JobRequests, head: int, margin: float, job: int) -> float:
-    """Returns an upper bound of the cores of a job for which `admit` has room on any nodes.
+@part_of_kernel
+def _loss(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, node: int, number: int) -> int:
+    """Counts the chunks of the head that lose their room to a number of chunks of a job on a node."""
+    before = room_on(free, allowed, head, node)
+    add_amounts(free, chunk, node, -number * chunk.cores)
+    after = room_on(free, allowed, head, node)
+    add_amounts(free, chunk, node, number * chunk.cores)
+    return int(before - after)
 
-    On a node, beside n chunks of the head that fit, a core more takes the place of one of them, and at most as many
-    cores as have the memory of one.
+
+@part_of_kernel
+def _without_loss(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, node: int, most: int) -> int:
+    """Returns the most chunks of a job on a node, of which `most` fit now, that cost the head nothing."""
+    if not _loss(free, allowed, head, chunk, node, most):
+        return most
+    least, most = 0, most - 1
+    while least < most:
+        # The loss never decreases with the number.
+        middle = (least + most + 1) // 2
+        if _loss(free, allowed, head, chunk, node, middle):
+            most = middle - 1
+        else:
+            least = middle
+    return least
+
+
+@kernel
+def fill_beside(
+    free: Floats,
+    allowed: Bools,
+    jobs: JobRequests,
+    head: int,
+    margin: float,
+    job: int,
+    room: Ints,
+    wanted: int,
+    limit: Ints,
+) -> tuple[int, int]:
+    """Limits the chunks of a job on each node such that the head keeps its room at the shadow time.
+
+    Nodes give what costs the head nothing. If that is too little, the margin of the head is spent where a chunk of it
+    makes room for most chunks of the job, on the first of equal nodes.
 
     Args:
         free: (R, N) amounts of `reserve_head`.
+        allowed: (M, N) nodes in service that constraints allow.
         jobs: Requests.
         head: The head.
         margin: Its margin.
-        job: The job; the bound holds for all of its kind, until a job ends.
+        job: The job.
+        room: (N,) chunks of it that fit on each node now, at least 0.
+        wanted: Chunks that are enough.
+        limit: (N,) takes the limits.
+
+    Returns:
+        The sum of the limits, and an upper bound of the sum of any limits that leave the head its room.
     """
-    own, memory, most = jobs.memory[head], jobs.memory[job], 0.0
-    if len(free) > 2 or memory == 0:
-        return math.inf
-    for node in range(free.shape[1]):
-        fits = free[0, node]
-        if own > 0:
-            fits = min(fits, np.floor(free[1, node] / own))
-        most += min(free[0, node] - fits, np.floor((free[1, node] - fits * own) / memory + _SLACK))
-    return most + margin * max(1.0, own / memory) + _SLACK
+    first, chunk, n = chunk_of(jobs, head), chunk_of(jobs, job), len(room)
+    total, rooms, count = 0, 0, 0
+    for node in range(n):
+        rooms += min(room[node], wanted)
+    # Sections of the upper concave hull of chunks over lost chunks of the head: node, lost, chunks.
+    lost, sections = np.empty(rooms + 1, np.int64), np.empty((3, rooms), np.int64)
+    for node in range(n):
+        limit[node] = 0
+        if room[node] <= 0:
+            continue
+        most = min(room[node], wanted)
+        at = _without_loss(free, allowed, first, chunk, node, most)
+        limit[node] = at
+        total += at
+        if margin < 1 or at == most:
+            continue
+        lost[at] = 0
+        for k in range(at + 1, most + 1):
+            lost[k] = _loss(free, allowed, first, chunk, node, k)
+        while at < most and lost[at] < margin:
+            best = -1
+            for k in range(at + 1, most + 1):
+                if lost[k] > margin:
+                    break
+                # The most chunks for a loss are those before the next loss.
+                if k < most and lost[k + 1] == lost[k]:
+                    continue
+                if best < 0 or (k - at) * (lost[best] - lost[at]) >= (best - at) * (lost[k] - lost[at]):
+                    best = k
+            if best < 0:
+                break
+            sections[0, count], sections[1, count], sections[2, count] = node, lost[best] - lost[at], best - at
+            count += 1
+            at = best
+    left, bound = int(margin), total
+    if total < wanted and left > 0 and count:
+        ratio = np.empty(count)
+        for i in range(count):
+            ratio[i] = -sections[2, i] / sections[1, i]
+        for i in np.argsort(ratio, kind="mergesort"):
+            cost, gain = sections[1, i], sections[2, i]
+            if cost > left:
+                return total, total + gain * left // cost
+            left -= cost
+            total += gain
+            limit[sections[0, i]] += gain
+            bound = total
+            if total >= wanted or not left:
+                break
+    return total, bound
+
+
+@kernel
+def fill_exactly(
+    free: Floats,
+    allowed: Bools,
+    jobs: JobRequests,
+    head: int,
+    margin: float,
+    job: int,
+    room: Ints,
+    wanted: int,
+    limit: Ints,
+) -> int:
+    """Limits the chunks of a job as `fill_beside` does, with the largest sum; returns it.
+
+    A dynamic program over the nodes and the margin, for the few jobs between the sum and the bound of `fill_beside`.
+    """
+    first, chunk, n, left = chunk_of(jobs, head), chunk_of(jobs, job), len(room), int(margin)
+    widest = 0
+    for node in range(n):
+        widest = max(widest, min(room[node], wanted))
+    lost = np.empty(widest + 1, np.int64)
+    # Most chunks on the nodes so far for each loss, and those on each node.
+    most, chosen = np.zeros(left + 1, np.int64), np.zeros((n, left + 1), np.int64)
+    for node in range(n):
+        if room[node] <= 0:
+            continue
+        widest = min(room[node], wanted)
+        given = _without_loss(free, allowed, first, chunk, node, widest)
+        for k in range(given + 1, widest + 1):
+            lost[k] = _loss(free, allowed, first, chunk, node, k)
+        for loss in range(left, -1, -1):
+            base = most[loss]
+            most[loss], chosen[node, loss] = base + given, given
+            for k in range(given + 1, widest + 1):
+                if lost[k] > loss:
+                    break
+                if most[loss - lost[k]] + k > most[loss]:
+                    most[loss], chosen[node, loss] = most[loss - lost[k]] + k, k
+    for node in range(n - 1, -1, -1):
+        limit[node] = chosen[node, left]
+        left -= _loss(free, allowed, first, chunk, node, limit[node])
+    total = 0
+    for node in range(n):
+        total += limit[node]
+    return total
 
 
 @kernel

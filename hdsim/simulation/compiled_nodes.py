@@ -15,13 +15,13 @@ from hdsim.cluster.requests import Requests
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.kernels import node_replay
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.node_replay import NodeReplay
+from hdsim.kernels.node_replay import Candidates, NodeReplay
 from hdsim.kernels.pcg64 import restore, words_of
-from hdsim.kernels.profiles import Holdings, make_releases
-from hdsim.kernels.queue_tree import make_queue_tree
+from hdsim.kernels.profiles import Holdings, JobRequests, make_releases
+from hdsim.kernels.queue_tree import QueueTree, make_queue_tree
 from hdsim.kernels.speeds import shared_of
 from hdsim.scheduling.agent import StockRules, stock_rules
-from hdsim.scheduling.backfill.arrays import job_requests
+from hdsim.scheduling.backfill.arrays import job_requests, node_speeds
 from hdsim.scheduling.queue import ranking
 from hdsim.simulation.compiled import CompiledReplay, has_plain_jobs
 from hdsim.simulation.contended import require_speed, shared_state
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
 
+#: Kinds of chunks that have a tree each.
+_MOST_TREES = 64
 _BACKFILLS = {"none": node_replay.NONE, "easy": node_replay.EASY, "greedy": node_replay.GREEDY}
 
 
@@ -99,15 +101,15 @@ def make_node_replay(
     policy = node_replay.RANDOM if core_policy == "random" else store.policies[core_policy]
     model = 0 if contention is None else contention.kernel
     fastest = platform.gflops[~platform.is_gpu].max() / platform.reference_gflops
-    ints, floats = np.zeros((10, n + 1), np.int64), np.full((7, n), math.nan)
-    ints[node_replay.RANK, :n], ints[node_replay.PLACE, :n], ints[node_replay.CANDIDATE, :n] = rank, place, candidate
+    ints, floats = np.zeros((9, n + 1), np.int64), np.full((7, n), math.nan)
+    ints[node_replay.RANK, :n], ints[node_replay.PLACE, :n] = rank, place
     ints[node_replay.SIZE, :n] = workload.requested_cores
     ints[node_replay.IN_DELAY, :n], ints[node_replay.AT_PEAK, :n] = workload.ends_in_delay, fixed
     floats[node_replay.SUBMISSION], floats[node_replay.RUNTIME] = workload.submission_time, workload.runtime
     floats[node_replay.WALLTIME] = workload.walltime if kill_at_walltime else math.inf
     speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
     return NodeReplay(
-        rules=np.array([backfill, rules.commit_head, batch_events, policy, model, counts]),
+        rules=np.array([backfill, rules.commit_head, batch_events, policy, model, counts, homogeneous]),
         numbers=np.array([0, 0, 0, 0, platform.n_cpu_cores, -1, -1, 0, node_replay.FEW, 0, -1]),
         dates=np.array([0.0, 1.0 if homogeneous else fastest, 0.0, 0.0, 0.0]),
         ints=ints,
@@ -122,11 +124,13 @@ def make_node_replay(
         if policy == node_replay.RANDOM
         else None,
         speed=speed[platform.core_processor],
+        slowest=node_speeds(platform).slowest,
         rooms=np.full((2, len(kinds)), -1),
-        most=np.full(len(kinds), math.nan),
+        beside=np.full((2, len(kinds)), -1),
+        limit=np.zeros(platform.n_nodes, np.int64),
         agenda=make_heap(max(node_replay.FEW, 2 * running) + 2),
         waiting=make_heap(n),
-        queue=make_queue_tree(backfilled),
+        candidates=_candidates(candidate[:backfilled], requested, len(kinds) if on_nodes else 1),
         releases=make_releases(running if backfilled else 0),
         holdings=Holdings(
             first=np.zeros(on_nodes, np.int64),
@@ -140,6 +144,37 @@ def make_node_replay(
         nodes=store.state,
         progress=shared_state(platform, workload),
         parameters=np.zeros((0, 0)) if contention is None else contention.parameters,
+    )
+
+
+def _candidates(order: Ints, jobs: JobRequests, kinds: int) -> Candidates:
+    """Returns an empty queue.
+
+    Args:
+        order: The jobs in the order of candidates.
+        jobs: Their requests.
+        kinds: Number of kinds of their chunks.
+    """
+    trees = kinds if 1 < kinds <= _MOST_TREES else 1
+    kind = jobs.kind[order] if trees > 1 else np.zeros(len(order), np.int64)
+    job = order[np.argsort(kind, kind="stable")]
+    number = np.bincount(kind, minlength=trees)
+    first = np.append(0, np.cumsum(number))
+    place = np.empty(len(order), np.int64)
+    place[job] = np.arange(len(order)) - first[:-1].repeat(number)
+    parts = [make_queue_tree(count) for count in number.tolist()]
+    cores = np.zeros(trees, np.int64)
+    if trees > 1:
+        cores[jobs.kind] = jobs.cores
+    return Candidates(
+        QueueTree(*(np.concatenate(each) for each in zip(*parts, strict=True))),
+        np.append(0, np.cumsum([len(part.size) for part in parts])),
+        first,
+        job,
+        place,
+        cores,
+        np.full(trees, -1),
+        np.zeros(trees, np.int64),
     )
 
 

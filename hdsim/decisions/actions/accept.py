@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Accept(UnderBasePolicy):
             if job is None:
                 self._over = True
             elif wait_queue.delays.get(job, 0) >= self._max_delays:
-                self._start(job, self._cluster.pick(job))
+                self._start(job, self._cores(job))
             else:
                 wait_queue.proposed = job
         return not self._over
@@ -78,7 +78,7 @@ class Accept(UnderBasePolicy):
         job, wait_queue.proposed = wait_queue.proposed, None
         assert job is not None
         if action == 0:
-            self._start(job, self._cluster.pick(job))
+            self._start(job, self._cores(job))
         else:
             wait_queue.delays[job] = wait_queue.delays.get(job, 0) + 1
             self._passed_over.add(job)
@@ -91,5 +91,12 @@ class Accept(UnderBasePolicy):
             return head
         if not self._backfill:
             return None
-        rest = (job for job in self._queue.jobs if job != head and job not in self._passed_over and cluster.fits(job))
-        return next((job for job in rest if self._easy.admits(cluster, head, job)), None)
+        rest = (job for job in self._queue.jobs if job != head and job not in self._passed_over)
+        return next((job for job in rest if self._easy.placement(cluster, head, job) is not None), None)
+
+    def _cores(self, job: int) -> Any:
+        """Returns the cores that a proposed job gets: those of the core policy, or such as do not delay the head."""
+        head = self._queue.head()
+        if job == head or head is None:
+            return self._cluster.pick(job)
+        return self._easy.placement(self._cluster, head, job)

@@ -77,8 +77,9 @@ class Backfill(UnderBasePolicy):
         if action == self.queue_size:
             self._mask[:] = False
             return
-        job = self._wait_queue.jobs[action]
-        self._start(job, self._cluster.pick(job))
+        cluster, job = self._cluster, self._wait_queue.jobs[action]
+        assert self._head is not None
+        self._start(job, self._easy.placement(cluster, self._head, job) if self._reserve else cluster.pick(job))
         self._find_legal()
 
     def _find_legal(self) -> None:
@@ -88,5 +89,5 @@ class Backfill(UnderBasePolicy):
             return
         jobs, fits = self._wait_queue.peek(self.queue_size)
         for place in np.flatnonzero(fits & (jobs != head)).tolist():
-            mask[place] = not self._reserve or self._easy.admits(cluster, head, int(jobs[place]))
+            mask[place] = not self._reserve or self._easy.placement(cluster, head, int(jobs[place])) is not None
         mask[-1] = True

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.kernels.profiles import ROUNDED_UP, admit, head_reservation, reserve_head
-from hdsim.scheduling.backfill.arrays import NodeArrays
+from hdsim.kernels.profiles import ROUNDED_UP, admit, fill_beside, fill_exactly, head_reservation, reserve_head
+from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ class Easy:
         self._shadow, self._extra, self._margin = math.inf, 0.0, 0.0
         self._nodes = None if cluster.only_counts else NodeArrays()
         self._free, self._allowed = np.zeros((0, 0)), np.zeros((0, 0), bool)
+        # Chunks of each kind that may run beside the head, and that may not; space for limits; speeds of nodes.
+        self._most: dict[int, tuple[int, float]] = {}
+        self._limits = np.zeros(platform.n_nodes, np.int64)
+        self._slowest = node_speeds(platform).slowest
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
         """See :meth:`Backfill.started`."""
@@ -49,18 +53,22 @@ class Easy:
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts the jobs that do not delay the head.
 
-        While no job ends and the head is the same, blocked jobs stay blocked and only submitted jobs are candidates.
+        While no job ends and the head is the same, blocked jobs stay blocked where equal cores are counted; elsewhere
+        what starts and what is submitted meanwhile changes the cores that a job would get.
         """
-        idle, size, requested = cluster.n_idle, cluster.size, cluster.requested_time
         # Without core ids a job may take no CPU at all.
-        if not idle and cluster.has_core_ids:
+        if not cluster.n_idle and cluster.has_core_ids:
             return
-        if self._head == head and not self._ends.overdue(cluster.now):
-            candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
-        else:
-            candidates = order.jobs
+        known = self._head == head and not self._ends.overdue(cluster.now)
+        if not known:
             self._reserve(cluster, head)
-        now, shadow, extra, counts = cluster.now, self._shadow, self._extra, cluster.only_counts
+        if self._shadow == math.inf and self._serve_next(cluster, queue, order, head):
+            return
+        head, size, requested = self._head, cluster.size, cluster.requested_time
+        idle, now, shadow, extra = cluster.n_idle, cluster.now, self._shadow, self._extra
+        candidates = order.jobs
+        if known and cluster.only_counts and cluster.uniform_speed:
+            candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         # An upper bound with a margin for rounding; the estimates below decide.
         longest = (shadow - now) * self._fastest * ROUNDED_UP if shadow > now else 0.0
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
@@ -69,14 +77,14 @@ class Easy:
         ])  # fmt: skip
         while (job := next(possible, -1)) >= 0:
             # If only counts of cores matter, enough idle cores suffice.
-            if size[job] > idle or job == head or not (counts or cluster.fits(job)):
+            if size[job] > idle or job == head or not (cluster.only_counts or cluster.fits(job)):
                 continue
-            placement = cluster.pick(job)
-            end = now + cluster.estimate(job, placement)
-            if end > shadow and not self._admit(cluster, job, placement):
+            placement = self._place(cluster, job)
+            if placement is None:
                 continue
             start_queued(cluster, queue, order, job, placement)
-            self._ends.add(job, end, size[job])
+            self._ends.add(job, now + cluster.estimate(job, placement), size[job])
+            self._most.clear()
             idle = cluster.n_idle
             if not idle and cluster.has_core_ids:
                 break
@@ -84,21 +92,76 @@ class Easy:
                 order.refresh(cluster)
                 possible = iter(order.sort(list(possible)))
 
-    def admits(self, cluster: Cluster, head: int, job: int) -> bool:
-        """Returns whether a job that fits can start now without a delay of the blocked head; changes no reservation."""
+    def placement(self, cluster: Cluster, head: int, job: int) -> Any:
+        """Returns cores on which a job can start now without a delay of the blocked head, None if there are none.
+
+        The reservation does not change.
+        """
         if self._head != head or self._ends.overdue(cluster.now):
             self._reserve(cluster, head)
-        placement = cluster.pick(job)
-        if cluster.now + cluster.estimate(job, placement) <= self._shadow:
-            return True
+        if not cluster.fits(job):
+            return None
         extra, margin, free = self._extra, self._margin, self._free.copy()
-        admitted = self._admit(cluster, job, placement)
+        placement = self._place(cluster, job)
         self._extra, self._margin, self._free = extra, margin, free
-        return admitted
+        return placement
+
+    def _serve_next(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> bool:
+        """Serves the queue behind a head that does not fit on the nodes that are up, which has no reservation.
+
+        The jobs behind it start in order; the first that cannot has the reservation if it fits on these nodes.
+
+        Returns:
+            Whether no job is left to reserve for.
+        """
+        waiting, passed = iter(list(queue.jobs)), {head}
+        while (job := next(waiting, -1)) >= 0:
+            if job in passed:
+                continue
+            placement = cluster.pick(job) if cluster.fits(job) else None
+            if placement is not None:
+                start_queued(cluster, queue, order, job, placement)
+                self._ends.add(job, cluster.now + cluster.estimate(job, placement), cluster.size[job])
+                if queue.after_start:
+                    queue.refresh(cluster)
+                    waiting = iter(list(queue.jobs))
+                continue
+            self._reserve(cluster, job)
+            if self._shadow < math.inf:
+                return False
+            passed.add(job)
+        return True
+
+    def _place(self, cluster: Cluster, job: int) -> Any:
+        """Returns cores for a job that fits on which it does not delay the head, and reserves them beside the head.
+
+        These are the core policy's first choice; else its choice among nodes that are fast enough for an end by the
+        shadow time; else among nodes where the head keeps its room. None if there are none.
+        """
+        now, shadow, requested = cluster.now, self._shadow, cluster.requested_time[job]
+        any_speed = bool(cluster.uniform_speed or cluster.workload.fixed_duration[job])
+        late = now + requested / (1.0 if any_speed else self._fastest) > shadow
+        if late and self._nodes is not None and not self._may_stay(cluster, job):
+            return None
+        placement = cluster.pick(job)
+        if now + cluster.estimate(job, placement) <= shadow or self._admit(cluster, job, placement):
+            return placement
+        if not late and not any_speed:
+            fast = now + requested / self._slowest <= shadow
+            placement = cluster.pick(job, limit=np.where(fast, cluster.requests.size[job], 0))
+            if placement is not None:
+                return placement
+        if self._nodes is not None and (limit := self._limit(cluster, job)) is not None:
+            placement = cluster.pick(job, limit=limit)
+            if not self._admit(cluster, job, placement):
+                raise AssertionError(f"job {job} delays job {self._head} on nodes that leave it room")
+            return placement
+        return None
 
     def _reserve(self, cluster: Cluster, head: int) -> None:
         """Reserves the earliest expected start of the head."""
         self._head, now, size = head, cluster.now, float(cluster.size[head])
+        self._most.clear()
         if self._nodes is None:
             self._shadow, self._extra = head_reservation(self._ends.sorted, now, float(cluster.n_idle), size)
             return
@@ -109,6 +172,28 @@ class Easy:
         )
         # An upper bound: admission also depends on the nodes of the cores.
         self._extra = float(np.maximum(self._free[0], 0).sum()) - size
+
+    def _may_stay(self, cluster: Cluster, job: int) -> bool:
+        """Returns whether there are nodes for a job on which it may run beyond the shadow time."""
+        assert self._nodes is not None
+        requests = self._nodes.requests(cluster)
+        kind, number = int(requests.kind[job]), int(requests.number[job])
+        fewer, more = self._most.get(kind, (0, math.inf))
+        if fewer < number < more:
+            fewer, more = (number, more) if self._limit(cluster, job) is not None else (fewer, number)
+            self._most[kind] = fewer, more
+        return number <= fewer
+
+    def _limit(self, cluster: Cluster, job: int) -> Any:
+        """Returns (N,) limits of the chunks of a job on each node that leave the head its room, None if too few do."""
+        assert self._nodes is not None
+        requests, room = self._nodes.requests(cluster), cluster.cores.capacity(cluster.requests.chunk(job))
+        number = int(requests.number[job])
+        asked = self._free, self._allowed, requests, self._head, self._margin, job, room, number, self._limits
+        least, most = fill_beside(*asked)
+        if least < number <= most:
+            least = fill_exactly(*asked)
+        return self._limits if least >= number else None
 
     def _admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
