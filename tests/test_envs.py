@@ -1,5 +1,7 @@
 """The Gymnasium environment: its contract, rewards against a second, slow reading, episodes, vectors."""
 
+import copy
+import gc
 import itertools
 import pickle
 import subprocess
@@ -23,7 +25,7 @@ from hdsim.decisions.episode_settings import OBJECTIVES
 from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.errors import BackendError, ConfigError
+from hdsim.errors import BackendError, ConfigError, DecisionError
 
 KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
 RATES = [
@@ -540,7 +542,7 @@ def test_what_a_vector_returned_stays_as_it_was(workers: int) -> None:
         for then, now in zip(copies, kept, strict=True):
             assert all(np.array_equal(a, b) for a, b in zip(then, now, strict=True))
         assert len({array.tobytes() for array, _ in copies}) > 1
-        with pytest.raises(ValueError, match="reshape"):
+        with pytest.raises(DecisionError, match="3 whole numbers"):
             vector.step([0, 0])
     finally:
         vector.close()
@@ -612,3 +614,176 @@ def test_a_script_ends_without_closing_its_processes() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert (shown.stdout, shown.returncode) == ("1\n", 0), shown.stderr
+
+
+# Faults of the caller, copies
+
+
+def test_a_rejected_job_counts_neither_in_the_metric_nor_in_the_reward() -> None:
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 5, 6], runtime=[60, 30, 10], requested_cores=[10**6, 1, 1]
+    )  # fmt: skip
+    for reward in ("sampled", "integrated"):
+        player = Player(environment("job", "jobs", jobs, objective="bounded_slowdown", reward=reward))
+        total = 0.0
+        while not player.over:
+            total += player.step()
+        assert total == -player.env.result.metrics["mean_bounded_slowdown"] == -1.0
+
+
+@pytest.mark.parametrize("reward", ["sampled", "integrated"])
+def test_a_truncated_episode_pays_for_the_jobs_that_have_ended(reward: str) -> None:
+    # Four jobs of 100 s one after the other on all cores: waits 0, 100, 200, 300 s. The third action starts the third.
+    jobs = hdsim.Workload.from_columns(submission_time=[0] * 4, runtime=[100] * 4, requested_cores=[4] * 4)
+    chosen = {"platform": "one_node", "workload": jobs, "action": "job", "observation": "jobs", "max_steps": 3}
+    chosen["platform"] = hdsim.Platform.homogeneous(nodes=1, cores_per_node=4, gflops_per_core=1.0)
+    env = SchedulingEnv(**chosen, objective="bounded_slowdown", reward=reward)
+    vector = hdsim.make_vec(1, **chosen, objective="bounded_slowdown", reward=reward)
+    env.reset(seed=1)
+    vector.reset(seed=1)
+    total = compiled = 0.0
+    for step in range(3):
+        _, paid, over, truncated, _ = env.step(0)
+        total += paid
+        compiled += float(vector.step([0])[1][0])
+        assert (over, truncated) == (False, step == 2)
+    vector.close()
+    # The first three jobs have ended when the fourth is to be decided on.
+    assert total == compiled == pytest.approx(-(1 + 2 + 3) / 4)
+
+
+@pytest.mark.parametrize("action", [-1, 10**6, 0.0, 1.5, True, "0", None, [0, 1], []])
+def test_an_action_is_a_number_of_one(action: object) -> None:
+    env = environment("job", "jobs", workload())
+    vector = hdsim.make_vec(2, platform=PLATFORM, workload=workload(), action="job", observation="jobs")
+    env.reset(seed=1)
+    vector.reset(seed=1)
+    with pytest.raises(DecisionError, match="expected"):
+        env.step(action)
+    # Beside a number, a truth value is one to NumPy.
+    if action is not True:
+        with pytest.raises(DecisionError, match="expected"):
+            vector.step([0, action])
+    vector.close()
+
+
+@pytest.mark.parametrize("number", [0, np.int64(0), np.array(0), np.array([0]), np.uint8(0)])
+def test_whole_numbers_of_numpy_are_actions(number: object) -> None:
+    env = environment("job", "jobs", workload())
+    env.reset(seed=1)
+    assert np.isfinite(env.step(number)[1])
+
+
+def test_after_an_action_that_is_none_no_environment_has_stepped() -> None:
+    chosen = {"platform": PLATFORM, "workload": workload(), "objective": "edp"}
+    vector, other = (hdsim.make_vec(3, workers=3, **chosen) for _ in range(2))
+    try:
+        for each in (vector, other):
+            each.reset(seed=3)
+        with pytest.raises(DecisionError, match="expected actions from 0"):
+            vector.step([0, 0, 10**6])
+        for _ in range(5):
+            for mine, theirs in zip(vector.step([0] * 3)[:4], other.step([0] * 3)[:4], strict=True):
+                assert np.array_equal(mine, theirs)
+    finally:
+        vector.close()
+        other.close()
+
+
+def test_steps_belong_to_an_episode() -> None:
+    env = environment("job", "jobs", workload(1, 4))
+    with pytest.raises(DecisionError, match=r"expected reset\(\) first"):
+        env.step(0)
+    player = Player(env)
+    while not player.over:
+        player.step()
+    with pytest.raises(DecisionError, match=r"expected reset\(\) after the end of an episode"):
+        env.step(0)
+    with pytest.raises(ConfigError, match="hdsim report"):
+        env.render()
+    for workers, objective in ((1, "avg_job_completion"), (2, "edp")):
+        vector = hdsim.make_vec(2, workers=workers, platform=PLATFORM, workload=workload(), objective=objective)
+        with pytest.raises(DecisionError, match=r"expected reset\(\) first"):
+            vector.step([0, 0])
+        with pytest.raises(DecisionError, match=r"expected reset\(\) first"):
+            vector.action_masks()
+        vector.reset(seed=1)
+        vector.close()
+        with pytest.raises(DecisionError, match="open environments"):
+            vector.step([0, 0])
+
+
+def test_a_mask_that_is_written_to_allows_nothing() -> None:
+    chosen = {"platform": PLATFORM, "workload": workload(), "action": "job", "observation": "jobs"}
+    env, vector = SchedulingEnv(**chosen), hdsim.make_vec(2, **chosen)
+    _, info = env.reset(seed=1)
+    _, told = vector.reset(seed=1)
+    masks = env.action_masks(), vector.action_masks()
+    illegal = int(np.flatnonzero(~masks[0])[0])
+    info["action_mask"][:] = told["action_mask"][:] = True
+    env.action_masks()[:] = vector.action_masks()[:] = True
+    assert np.array_equal(env.action_masks(), masks[0])
+    assert np.array_equal(vector.action_masks(), masks[1])
+    assert env.step(illegal)[-1]["invalid_action"]
+    assert vector.step([illegal, 0])[-1]["invalid_action"][0]
+    vector.close()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, "next_step"])
+def test_other_modes_of_reset_are_refused(mode: object) -> None:
+    with pytest.raises(ConfigError, match="expected NEXT_STEP or SAME_STEP"):
+        hdsim.make_vec(2, platform=PLATFORM, workload=workload(), autoreset_mode=mode)
+
+
+def test_settings_may_be_numbers_of_numpy() -> None:
+    chosen = {"platform": PLATFORM, "workload": workload(), "action": "job", "observation": "jobs"}
+    env = SchedulingEnv(
+        **chosen, jobs=np.int64(20), max_steps=np.int32(5), queue_size=np.int64(8), reward_scale=np.float32(2)
+    )
+    env.reset(seed=np.int64(3))
+    assert np.isfinite(env.step(np.int64(0))[1])
+    assert hdsim.make_vec(np.int64(2), **chosen).num_envs == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "observation", "contention"),
+    [
+        ("policy_pair", "normal", "none"),
+        ("job", "jobs", "threshold"),
+        ("node", "graph", "none"),
+        ("backfill", "jobs", "none"),
+    ],
+)
+def test_a_copy_of_an_environment_has_the_same_future(action: str, observation: str, contention: str) -> None:
+    env = SchedulingEnv(
+        PLATFORM, workload(), action, observation, jobs=20, objective="bounded_slowdown", contention=contention,
+        curriculum="growing", curriculum_episodes=3,
+    )  # fmt: skip
+    fresh = copy.deepcopy(env)
+    env.reset(seed=2)
+    rng, over = np.random.default_rng(5), False
+
+    def act(*environments: SchedulingEnv) -> bool:
+        """Acts alike in all; they must agree."""
+        action = int(rng.choice(environments[0].action_masks().nonzero()[0]))
+        outcomes = [each.reset() if over else each.step(action) for each in environments]
+        for outcome in outcomes[1:]:
+            np.testing.assert_equal(outcome, outcomes[0])
+        return not over and (outcomes[0][2] or outcomes[0][3])
+
+    for _ in range(30):
+        over = act(env)
+    copies = [copy.deepcopy(env), env.fork(), env.fork().fork()]
+    for _ in range(60):
+        over = act(env, *copies)
+    other = copy.deepcopy(fresh)
+    np.testing.assert_equal(fresh.reset(seed=2), other.reset(seed=2))
+
+
+def test_a_vector_that_is_dropped_ends_its_processes() -> None:
+    vector = hdsim.make_vec(2, workers=2, platform=PLATFORM, workload=workload(), objective="edp")
+    vector.reset(seed=1)
+    process = vector._others[0]._process
+    del vector
+    gc.collect()
+    assert not process.is_alive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -169,12 +170,12 @@ def one_of(key: str, value: str, allowed: Iterable[str]) -> str:
     return value
 
 
-def positive_int(key: str, value: int) -> int:
+def positive_int(key: str, value: Any) -> int:
     """Returns a setting after checking that it is an integer of at least 1.
 
     Raises:
         ConfigError: The setting is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ConfigError(f"expected a whole number >= 1, got {value!r}", where=f"env.{key}")
-    return value
+    return int(value)

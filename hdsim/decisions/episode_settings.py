@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import math
 
 from hdsim.decisions.base import one_of, positive_int
 from hdsim.errors import ConfigError
+from hdsim.util.rules import is_finite
 
 #: Objectives by name, with the only kind of action that each is for, None = any.
 OBJECTIVES = {
@@ -44,7 +44,7 @@ def check_episode_settings(
     Raises:
         ConfigError: A setting has a wrong value.
     """
-    if isinstance(reward_scale, bool) or not isinstance(reward_scale, int | float) or not math.isfinite(reward_scale):
+    if not is_finite(reward_scale):
         raise ConfigError(f"expected a number, got {reward_scale!r}", where="env.reward_scale")
     only_action = OBJECTIVES[one_of("objective", objective, OBJECTIVES)]
     if only_action not in (None, action):

@@ -23,7 +23,7 @@ from hdsim.envs.episodes import Window
 from hdsim.envs.node_batch import covers_nodes, make_grid, seed_draws
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, Views
-from hdsim.errors import ConfigError, DecisionError
+from hdsim.errors import ConfigError
 from hdsim.kernels import episode_state
 from hdsim.kernels.episode_state import EPISODE, JOB, RULES, Outcome, State, Trace
 from hdsim.kernels.episodes import step
@@ -142,10 +142,6 @@ class Batch:
     def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
         """See :class:`hdsim.envs.shares.Share`."""
         out = _outcome(views)
-        size = out.mask.shape[1]
-        # Negative numbers are large ones without their sign.
-        if actions.view(np.uint64).max() >= size:
-            raise DecisionError(f"expected actions from 0 to {size - 1}, got {actions.tolist()}")
         for e in self._over:
             self._begin(e)
         self._over = []

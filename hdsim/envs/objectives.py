@@ -62,7 +62,7 @@ class Objective:
         """Called after the last decision of an instant."""
 
     def reward(self, over: bool) -> float:
-        """The reward since the last call; `over` at the end of the episode."""
+        """The reward since the last call; `over` at the end of the episode, also where it is truncated."""
         raise NotImplementedError
 
 
@@ -286,13 +286,15 @@ class Edp(EnergyConsumption):
 class BoundedSlowdown(Objective):
     """Minus the mean bounded slowdown of the episode's jobs (threshold 10 s), paid at its end (RLScheduler).
 
-    Integrated, the share of every job is paid when the job ends.
+    Integrated, the share of every job is paid when the job ends. Jobs that are rejected do not count, as in the metric.
+    An episode that is truncated pays the shares of the jobs that have ended.
     """
 
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
+        self._jobs = max(len(self._submission) - len(setup.infeasible), 1)
         self._total = 0.0
 
     def on_instant(self) -> None:
@@ -309,7 +311,7 @@ class BoundedSlowdown(Objective):
         if not (self.integrated or over):
             return 0.0
         total, self._total = self._total, 0.0
-        return total / len(self._submission)
+        return total / self._jobs
 
 
 class LoadImbalance(Objective):

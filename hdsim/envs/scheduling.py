@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from hdsim.decisions.episode_settings import check_episode_settings
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.objectives import OBJECTIVES, ClusterBalance, Objective
-from hdsim.errors import ConfigError
+from hdsim.envs.shares import action_numbers
+from hdsim.errors import ConfigError, DecisionError
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import QUANTITIES
@@ -50,6 +53,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         cluster: State of the episode.
         result: The replay after the end of the episode, else None.
 
+    ``copy.deepcopy`` and `fork` return an independent environment in the same state.
+
     Args:
         platform: A platform, its file, or the name of a bundled one.
         workload: One trace or several; see :func:`hdsim.envs.episodes.make_traces`.
@@ -71,7 +76,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         kill_at_walltime: See there.
         batch_events: See there.
         backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before.
-        render_mode: None, the only mode; ``hdsim report`` draws replays.
+        render_mode: None, the only mode; ``hdsim report`` draws replays, `render` refers to it.
         **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. With
             ``scale=workload`` the scales are the 99th percentiles over all traces.
 
@@ -106,6 +111,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "settings")}
         if not isinstance(platform, Platform):
             platform = load_platform(resolve("platforms", platform, where="env.platform"))
         if render_mode is not None:
@@ -151,6 +157,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
         self.options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+        self._arguments |= {"platform": platform, "workload": self.episodes.traces, **settings}
+        # Needed to repeat the episode.
+        self._actions: list[int] | None = None
+        self._over = False
         self.runner = backend
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
@@ -164,12 +174,17 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         Args:
             seed: Seed of all random numbers in this episode and those after it.
             options: ``workload``: jobs to replay in this episode, instead of drawn ones.
+
+        Raises:
+            ConfigError: An option is unknown.
         """
-        super().reset(seed=seed)
         for key in options or {}:
             if key != "workload":
                 raise ConfigError(f"expected the key workload, got '{key}'", where="options")
+        super().reset(seed=int(seed) if isinstance(seed, Integral) else seed)
         workload = (options or {}).get("workload")
+        self._before = self.episodes.drawn, self.np_random.bit_generator.state, options
+        self._actions, self._over = [], False
         if workload is None:
             workload = self.episodes.draw(self.np_random)
         seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
@@ -197,30 +212,64 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             over = self._to_decision()
         self._undecided = over
         self._mask = self._action_mask(over)
-        return self.problem.observe(), {"action_mask": self._mask}
+        return self.problem.observe(), {"action_mask": self._mask.copy()}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Carries out an action and advances to the next decision; an episode without decisions ends at once."""
-        valid = self._mask[action]
+        """Carries out an action and advances to the next decision; an episode without decisions ends at once.
+
+        Raises:
+            DecisionError: The action is no number of one, or there is no episode: before `reset`, or after its end.
+        """
+        if self._actions is None or self._over:
+            raise DecisionError(f"expected reset() {'after the end of an episode' if self._over else 'first'}")
+        action = int(action_numbers(action, 1, self.n_actions)[0])
+        self._actions.append(action)
+        valid = bool(self._mask[action])
         over = self._undecided
         if not over:
-            action = int(action) if valid else int(self._mask.argmax())
+            if not valid:
+                action = int(self._mask.argmax())
             self.problem.act(action)
             self.objective.after_action(action)
             over = self._to_decision()
         self._steps += 1
         truncated = not over and self._steps == self.max_steps
         self._mask = self._action_mask(over)
-        info: dict[str, Any] = {"action_mask": self._mask, "invalid_action": not valid}
-        if over or truncated:
+        info: dict[str, Any] = {"action_mask": self._mask.copy(), "invalid_action": not valid}
+        self._over = over or truncated
+        if self._over:
             self.result = Result.of(self.cluster, interrupted=truncated)
             info["metrics"] = self.result.metrics
-        reward = self.objective.reward(over) * self.reward_scale
+        reward = self.objective.reward(self._over) * self.reward_scale
         return self.problem.observe(), reward, over, truncated, info
 
     def action_masks(self) -> np.ndarray:
         """(A,) legal actions, under the name that sb3-contrib expects."""
-        return self._mask
+        return self._mask.copy()
+
+    def fork(self) -> SchedulingEnv:
+        """Returns an independent environment in the same state, whose future is the same under the same actions.
+
+        It repeats the episode from its first event, so that a fork takes the time of the steps so far.
+
+        Raises:
+            ConfigError: A backend runs the jobs, whose past cannot be repeated.
+        """
+        if self.runner is not None:
+            raise ConfigError("expected the simulation, whose episodes can be repeated", where="backend")
+        other = SchedulingEnv(**self._arguments)
+        other.episodes, other.np_random = copy.copy(self.episodes), copy.deepcopy(self.np_random)
+        if self._actions is None:
+            return other
+        other.episodes.drawn, other.np_random.bit_generator.state, options = self._before
+        other.reset(options=options)
+        for action in self._actions:
+            other.step(action)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SchedulingEnv:
+        """Returns `fork`: simulated clusters refer to their simulation."""
+        return self.fork()
 
     def _to_decision(self) -> bool:
         """Advances to the next decision; returns True at the end of the episode."""
@@ -235,6 +284,14 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
 
     def _action_mask(self, over: bool) -> np.ndarray:
         return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
+
+    def render(self) -> None:
+        """Raises an error: there is no render mode.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("expected `hdsim report` of a replay; an environment draws nothing", where="env.render_mode")
 
     def set_up(self, workload: Workload, seed: int) -> Setup:
         """Makes models and cluster of an episode."""

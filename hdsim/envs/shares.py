@@ -8,6 +8,34 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.errors import DecisionError
+
+
+def action_numbers(actions: Any, count: int, size: int) -> NDArray[np.int64]:
+    """Returns the actions of environments as an array (count,).
+
+    Args:
+        actions: (count,) whole numbers, or an array that has that many.
+        count: Number of environments.
+        size: Number of actions of each.
+
+    Raises:
+        DecisionError: There are more or fewer, or one is no number from 0 to `size` - 1.
+    """
+    try:
+        given = np.asarray(actions)
+    except ValueError:  # rows of different lengths
+        given = np.zeros(0)
+    if given.dtype.kind not in "iu" or given.size != count:
+        some = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise DecisionError(f"expected {some} from 0 to {size - 1} as action, got {actions!r}")
+    numbers = given.astype(np.int64, copy=False).reshape(count)
+    # Negative numbers are large ones without their sign.
+    if numbers.view(np.uint64).max() >= size:
+        raise DecisionError(f"expected actions from 0 to {size - 1}, got {numbers.tolist()}")
+    return numbers
+
+
 #: Arrays of an outcome by name; the names of observations begin with `SEEN`.
 Views = dict[str, NDArray[Any]]
 MASK, SEEN = "action_mask", "obs:"

@@ -17,8 +17,10 @@ import multiprocessing
 import os
 import signal
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,8 @@ from numpy.typing import NDArray
 from hdsim.decisions.base import positive_int
 from hdsim.envs.batch import Batch, covers, has_ranges
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views
-from hdsim.errors import BackendError
+from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views, action_numbers
+from hdsim.errors import BackendError, ConfigError, DecisionError
 
 #: Seconds of polling before a process sleeps, and polls until it yields the core.
 _PATIENCE = 0.003
@@ -65,6 +67,9 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         share: The environments of this process, the first ones.
         others: The others.
         autoreset_mode: NEXT_STEP or SAME_STEP.
+
+    Raises:
+        ConfigError: The mode is another one.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         self.num_envs = num_envs
+        self._n_actions = int(environment.action_space.n)
+        self._mask: NDArray[np.bool_] | None = None
         self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
         self.single_observation_space = environment.observation_space
         self.single_action_space = environment.action_space
@@ -90,15 +97,23 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begins an episode in every environment, i with seed + i; see :meth:`SchedulingEnv.reset` for `options`."""
-        if seed is None or isinstance(seed, int):
-            seed = [None if seed is None else seed + i for i in range(self.num_envs)]
-        return self._begin("reset", seed, options)
+        if seed is None or isinstance(seed, Integral):
+            return self._begin(
+                "reset", [None if seed is None else int(seed) + i for i in range(self.num_envs)], options
+            )
+        seeds: Sequence[Any] = seed  # type: ignore[assignment]
+        return self._begin("reset", seeds, options)
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Carries out an action in every environment."""
-        numbers = np.asarray(actions, np.int64).reshape(self.num_envs)
+        """Carries out an action in every environment.
+
+        Raises:
+            DecisionError: Actions are no numbers of one, which no environment carries out then; or there is no episode.
+        """
+        self._require_episodes()
+        numbers = action_numbers(actions, self.num_envs, self._n_actions)
         for process in self._others:
             process.step(numbers)
         views, ended = self._new(), dict[int, Ended]()
@@ -113,8 +128,12 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         return self._observations(views), views["reward"], views["terminated"], views["truncated"], info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """(E, A) which actions the masks allow now."""
-        return self._mask.copy()
+        """(E, A) which actions the masks allow now.
+
+        Raises:
+            DecisionError: There is no episode.
+        """
+        return self._require_episodes().copy()
 
     def state(self) -> list[Mapping[str, Any]]:
         """For each environment the number of episodes and the state of its generator before the present episode."""
@@ -132,6 +151,12 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         self._share.close()
         for process in self._others:
             process.close()
+
+    def _require_episodes(self) -> NDArray[np.bool_]:
+        """Returns (E, A) the legal actions of the present episodes."""
+        if self._mask is None or self.closed:
+            raise DecisionError(f"expected reset() first{', of open environments' if self.closed else ''}")
+        return self._mask
 
     def _begin(self, method: str, each: Sequence[Any], *more: Any) -> tuple[Any, dict[str, Any]]:
         """Calls a method of all shares with their part of a sequence."""
@@ -163,7 +188,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         if faults:
             raise faults[0]
         if views:
-            self._mask = views[MASK]
+            self._mask = views[MASK].copy()
         return told
 
     def _ended(self, ended: Mapping[int, Ended]) -> dict[str, Any]:
@@ -175,7 +200,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
             for name, value in outcome.metrics.items():
                 metrics[name][i] = value
         if self.metadata["autoreset_mode"] is SAME_STEP:
-            last, masks = np.full(self.num_envs, None), self._mask.copy()
+            last, masks = np.full(self.num_envs, None), self._require_episodes().copy()
             for i, outcome in ended.items():
                 last[i], masks[i] = outcome.observation, outcome.mask
             info |= {"final_obs": last, "_final_obs": info["_metrics"], "final_info": {MASK: masks}}
@@ -215,7 +240,9 @@ class SchedulingVectorEnv(ShareVectorEnv):
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         **settings: Any,
     ) -> None:
-        positive_int("num_envs", num_envs)
+        if autoreset_mode not in (AutoresetMode.NEXT_STEP, SAME_STEP):
+            raise ConfigError(f"expected NEXT_STEP or SAME_STEP, got {autoreset_mode}", where="autoreset_mode")
+        num_envs = positive_int("num_envs", num_envs)
         workers = min(positive_int("workers", workers or len(os.sched_getaffinity(0))), num_envs)
         first, same_step = SchedulingEnv(**settings), autoreset_mode is SAME_STEP
         if covers(first):
@@ -287,8 +314,9 @@ class _Process:
         self._process = start.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         other.close()
+        self._end = weakref.finalize(self, _end, self._process, self._word, self._begun)
         # Without it multiprocessing would wait at exit for a process that ignores SIGTERM.
-        atexit.register(self.close)
+        atexit.register(self._end)
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -322,13 +350,18 @@ class _Process:
         return told
 
     def close(self) -> None:
-        """Ends the process."""
-        atexit.unregister(self.close)
-        self._word[0] = _CLOSE
-        self._begun.give()
-        self._process.join(timeout=_ALIVE_INTERVAL)
-        if self._process.is_alive():
-            self._process.kill()
+        """Ends the process; so does the loss of the last reference."""
+        atexit.unregister(self._end)
+        self._end()
+
+
+def _end(process: Any, word: Any, begun: _Signal) -> None:
+    """Ends a worker process."""
+    word[0] = _CLOSE
+    begun.give()
+    process.join(timeout=_ALIVE_INTERVAL)
+    if process.is_alive():
+        process.kill()
 
 
 def _serve(

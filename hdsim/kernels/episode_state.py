@@ -58,6 +58,7 @@ EPISODE = np.dtype(
         ("fresh", "?"),  # it begins with the next step
         ("first", "i8"),  # first job of the window
         ("stop", "i8"),  # the job after its last
+        ("feasible", "i8"),  # jobs of the window that are not rejected
         ("next", "i8"),  # next job to arrive
         ("submitted", "i8"),  # first job that arrived at this instant
         ("now", "f8"),  # seconds since the submission of the first job

@@ -89,10 +89,10 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
                 break
             chosen, episode.committed = episode.committed, _NONE
         truncated = not over and episode.steps == rules.max_steps and not episode.fresh
-        if not episode.fresh and (over or rules.integrated or rules.objective != SLOWDOWN):
+        if not episode.fresh and (over or truncated or rules.integrated or rules.objective != SLOWDOWN):
             reward, episode.total = episode.total, 0.0
             if rules.objective == SLOWDOWN:
-                reward /= episode.stop - episode.first
+                reward /= max(episode.feasible, 1)
             reward *= rules.scale
         episode.fresh = False
         out.reward[e], out.terminated[e], out.truncated[e] = reward, over, truncated
@@ -113,8 +113,10 @@ def _clear(e: int, rules: Any, trace: Trace, state: State, grid: Grid | None) ->
     episode.passed = episode.freed = False
     episode.renewal = 1.0 if rules.learns_scales else math.inf
     state.running[e] = state.releases[e] = 0
+    episode.feasible = 0
     for own in range(episode.stop - episode.first):
         state.start[e, own] = math.nan
+        episode.feasible += not trace.jobs[episode.first + own].infeasible
     for k in range(len(trace.scales)):
         state.scales[e, k] = trace.scales[k]
     if grid is not None:

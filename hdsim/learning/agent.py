@@ -192,6 +192,7 @@ class LearningAgent(Agent):
                 where="agent.checkpoint",
             )
         self._draws = cluster.rng
+        self.training_mode(False)
         self.problem.begin(cluster)
 
     def decide(self, cluster: Cluster) -> None:
@@ -207,6 +208,16 @@ class LearningAgent(Agent):
         return int(draw(probability[None], self._draws)[0] if self.sample else np.argmax(probability))
 
     # ---- in training
+
+    def training_mode(self, on: bool) -> None:
+        """Sets the mode of all networks, such as those with dropout or batch normalization: training or evaluation.
+
+        A replay sets the mode of evaluation, a training that of training at its begin and after each evaluation.
+        """
+        for name in (*self.weights, *self.progress):
+            part: Any = getattr(self, name, None)
+            if hasattr(part, "train") and hasattr(part, "eval"):
+                part.train(on)
 
     def begin_training(self, problem: Problem, platform: Platform | None, seed: int) -> None:
         """Builds the agent for a decision problem on a platform.
@@ -229,6 +240,7 @@ class LearningAgent(Agent):
         self.rng = np.random.default_rng(seed)
         if self.start is not None:
             self.load_start(str(self.start))
+        self.training_mode(True)
 
     def load_start(self, path: str) -> None:
         """Loads initial weights from a checkpoint.

@@ -52,6 +52,7 @@ class Learned(Controller):
                 f"{self.agent.shapes.observation} and {self.agent.shapes.actions}",
                 where=_WHERE,
             )
+        self.agent.training_mode(False)
         self.problem.check(len(state.predicted), _WHERE)
         trained, tasks = self.problem.tasks, state.planner.profile.tasks
         if trained is not None and sorted(trained) != sorted(tasks):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from hdsim.errors import ConfigError
@@ -34,9 +34,9 @@ class Rule:
 
 
 def is_finite(value: Any) -> bool:
-    """Returns whether a value is a finite number that a float can represent."""
+    """Returns whether a value is a finite number that a float can represent, NumPy's included."""
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
     except OverflowError:
         return False
 

@@ -46,6 +46,9 @@ class Learner(ABC):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state`, which may have further entries."""
 
+    def after_evaluation(self) -> None:  # noqa: B027 - only networks have modes
+        """Called after replays of `agent`, before the training continues."""
+
     def close(self) -> None:  # noqa: B027 - some have nothing to release
         """Ends threads and processes."""
 
@@ -101,6 +104,10 @@ class EpisodeLearner(Learner):
         if self._scale is not None:
             self._scale.load_state_dict(state["scale"])
         torch.set_rng_state(torch.from_numpy(state["torch"]))
+
+    def after_evaluation(self) -> None:
+        """Sets the networks back to the mode of training."""
+        self.agent.training_mode(True)
 
     def close(self) -> None:
         """See :class:`Learner`."""

@@ -192,9 +192,13 @@ class Training:
         if not state.baselines:
             state.baselines = {name: evaluation.score(agent, self._windows) for name, agent in self._baselines.items()}
         score = evaluation.score(self.learner.agent, self._windows)
+        self.learner.after_evaluation()
         state.stale += 1
         if state.best_score is None or evaluation.better(score, state.best_score):
-            state.best_score, state.best_step, state.stale = score, state.step, 0
+            state.stale = 0
+        # Of equal scores the latest is kept: the agent that has learned longest.
+        if state.stale == 0 or score == state.best_score:
+            state.best_score, state.best_step = score, state.step
             self._keep("best")
         numbers = {evaluation.metric: score}
         if state.baselines:
