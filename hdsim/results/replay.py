@@ -104,7 +104,7 @@ class FullReplay(Replay, Protocol):
 
     @property
     def energy_joules(self) -> float:
-        """Energy of the platform from the first submission to `end_time`, J."""
+        """Energy of the platform from the first submission to the last finish, J."""
 
     @property
     def wall_seconds(self) -> float:

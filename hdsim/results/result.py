@@ -20,6 +20,7 @@ from hdsim.platform import power
 from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
 from hdsim.results.schedule import Schedule
+from hdsim.results.segments import powered_until
 from hdsim.util.plugins import optional
 
 if TYPE_CHECKING:
@@ -225,12 +226,13 @@ class Result(Schedule):
 
     @cached_property
     def energy_joules(self) -> float:
-        """Energy of the platform from the first submission to `end_time`, J; NaN where cores have no ids."""
-        held = self.segments
+        """Energy of the platform from the first submission to the last finish, J; NaN where cores have no ids."""
+        end = powered_until(self.finish_time, self.end_time, self.segments)
+        held = self.segments.until(end)
         if held.amounts is not None:
             return math.nan
         core_seconds, active = power.busy_seconds(self.platform, held.held, held.begin, held.end)
-        platform, end = self.platform, self.end_time
+        platform = self.platform
         if self.outages is None:
             return power.total_energy(platform, core_seconds, active, end)
         down = self.outages.seconds(platform.n_nodes, end)[platform.processor_node]

@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
+def powered_until(finish_time: Floats, end_time: float, ran: Segments) -> float:
+    """Returns the end of the period whose energy counts: the last finish, if any, or the interruption of a replay.
+
+    Args:
+        finish_time: (J,) s, NaN for a job that never ended.
+        end_time: End of the period accounted for, in seconds.
+        ran: Allocations; attempts that failures cut short may go beyond the last finish.
+    """
+    if np.isnan(finish_time).all():
+        return end_time
+    last = float(np.nanmax(finish_time))
+    return last if last < end_time == float(ran.end[ran.requeued].max(initial=0.0)) else end_time
+
+
 @dataclass(frozen=True)
 class Segments:
     """Allocations of jobs.
@@ -94,6 +108,13 @@ class Segments:
         columns: list[Any] = [getattr(self, field.name) for field in fields(self)[1:]]
         chosen: list[Any] = [None if column is None else column[rows] for column in columns]
         return Segments(self.platform, *chosen)
+
+    def until(self, end: float) -> Segments:
+        """The same up to a time in seconds; attempts that failures cut short may go beyond the last finish."""
+        if not (self.end > end).any():
+            return self
+        kept = self.rows(np.flatnonzero(self.begin < end))
+        return replace(kept, end=np.minimum(kept.end, end))
 
     def with_losses_spread(self) -> Segments:
         """The same, where losses longer than their segments reach back over earlier segments of the same attempt."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, power_after
+from hdsim.results.segments import powered_until
 
 if TYPE_CHECKING:
     from hdsim.results.replay import Replay
@@ -267,17 +268,19 @@ def power(result: Replay) -> StepFunction:
 
     Its integral is the energy of the replay.
     """
-    platform, ran = result.platform, result.segments
+    end = powered_until(result.finish_time, result.end_time, result.segments)
+    platform, ran = result.platform, result.segments.until(end)
     times = np.concatenate([ran.begin, ran.end])
     events = np.argsort(times, kind="stable")
     asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * platform.power
-    steps = _steps(times[events], power_after(platform, ran.held, events), result.end_time, float(asleep.sum()))
+    steps = _steps(times[events], power_after(platform, ran.held, events), end, float(asleep.sum()))
     if result.outages is None:
         return steps
     # A node that is down, and idle, draws nothing.
     down = _down(result, np.add.reduceat(asleep, platform.node_first_processor[:-1]))
     times = np.union1d(steps.times, down.times)
-    return StepFunction(times, steps.at(times) - down.at(times), result.end_time)
+    times = times[times <= end]
+    return StepFunction(times, steps.at(times) - down.at(times), end)
 
 
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:

@@ -9,7 +9,7 @@ Each job has one date, that of its next step. A change affects only jobs on the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,20 +174,23 @@ class BspJobs(Executor):
         self._runtime = runtimes
         return {}
 
-    def resize(self, job: int, placement: Any, now: float) -> None:
+    def resize(self, placements: Mapping[int, Any], now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""
-        if self._program[job] is not None:
-            raise DecisionError("a job with a program cannot be resized: it has one task on each of its cores")
-        running = self._running[job]
-        self._leave(running.groups, now)
-        self._cores.release(running)
-        running.place(placed(placement, self._platform))
-        self._cores.hold(running)
-        running.growth = running.tasks / self._requested[job]
-        if running.activity == COMPUTING:
-            left, rate, since = running.left, running.rate, running.since
-            self._compute(running, running.step, now)
-            running.left, running.rate, running.since = left, rate, since
+        for job in placements:
+            if self._program[job] is not None:
+                raise DecisionError("a job with a program cannot be resized: it has one task on each of its cores")
+            running = self._running[job]
+            self._leave(running.groups, now)
+            self._cores.release(running)
+        for job, placement in placements.items():
+            running = self._running[job]
+            running.place(placed(placement, self._platform))
+            self._cores.hold(running)
+            running.growth = running.tasks / self._requested[job]
+            if running.activity == COMPUTING:
+                left, rate, since = running.left, running.rate, running.since
+                self._compute(running, running.step, now)
+                running.left, running.rate, running.since = left, rate, since
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
         """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""

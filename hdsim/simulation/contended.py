@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,12 +128,14 @@ class Contended(RigidExecutor):
         dates = jobs.since[running] + jobs.left[running] / jobs.rate[running]
         return dict(zip(running.tolist(), np.maximum(dates, math.nextafter(now, math.inf)).tolist(), strict=True))
 
-    def resize(self, job: int, placement: Any, now: float) -> None:
+    def resize(self, placements: Mapping[int, Any], now: float) -> None:
         """See :meth:`hdsim.simulation.executor.Executor.resize`."""
-        cores = placed(placement, self._platform).cores
-        self.end(job, now)
-        left, rate = float(self._jobs.left[job]), float(self._jobs.rate[job])
-        speeds.begin(self._state, job, cores, left, rate, len(cores) / self._requested[job])
+        for job in placements:
+            self.end(job, now)
+        for job, placement in placements.items():
+            cores = placed(placement, self._platform).cores
+            left, rate = float(self._jobs.left[job]), float(self._jobs.rate[job])
+            speeds.begin(self._state, job, cores, left, rate, len(cores) / self._requested[job])
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
         """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""

@@ -178,6 +178,11 @@ class Engine(UserEvents):
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now, self.deciding = cluster.now, False
+        if cluster.resized:
+            # Jobs that start may have cores that others gave up.
+            self._settled = False
+            executor.resize({job: cluster.running[job] for job in cluster.resized}, now)
+            cluster.resized.clear()
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
@@ -185,11 +190,6 @@ class Engine(UserEvents):
             for job in cluster.started:
                 executor.start(job, running[job], now)
             cluster.started.clear()
-        if cluster.resized:
-            self._settled = False
-            for job in cluster.resized:
-                executor.resize(job, cluster.running[job], now)
-            cluster.resized.clear()
         if cluster.speed_changes:
             for cores, share in cluster.speed_changes:
                 self.set_speed(cores, share)
@@ -372,6 +372,11 @@ class Engine(UserEvents):
             elif self._executor.advance(job, now):
                 failed = self.cluster.workload.return_code[job] != 0
                 self.cluster.end(job, _FAILED if failed else _SUCCESSFUL)
+            elif self._kill_at_walltime:
+                limit = self.cluster.starting_time[job] + float(self.cluster.workload.walltime[job])
+                if limit <= now:
+                    # A step ended at the walltime of its job: the kill belongs to the same scheduling pass.
+                    self._settle()
 
     def _settle(self) -> None:
         """Updates the changed dates of jobs in the agenda."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -144,11 +144,15 @@ class Executor(ABC):
         return runtime - self._runtime[job]
 
     @abstractmethod
-    def resize(self, job: int, placement: Any, now: float) -> None:
-        """Moves a running job to other cores, possibly of another number; completed work is kept.
+    def resize(self, placements: Mapping[int, Any], now: float) -> None:
+        """Moves running jobs to other cores, possibly of another number; completed work is kept.
+
+        Args:
+            placements: The cores of each job. A job may get cores that another of them gives up.
+            now: Current time, seconds.
 
         Raises:
-            DecisionError: The job has a program whose messages or per-task work are those of a fixed number of tasks.
+            DecisionError: A job has a program whose messages or per-task work are those of a fixed number of tasks.
         """
 
     @abstractmethod
@@ -291,12 +295,13 @@ class Uncontended(RigidExecutor):
         self.end(job, now)
         return lost
 
-    def resize(self, job: int, placement: Any, now: float) -> None:
+    def resize(self, placements: Mapping[int, Any], now: float) -> None:
         """See :meth:`Executor.resize`."""
-        if self._job_of_core is not None:
-            self._job_of_core[self._job_of_core == job] = _NONE
-            self._job_of_core[self._ids(placement)] = job
-        self._change(job, placement, now)
+        for job, placement in placements.items():
+            if self._job_of_core is not None:
+                self._job_of_core[self._job_of_core == job] = _NONE
+                self._job_of_core[self._ids(placement)] = job
+            self._change(job, placement, now)
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
         """See :meth:`Executor.set_speed`."""

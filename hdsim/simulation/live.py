@@ -60,6 +60,6 @@ def _continue_jobs(cluster: Cluster, executor: Executor) -> None:
     for job in sorted(set(cluster.running).difference(cluster.started), key=starts.__getitem__):
         executor.start(job, cluster.running[job], starts[job])
         if job in cluster.allocations.begin:
-            executor.resize(job, cluster.running[job], starts[job])
+            executor.resize({job: cluster.running[job]}, starts[job])
         # The dates are those of assumed run times.
         list(executor.settle(starts[job]))
