@@ -89,6 +89,10 @@ def install_hint(module: str | None) -> str:
     return next((f": pip install 'hdsim[{extra}]'" for extra, names in _EXTRAS.items() if package in names), "")
 
 
+class PluginError(HdsimError):
+    """A plug-in has ended the program, by sys.exit for example."""
+
+
 class InvariantError(AssertionError):
     """The state of a replay contradicts itself: a fault of hdsim or a backend, or an agent that changes the state."""
 

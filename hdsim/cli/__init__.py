@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from hdsim.errors import BackendError, HdsimError, nearest
+from hdsim.errors import BackendError, HdsimError, PluginError, nearest
 from hdsim.util.version import __version__
 
 # One line each: `hdsim --help` must not import what the subcommands need.
@@ -130,7 +130,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         if os.environ.get("HDSIM_DEBUG"):
             raise
         click.echo(f"hdsim: error: {error}", err=True)
-        sys.exit(1 if isinstance(error, BackendError) and not error.is_mistake else 2)
+        failed = isinstance(error, PluginError) or (isinstance(error, BackendError) and not error.is_mistake)
+        sys.exit(1 if failed else 2)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe; later writes, also at exit, are discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

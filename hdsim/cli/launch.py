@@ -16,7 +16,9 @@ from hdsim.util.files import shown
 from hdsim.util.resources import groups, options
 
 if TYPE_CHECKING:
-    from hdsim.config.composer import Composer
+    from pathlib import Path
+
+    from hdsim.config.composer import Composer, Composition
 
 
 def _options() -> str:
@@ -127,12 +129,29 @@ def launch(
 
 
 def _single(command: Command, report: Callable[[Any, Outcome], None], composer: Composer, given: Sequence[str]) -> None:
-    from hdsim.results.run_directory.lock import check_free
+    from hdsim.results.run_directory.directory import check_place
+    from hdsim.results.run_directory.lock import Lock
 
     composition = composer.compose_run(given)
-    config, directory = composition.config, composition.directory.absolute()
+    config, directory, lock = composition.config, composition.directory.absolute(), None
+    if directory.is_dir() and not composition.is_named_by_time:
+        # Before a trace is read, which may take a while.
+        check_place(directory, config)
+        lock = Lock.of(directory)
     inputs = command.build(config)
-    check_free(directory)  # before Hydra writes its own files there
+    directory = composition.claim().absolute()
+    lock = lock or Lock.of(directory)  # before anything is written there
+    try:
+        _execute(command, report, composition, inputs, directory)
+    finally:
+        lock.release()
+
+
+def _execute(
+    command: Command, report: Callable[[Any, Outcome], None], composition: Composition, inputs: Any, directory: Path
+) -> None:
+    """Executes a run in its directory, which this process has, and prints its outcome."""
+    config = composition.config
     command.begun(inputs, directory)
     before = finished(config, directory)
     if command.resumes and isinstance(before, Outcome):

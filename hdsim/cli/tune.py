@@ -46,8 +46,7 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
 
     search = Search.of(overrides, config_dir)
     directory = search.directory
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = Lock(directory)
+    lock = Lock.of(directory)
     with storage_errors(directory):
         study = Study(directory, search.space, search.goal, search.settings, search.plan, search.identity)
     total = search.settings.trials

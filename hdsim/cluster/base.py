@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
 
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
 _QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
+
+
+class WaitingJobs(dict[int, None]):
+    """The queued jobs in order of submission, as keys; a loop over them may start jobs."""
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterates over the jobs that are queued when the loop begins."""
+        return iter(list(super().__iter__()))
+
+    def __repr__(self) -> str:
+        return str(list(self))
 
 
 class ClusterState:
@@ -119,7 +132,7 @@ class ClusterState:
         self.platform = platform
         self._jobs = GrowingWorkload(workload)
         self.now = 0.0
-        self.queue: dict[int, None] = {}
+        self.queue: dict[int, None] = WaitingJobs()
         self.running: dict[int, Any] = {}
         self.starting: dict[int, float] = {}
         self.held: dict[int, None] = {}
@@ -439,9 +452,21 @@ class ClusterState:
     def _name(self, job: int) -> str:
         return str(self.workload.job_id[job]) if 0 <= job < len(self.state) else f"index {job}"
 
-    def _misplaced(self, job: int, done: str, expected: str) -> DecisionError:
+    def __repr__(self) -> str:
+        """What a person wants to know: time, idle cores, the first queued jobs."""
+        shown = [f"{self._name(job)} ({self.size[job]:g} cores)" for job in itertools.islice(self.queue, 5)]
+        more = f" and {len(self.queue) - 5} more" if len(self.queue) > 5 else ""
+        total = self.platform.n_cpu_cores if self.has_core_ids else round(float(self.node_cpu.sum()), 3)
+        waiting = f"{', '.join(shown)}{more}" if shown else "empty"
+        return (
+            f"t={self.now:g} s, {self.n_idle:g} of {total:g} cores idle, {len(self.running)} running, queue: {waiting}"
+        )
+
+    def _misplaced(self, job: Any, done: str, expected: str) -> DecisionError:
         return DecisionError(self._misplacement(job, done, expected))
 
-    def _misplacement(self, job: int, done: str, expected: str) -> str:
+    def _misplacement(self, job: Any, done: str, expected: str) -> str:
+        if isinstance(job, bool) or not isinstance(job, Integral):
+            return f"expected the number of a job, such as those in cluster.queue, got {job!r}; it cannot be {done}"
         state = FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
         return f"job {self._name(job)} cannot be {done}: expected a {expected} job, it is {state}"

@@ -40,6 +40,33 @@ def check(cluster: Cluster) -> None:
         _check_memory(cluster, cluster.cores)
 
 
+def check_end(cluster: Cluster) -> None:
+    """Checks what is cheap to check: every job is accounted for, has what it asked for, and ran after its submission.
+
+    Raises:
+        InvariantError: One does not hold; the message names the first job.
+    """
+    jobs, states = cluster.workload, np.array(cluster.state)
+    started, finished = np.array(cluster.starting_time), np.array(cluster.finish_time)
+
+    def name(wrong: np.ndarray) -> str:
+        return str(jobs.job_id[int(np.flatnonzero(wrong)[0])])
+
+    counts = np.bincount(states, minlength=len(FinalState))
+    require(int(counts[FinalState.QUEUED]) == len(cluster.queue), "jobs have left the queue and are nowhere")
+    require(
+        int(counts[FinalState.RUNNING] + counts[FinalState.STARTING]) == len(cluster.running),
+        "jobs have stopped running without an end",
+    )
+    if cluster.has_core_ids and len(cluster.size) == len(jobs):
+        wrong = np.array(cluster.size) != jobs.requested_cores
+        require(not wrong.any(), f"job {name(wrong) if wrong.any() else ''} has another size than it asked for")
+    if cluster.confirms_starts:  # the clock of another system
+        return
+    early = (started < jobs.submission_time) | (finished < started)
+    require(not early.any(), f"job {name(early) if early.any() else ''} ran before its time")
+
+
 def _check_states(cluster: Cluster) -> None:
     states = np.array(cluster.state)
 

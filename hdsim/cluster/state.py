@@ -48,6 +48,10 @@ class Cluster(ClusterState):
         Raises:
             DecisionError: The job is not in the queue, or the cores are not idle or not enough.
         """
+        if type(job) is not int:
+            if not isinstance(job, np.integer):
+                raise self._misplaced(job, "started", "queued")
+            job = int(job)
         if job not in self.queue:
             raise self._misplaced(job, "started", "queued")
         if placement is None:

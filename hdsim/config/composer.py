@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -86,10 +87,50 @@ class Composition:
         with _explained("hydra.sweep.subdir"):
             return str(self.hydra.hydra.sweep.subdir) or None
 
+    @property
+    def is_named_by_time(self) -> bool:
+        """Whether the directory of the run has a name that another run of the same second would have, too."""
+        mode = "sweep" if self.hydra.hydra.mode is RunMode.MULTIRUN else "run"
+        written: Any = OmegaConf.to_container(self.hydra.hydra[mode], resolve=False)
+        return "${now:" in str(written["dir"])
+
+    def claim(self) -> Path:
+        """Returns the directory of the run; one that is named by the time is made, under a name that no run has."""
+        if not self.is_named_by_time:
+            return self.directory
+        for place in _numbered(self.directory):
+            try:
+                place.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError:  # The lock says what is wrong.
+                break
+            with read_write(self.hydra.hydra.run):
+                self.hydra.hydra.run.dir = str(place)
+            return place
+        return self.directory
+
+    def move(self, directory: Path) -> None:
+        """Sets the directory of the sweep."""
+        with read_write(self.hydra.hydra.sweep):
+            self.hydra.hydra.sweep.dir = str(directory)
+
     def enter(self, subdirectory: str) -> None:
         """Sets the directory of the run within that of the sweep."""
         with read_write(self.hydra.hydra.sweep):
             self.hydra.hydra.sweep.subdir = subdirectory
+
+
+def _numbered(directory: Path) -> Iterator[Path]:
+    """Yields a directory, then the same with 2, 3 and so on behind its name."""
+    yield directory
+    for number in itertools.count(2):
+        yield directory.with_name(f"{directory.name}_{number}")
+
+
+def unused(directory: Path) -> Path:
+    """Returns a directory, with a number behind its name if it exists."""
+    return next(place for place in _numbered(directory) if not place.exists())
 
 
 class _Repository(ConfigRepository):

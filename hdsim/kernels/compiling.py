@@ -141,13 +141,19 @@ def _writable_folder() -> Path | None:
         base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hdsim"
         folder = base / "kernels" / _digest()
         folder.mkdir(parents=True, exist_ok=True)
+        for each in (folder.parent, folder):
+            # Machine code is executed: it must be this user's own.
+            if each.lstat().st_uid != os.getuid():
+                raise PermissionError(f"{each} belongs to another user")
+            each.chmod(0o700)
         tempfile.TemporaryFile(dir=folder).close()
         os.utime(folder)
         for other in folder.parent.iterdir():
             if other.stat().st_mtime < time.time() - _UNUSED:
                 shutil.rmtree(other, ignore_errors=True)
     except (OSError, RuntimeError) as error:
-        log.info("compiled kernels are not kept, each process compiles them anew: %s", error)
+        level = logging.WARNING if chosen else logging.INFO
+        log.log(level, "compiled kernels are not kept, each process compiles them anew: %s", error)
         return None
     return folder
 
@@ -234,7 +240,14 @@ if _HAS_INTERNALS:
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             """Loads machine code without what a compilation needs: numba's imports for it take a third of a second."""
             rtsys.initialize(target_context)
-            return self._load_overload(sig, target_context)
+            try:
+                return self._load_overload(sig, target_context)
+            except Exception as error:
+                # A file that a power cut has damaged: the kernel is compiled again.
+                log.info("damaged machine code of %s: %s", self._name, error)
+                with contextlib.suppress(OSError):
+                    self.flush()
+                return None
 
     @contextlib.contextmanager
     def _in_turn() -> Iterator[None]:

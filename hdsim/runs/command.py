@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from hdsim.errors import ConfigError
+import click
+
+from hdsim.errors import ConfigError, PluginError
 from hdsim.results.run_directory.failure import Failure
+from hdsim.results.run_directory.inputs import is_own_code
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
@@ -119,10 +123,21 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
     except KeyboardInterrupt as error:
         run.fail(error)
         raise
-    except Exception as error:
+    except BaseException as fault:
+        # A plug-in may call sys.exit, which ends neither a sweep nor a run without a word; click takes the other two for
+        # an interruption by the user.
+        ends = not isinstance(fault, Exception) or isinstance(fault, EOFError | click.Abort)
+        error: Exception = _failure(fault) if ends else fault  # type: ignore[assignment]
         run.fail(error)
         return Outcome(directory, {}, Failure.of(error), error, perf_counter() - begin)
     return Outcome(directory, run.metrics(), seconds=perf_counter() - begin)
+
+
+def _failure(fault: BaseException) -> PluginError:
+    """Returns an error in place of an exception that would end the program."""
+    frames = reversed(extract_tb(fault.__traceback__))
+    place = next((f"{frame.filename}:{frame.lineno}" for frame in frames if is_own_code(frame.filename)), None)
+    return PluginError(f"a plug-in raised {type(fault).__name__}({fault})", where=place)
 
 
 def attempt(
@@ -139,14 +154,15 @@ def attempt(
     Raises:
         KeyboardInterrupt: A signal arrived; the results until then are in the directory.
     """
-    from hdsim.results.run_directory.directory import RunDirectory
-    from hdsim.results.run_directory.lock import check_free
+    from hdsim.results.run_directory.directory import RunDirectory, check_place
+    from hdsim.results.run_directory.lock import Lock
 
     done, begin = finished(config, directory), perf_counter()
     if isinstance(done, Outcome):
         return done
     try:
-        check_free(directory)
+        check_place(directory, config)
+        lock = Lock.of(directory)  # before anything is written there
         inputs = command.build(config)
         command.begun(inputs, directory)
     except Exception as error:
@@ -159,6 +175,8 @@ def attempt(
         outcome = as_job(composed, lambda: execute(command, config, inputs, directory))
     except (ConfigError, OSError) as error:  # The directory is in use, or cannot be written.
         outcome = Outcome(directory, {}, Failure.of(error), error)
+    finally:
+        lock.release()
     return replace(outcome, seconds=perf_counter() - begin)
 
 

@@ -78,8 +78,14 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
     Raises:
         ConfigError: An override is wrong.
     """
+    from hdsim.config.composer import unused
+
     compositions = composer.sweep(overrides)
     directory = compositions[0].directory.absolute()
+    if compositions[0].is_named_by_time and directory.exists():
+        directory = unused(directory)
+        for composition in compositions:
+            composition.move(directory)
     varied = _varied([composition.overrides for composition in compositions])
     # Of equal configurations, such as those of seed=1,1, the first is planned.
     keys = [_key(composition.config) for composition in compositions]

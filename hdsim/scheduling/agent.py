@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.util.copies import itself
 from hdsim.util.plugins import PluginType, installed
 
@@ -41,7 +41,22 @@ class Agent:
 
     def decide(self, cluster: Cluster) -> None:
         """Starts jobs with ``cluster.start``; called at every instant at which jobs arrive or end."""
-        raise NotImplementedError
+        raise DecisionError(f"expected a method decide(self, cluster) of agent {type(self).__name__}, found none")
+
+
+class FunctionAgent(Agent):
+    """An agent that is one function.
+
+    Args:
+        function: What `decide` does, with the cluster as its argument.
+    """
+
+    def __init__(self, function: Callable[[Cluster], object]) -> None:
+        self.function = function
+
+    def decide(self, cluster: Cluster) -> None:
+        """Calls the function."""
+        self.function(cluster)
 
 
 @dataclass(frozen=True)
@@ -166,13 +181,14 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
     return "-".join(str(part) for part in parts if part) or "classic", rest
 
 
-def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
+def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], object]) -> Agent:
     """Makes an agent.
 
     Args:
-        spec: An agent object (returned as it is), a short name (see :func:`parse_name`, or one registered by an
-            installed package in the entry point group ``hdsim.agents``), or a mapping with ``path`` (a
-            Python file with one `Agent` subclass), ``_target_`` (``package.Class``) or the settings of a classic agent.
+        spec: An agent object (returned as it is), a function that does what `decide` does, a short name (see
+            :func:`parse_name`, or one registered by an installed package in the entry point group ``hdsim.agents``), or
+            a mapping with ``path`` (a Python file with one `Agent` subclass), ``_target_`` (``package.Class``) or the
+            settings of a classic agent.
             Every further key of a mapping is passed to the constructor.
 
     Raises:
@@ -190,7 +206,14 @@ def make_agent(spec: str | Mapping[str, Any] | Agent) -> Agent:
             agent: Agent = _KIND.construct(found[spec].load(), spec)
             return agent
         spec = settings
+    if isinstance(spec, type):
+        made = f", such as {spec.__name__}()" if issubclass(spec, Agent) else ""
+        raise ConfigError(f"expected an object of a class{made}, got the class {spec.__name__}", where="agent")
+    if callable(spec):
+        return FunctionAgent(spec)
     if not isinstance(spec, Mapping):
-        raise ConfigError(f"expected a name, a mapping or an Agent, got {type(spec).__name__}", where="agent")
+        raise ConfigError(
+            f"expected a name, a mapping, an Agent or a function, got {type(spec).__name__}", where="agent"
+        )
     agent = _KIND.make(spec, default=_CLASSIC)
     return agent

@@ -14,8 +14,10 @@ import numpy as np
 
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
+from hdsim.errors import DecisionError, InvariantError
 from hdsim.results.moment import Moment, Shown
 from hdsim.results.result import Result
+from hdsim.scheduling.agent import FunctionAgent
 from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, signals_received
 
 if TYPE_CHECKING:
@@ -106,6 +108,10 @@ def carry_out(
             with suppress(Exception):
                 error.result = result(interrupted=True)  # type: ignore[attr-defined]
             raise
+        try:
+            invariants.check_end(cluster)
+        except InvariantError as error:
+            raise DecisionError(f"the agent or the backend has changed the state of the cluster: {error}") from None
         done = result(interrupted=bool(stop))
     if stop:
         raise Interrupted(done, stop[0])
@@ -114,6 +120,29 @@ def carry_out(
     if cluster.starting or cluster.held:
         log.warning("%d jobs were still starting and %d held at the end", len(cluster.starting), len(cluster.held))
     return done
+
+
+def decide(agent: Agent, cluster: Cluster) -> None:
+    """Carries out one scheduling pass of an agent.
+
+    Raises:
+        DecisionError: The agent has changed what only the simulation changes.
+    """
+    now, waiting = cluster.now, len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
+    agent.decide(cluster)
+    left = len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
+    if cluster.now == now and left == waiting:
+        return
+    author = agent.function.__name__ if isinstance(agent, FunctionAgent) else f"{type(agent).__name__}.decide"
+    if cluster.now != now:
+        raise DecisionError(
+            f"{author} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and change it by "
+            "cluster.start and the other methods"
+        )
+    raise DecisionError(
+        f"{author} has changed cluster.queue: {abs(left - waiting)} jobs have "
+        f"{'left it' if left < waiting else 'entered it'} without cluster.start or cluster.reject"
+    )
 
 
 def _job(error: BaseException, cluster: Cluster) -> str:
@@ -142,7 +171,7 @@ def replay(
         bar: Shown bar.
         check: Assert the invariants at every instant.
     """
-    advance, apply, decide = backend.advance, backend.apply, agent.decide
+    advance, apply = backend.advance, backend.apply
     instants = 0
 
     def moment() -> Moment:
@@ -151,7 +180,7 @@ def replay(
         return Moment(cluster.now, len(cluster.placements) - len(running), len(cluster.queue), len(running), cores)
 
     while advance():
-        decide(cluster)
+        decide(agent, cluster)
         apply()
         if check:
             invariants.check(cluster)

@@ -26,7 +26,7 @@ from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
 from hdsim.simulation.live import LiveJobs
-from hdsim.simulation.replay import Interrupted, carry_out, replay
+from hdsim.simulation.replay import Interrupted, carry_out, decide, replay
 from hdsim.simulation.setup import Model, Setup, set_up
 from hdsim.simulation.terminal import replay_bar, signals_received
 
@@ -305,7 +305,7 @@ class Simulation:
 
     def _decide(self) -> None:
         """One scheduling pass."""
-        self.agent.decide(self.cluster)
+        decide(self.agent, self.cluster)
         self.env.apply()
         if self._check:
             invariants.check(self.cluster)

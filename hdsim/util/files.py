@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import glob
 import gzip
 import io
 import json
 import os
+import secrets
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from hdsim.errors import HdsimError
+
+#: End of the names of temporary files.
+_TEMPORARY = ".tmp"
+#: Seconds after which a temporary file without a lock is one that a killed process has left.
+_LEFT_BEHIND = 60.0
 
 
 @contextmanager
@@ -29,9 +38,11 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
         OSError: The file cannot be written; it is named in the error.
     """
     _remove_leftovers(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # Unique among processes of all hosts and containers that share the folder.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
     try:
-        with temporary.open("wb") if binary else temporary.open("w", encoding="utf-8", newline="") as file:
+        with temporary.open("xb") if binary else temporary.open("x", encoding="utf-8", newline="") as file:
+            _lock(file, fcntl.LOCK_EX)
             yield file
         temporary.replace(path)
     except OSError as error:
@@ -44,14 +55,38 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Removes temporary files of a file that killed processes have left."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        try:
-            os.kill(int(left.suffix[1:]), 0)
-        except ProcessLookupError:
-            left.unlink(missing_ok=True)
-        except (ValueError, OverflowError, OSError):
-            continue  # No temporary file, or one of a process of another user.
+    """Removes temporary files of a file that killed processes have left: old ones on which no process has a lock."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+        with contextlib.suppress(OSError), left.open("rb") as file:
+            if time.time() - left.stat().st_mtime > _LEFT_BEHIND and _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                left.unlink(missing_ok=True)
+
+
+def _lock(file: IO[Any], kind: int) -> bool:
+    """Locks an open file until it is closed; returns False if another process has it, or without locks."""
+    try:
+        fcntl.flock(file, kind)
+    except OSError:
+        return False
+    return True
+
+
+def synchronize(files: Iterable[Path]) -> None:
+    """Waits until files and the entries of their folders are on the storage device."""
+    folders = set()
+    for path in files:
+        _synchronize(path)
+        folders.add(path.parent)
+    for folder in folders:
+        _synchronize(folder)
+
+
+def _synchronize(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:

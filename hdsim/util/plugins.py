@@ -63,7 +63,9 @@ def loaded(path: Path, name: str, *, where: str) -> ModuleType:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit in a plug-in ends no program of hdsim
         raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where=where) from error
     return module
 

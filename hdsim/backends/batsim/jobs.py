@@ -68,7 +68,9 @@ class ServedJobs:
             self.profiles[name] = parts_of(used, jobs.profiles)
             origins += [(name, document) for document in file.content["jobs"]]
         joined: dict[str, Any] = {key: np.concatenate(parts) for key, parts in columns.items()}
-        order = np.argsort(joined["submission_time"], kind="stable")
+        # Batsim sorts by time, then by the name of the job as text: w0!10 comes before w0!2.
+        names = np.array([f"{name}{SEPARATOR}{document['id']}" for name, document in origins])
+        order = np.lexsort((names, joined["submission_time"]))
         for row in order.tolist():
             name, document = origins[row]
             self.ids.append(f"{name}{SEPARATOR}{document['id']}")

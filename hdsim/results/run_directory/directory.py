@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING, Any
 from hdsim.errors import ConfigError, HdsimError
 from hdsim.results.run_directory.failure import Failure
 from hdsim.results.run_directory.formats import plain, write_json
-from hdsim.results.run_directory.inputs import changed_inputs, digest, imported_files, inputs
+from hdsim.results.run_directory.inputs import (
+    changed_inputs,
+    digest,
+    file_digest,
+    imported_files,
+    input_files,
+    inputs,
+)
 from hdsim.results.run_directory.lock import Lock
 from hdsim.results.run_directory.manifest import (
     MANIFEST,
+    damaged,
     git_commit,
     machine,
     other_software,
@@ -27,17 +35,50 @@ from hdsim.results.run_directory.manifest import (
 )
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.results.run_directory.writers import write_results
+from hdsim.util.files import synchronize
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
+#: What a run may write before its first manifest.
+_BEFORE = frozenset({"platform.json"})
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
     "outages.csv", "interruptions.csv", "failed_starts.csv", "allocations.csv", "job_details.csv", "contention.csv",
     "supersteps.csv", "profile.csv", "gangs.csv", "barriers.csv", "faults.csv", "accounting.csv",
 )  # fmt: skip
+
+
+def check_place(path: Path, config: Mapping[str, Any]) -> None:
+    """Checks that a run in a directory replaces no file that is no result of an earlier run.
+
+    Args:
+        path: The directory, which need not exist.
+        config: The configuration of the run.
+
+    Raises:
+        ConfigError: An input of the run is in the place of a result, or there are files and no manifest.
+    """
+    if not path.is_dir():
+        return
+    for kind, file in input_files(config):
+        if file.name in OUTPUTS and file.resolve().parent == path.resolve():
+            raise ConfigError(
+                f"expected another directory than that of {kind}={file}, which the results would replace",
+                where=str(path),
+            )
+    if (path / MANIFEST).exists():
+        return
+    # What Hydra, a training or a run that was killed early leaves is none of the user's.
+    others = sorted(each.name for each in path.iterdir() if not each.name.startswith(".") and each.name not in _BEFORE)
+    if others:
+        some = ", ".join(others[:3]) + (f" and {len(others) - 3} others" if len(others) > 3 else "")
+        raise ConfigError(
+            f"expected an empty directory or one of an earlier run (with {MANIFEST}), got one with {some}",
+            where=str(path),
+        )
 
 
 class RunDirectory:
@@ -75,15 +116,10 @@ class RunDirectory:
             kind: Subcommand of ``hdsim`` that runs such configurations, such as ``"bsp share"``; None if there is none.
 
         Raises:
-            ConfigError: The directory cannot be made, or another process uses it.
+            ConfigError: The directory cannot be made, has files that are no results, or another process uses it.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"expected a directory that can be made: {error.strerror}", where=str(self.path)
-            ) from None
-        self._lock = Lock(self.path)
+        check_place(self.path, config)
+        self._lock = Lock.of(self.path)
         for name in OUTPUTS:
             (self.path / name).unlink(missing_ok=True)
         if platform:
@@ -164,8 +200,10 @@ class RunDirectory:
         changed = changed_inputs(manifest.get("inputs") or [], config)
         if changed:
             return f"finished with another content of {', '.join(map(str, changed))}"
-        other = other_software(manifest)
-        return other and f"finished with {other}"
+        if other := other_software(manifest):
+            return f"finished with {other}"
+        damage = damaged(self.path, manifest)
+        return f"finished, but {', '.join(damage)} {'is' if len(damage) == 1 else 'are'} damaged" if damage else None
 
     def metrics(self) -> dict[str, float]:
         """Reads the metrics of the run in the directory.
@@ -177,6 +215,10 @@ class RunDirectory:
 
     def _results(self, result: Any) -> None:
         self._manifest |= self._write(self.path, result)
+        # After a power cut results may be missing behind a manifest that is there: it has their digests.
+        kept = [self.path / name for name in OUTPUTS if (self.path / name).is_file()]
+        synchronize(kept)
+        self._manifest["results"] = {path.name: file_digest(path) for path in kept}
 
     def _end(self, status: str, **more: Any) -> None:
         self._manifest |= {"status": status, "duration": (datetime.now(UTC) - self._begin).total_seconds(), **more}

@@ -161,6 +161,12 @@ def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
                 yield f"{prefix}{key}".removesuffix(".path"), str(child)
 
 
+def input_files(config: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    """Yields key and path of each file and directory that a configuration names."""
+    for kind, path in _files(config):
+        yield kind, Path(path)
+
+
 def is_input(path: Path) -> bool:
     """Whether a path names a file, a run directory or a folder of series."""
     try:

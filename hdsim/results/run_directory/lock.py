@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import socket
+import stat
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +40,7 @@ class Lock:
         start = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.owner = {"host": socket.gethostname(), "pid": os.getpid(), "start": start}
         while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = _open(self._path, os.O_RDWR | os.O_CREAT)
             other = _owner(file, fcntl.LOCK_EX)
             if other is not None:
                 os.close(file)
@@ -51,6 +53,25 @@ class Lock:
         os.pwrite(file, json.dumps(self.owner).encode(), 0)
         self._close = weakref.finalize(self, os.close, file)
         _HELD.add(self)
+
+    @classmethod
+    def of(cls, directory: Path) -> Lock:
+        """Returns the lock of a directory, the one that this process has or a new one; the directory is made.
+
+        Raises:
+            ConfigError: The directory cannot be made, or see :class:`Lock`.
+        """
+        path = directory / _LOCK
+        for lock in tuple(_HELD):
+            if lock._path == path and lock._close.alive:
+                return lock
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"expected a directory that can be made: {error.strerror}", where=str(directory)
+            ) from None
+        return cls(directory)
 
     def release(self) -> None:
         """Releases the lock and removes its file."""
@@ -67,8 +88,8 @@ os.register_at_fork(after_in_child=lambda: [lock._close() for lock in tuple(_HEL
 def owner(directory: Path) -> dict[str, Any] | None:
     """Returns host, pid and start of the process that uses a run directory, None if no process does."""
     try:
-        file = os.open(directory / _LOCK, os.O_RDONLY)
-    except OSError:
+        file = _open(directory / _LOCK, os.O_RDONLY)
+    except (OSError, ConfigError):
         return None
     try:
         return _owner(file, fcntl.LOCK_SH)
@@ -76,15 +97,26 @@ def owner(directory: Path) -> dict[str, Any] | None:
         os.close(file)
 
 
-def check_free(directory: Path) -> None:
-    """Checks that no process uses a run directory.
+def _open(path: Path, flags: int) -> int:
+    """Opens the file of a lock.
 
     Raises:
-        ConfigError: One does.
+        ConfigError: It is a link, a pipe or another file that no lock has made.
     """
-    other = owner(directory)
-    if other is not None:
-        raise _in_use(directory, other)
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _no_lock(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _no_lock(path)
+    return file
+
+
+def _no_lock(path: Path) -> ConfigError:
+    return ConfigError("expected a file that hdsim made, got a link, a pipe or a device; remove it", where=str(path))
 
 
 def _in_use(directory: Path, other: dict[str, Any]) -> ConfigError:

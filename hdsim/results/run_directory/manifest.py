@@ -17,6 +17,7 @@ from typing import Any
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory import lock
 from hdsim.results.run_directory.formats import is_number, read_json
+from hdsim.results.run_directory.inputs import file_digest
 from hdsim.util.text import shown
 from hdsim.util.version import __version__
 
@@ -24,6 +25,7 @@ MANIFEST = "manifest.json"
 #: Keys that hdsim itself reads, by type; all but the first two may be absent.
 _TYPES: dict[str, type] = {
     "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
+    "results": dict,
     "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
     "kind": str, "working_directory": str, "machine": dict, "failure": dict,
 }  # fmt: skip
@@ -63,6 +65,12 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
         since = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
         manifest |= {"status": "dead", "dead_since": since}
     return manifest
+
+
+def damaged(path: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Returns the results in a run directory that are gone or not what the run has written, by the digests it kept."""
+    kept = manifest.get("results") or {}
+    return [name for name, sha256 in kept.items() if file_digest(path / name) != sha256]
 
 
 def told_status(manifest: Mapping[str, Any]) -> str:

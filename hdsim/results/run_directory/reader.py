@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,11 +35,13 @@ from hdsim.results.run_directory.formats import (
     read_csv,
     read_json,
 )
-from hdsim.results.run_directory.manifest import read_manifest, told_status
+from hdsim.results.run_directory.manifest import damaged, read_manifest, told_status
 from hdsim.results.segments import Segments
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.intervals import IntervalSets
 from hdsim.util.text import shown
+
+log = logging.getLogger(__name__)
 
 _TEXTS = {"job_id", "workload_name", "profile", "final_state", "allocated_resources", "metadata"}
 _OF_STARTED = ("requested_time", "execution_time", "waiting_time", "turnaround_time")
@@ -171,6 +174,8 @@ def read(path: str | Path, *, full: bool = True) -> Run:
         records_only or (status == "dead" and (path / "metrics.json").is_file())
     ):
         raise ConfigError(f"expected a finished run, got one that is {told_status(manifest)}", where=str(path))
+    if damage := damaged(path, manifest):
+        log.warning("%s: %s: not what the run has written", path, ", ".join(damage))
     jobs = _job_columns(path / "jobs.csv", *((JOB_COLUMNS, []) if records_only else read_csv(path / "jobs.csv")))
     platform = Platform.from_dict(read_json(path / "platform.json"), str(path / "platform.json"))
     cut_short = _read_interruptions(path / "interruptions.csv", jobs, platform)

@@ -13,12 +13,14 @@ from hdsim.config.composer import Composer
 from hdsim.config.keys import unknown_key
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import METRICS, STATISTICS, direction
+from hdsim.results.run_directory.inputs import file_digest, input_files
 from hdsim.runs.plan import Run, plan
 from hdsim.runs import replays, trainings
 from hdsim.runs.tuning.goal import Goal
 from hdsim.runs.tuning.space import Space
 from hdsim.runs.tuning.study import Settings
 from hdsim.util.rules import ANYTHING, NULL, TEXT, Rule, integers_from, require
+from hdsim.util.version import __version__
 
 _RULES = {
     "trials": integers_from(1),
@@ -107,6 +109,8 @@ class Search:
         identity = {
             "overrides": sorted(text for text in given if not text.startswith("hydra.")),
             "tune.space": texts, "tune.metric": metric, "tune.seed": values["seed"], "tune.pruner": values["pruner"],
+            "inputs": sorted({f"{kind} {file_digest(path)}" for kind, path in input_files(runs[0].config)}),
+            "hdsim": __version__,
         }  # fmt: skip
         settings = Settings(int(values["trials"]), int(values["seed"]), values["pruner"])
         goal = Goal((trainings if trains else replays).COMMAND, metric, trains)

@@ -1,0 +1,117 @@
+"""Agents as people first write them: what works, and what ends in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hdsim
+from hdsim.errors import ConfigError, DecisionError
+
+JOBS = hdsim.Workload.from_columns(
+    submission_time=[0, 0, 5, 5], runtime=[10, 10, 10, 10], requested_cores=[2, 2, 8, 1]
+)  # fmt: skip
+PLATFORM = hdsim.Platform.homogeneous(nodes=1, cores_per_node=8)
+
+
+def every_job_that_fits(cluster: Any) -> None:
+    for job in cluster.queue:
+        if cluster.fits(job):
+            cluster.start(job)
+
+
+def test_a_loop_over_the_queue_may_start_jobs_and_a_function_is_an_agent() -> None:
+    greedy = hdsim.simulate(PLATFORM, JOBS, "greedy").starting_time.tolist()
+    assert hdsim.simulate(PLATFORM, JOBS, every_job_that_fits, check=True).starting_time.tolist() == greedy
+
+
+def stops_the_clock(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    if cluster.now:
+        cluster.now = 0.0
+
+
+def shrinks_jobs(cluster: Any) -> None:
+    for job in cluster.queue:
+        cluster.size[job] = 1
+    every_job_that_fits(cluster)
+
+
+def forgets_jobs(cluster: Any) -> None:
+    cluster.queue.clear()
+
+
+def forgets_one_job(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.queue.pop(2, None)
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        (stops_the_clock, "stops_the_clock has changed cluster.now from 5 to 0"),
+        (shrinks_jobs, "job 0 has another size than it asked for"),
+        (forgets_jobs, "forgets_jobs has changed cluster.queue: 2 jobs have left it without cluster.start"),
+        (forgets_one_job, "forgets_one_job has changed cluster.queue: 1 jobs have left it"),
+    ],
+)
+def test_an_agent_cannot_change_what_the_simulation_says(agent: Any, message: str) -> None:
+    with pytest.raises(DecisionError, match=message):
+        hdsim.simulate(PLATFORM, JOBS, agent)
+
+
+def test_the_author_is_named_by_class_and_method_in_single_steps_too() -> None:
+    class Forgetful(hdsim.Agent):
+        def decide(self, cluster: Any) -> None:
+            cluster.queue.clear()
+
+    simulation = hdsim.Simulation(PLATFORM, JOBS, Forgetful())
+    with pytest.raises(DecisionError, match=r"Forgetful\.decide has changed cluster\.queue"):
+        simulation.step()
+
+
+@pytest.mark.parametrize("job", [None, "0", 1.0, True, [0]])
+def test_what_is_no_job_cannot_be_started(job: Any) -> None:
+    def agent(cluster: Any) -> None:
+        cluster.start(job) if not isinstance(job, list) else cluster.kill(0.5)
+
+    with pytest.raises(DecisionError, match="expected the number of a job"):
+        hdsim.simulate(PLATFORM, JOBS, agent)
+
+
+def test_mistakes_with_classes_are_told() -> None:
+    class Mine(hdsim.Agent):
+        pass
+
+    with pytest.raises(ConfigError, match=r"such as Mine\(\), got the class Mine"):
+        hdsim.simulate(PLATFORM, JOBS, Mine)
+    with pytest.raises(DecisionError, match=r"expected a method decide\(self, cluster\) of agent Mine"):
+        hdsim.simulate(PLATFORM, JOBS, Mine())
+
+
+def test_a_cluster_and_its_queue_can_be_printed() -> None:
+    simulation = hdsim.Simulation(PLATFORM, JOBS, "void")
+    simulation.step()
+    assert str(simulation.cluster) == "t=0 s, 8 of 8 cores idle, 0 running, queue: 0 (2 cores), 1 (2 cores)"
+    assert str(simulation.cluster.queue) == "[0, 1]"
+
+
+CALLS = ["sys.exit(0)", "raise EOFError", "raise GeneratorExit", "import click; raise click.Abort"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("at", ["import", "decide"])
+def test_a_plug_in_cannot_end_the_program_without_a_word(hdsim: Any, tmp_path: Path, call: str, at: str) -> None:
+    body = f"import sys\nimport hdsim\n{call if at == 'import' else ''}\nclass Mine(hdsim.Agent):\n"
+    body += f"    def decide(self, cluster):\n        {call}\n"
+    (tmp_path / "mine.py").write_text(body)
+    done = hdsim(
+        "run", "-m", "platform=teaching", "workload.path=even_1000", "workload.jobs=10", "agent.path=mine.py",
+        "seed=1,2", "hydra.sweep.dir=out",
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "mine.py" in done.stderr + done.stdout
+    assert not list(tmp_path.rglob(".lock"))
