@@ -49,7 +49,7 @@ def test_trainings_have_windows_and_seeds(tmp_path: Path) -> None:
     assert "Relative to the baseline" in page and "4 of 1 trace, 2 seeds" in page
 
 
-def test_windows_are_resampled_within_their_traces(tmp_path: Path) -> None:
+def test_scenarios_replay_the_windows_of_one_trace(tmp_path: Path) -> None:
     values = {}
     for load in (0.5, 0.7, 0.9):
         for start in (0, 100):
@@ -69,8 +69,8 @@ def test_windows_are_resampled_within_their_traces(tmp_path: Path) -> None:
             for agent in ("sjf", "fcfs")
         )
         one = found[metric]
-        assert (one.configuration, one.seeds, one.traces, one.windows) == ("sjf", 1, 3, 6)
-        expected = against(ours[np.newaxis], base, [0, 0, 1, 1, 2, 2], higher=higher)
+        assert (one.configuration, one.seeds, one.traces, one.windows) == ("sjf", 1, 1, 6)
+        expected = against(ours[np.newaxis], base, [0] * 6, [0, 1] * 3, higher=higher)
         told = [(each.value, each.low, each.high) for each in
                 (expected.ratio, expected.geometric, expected.middle, expected.improvement)]  # fmt: skip
         assert numbers(one) == pytest.approx([number for each in told for number in each])
@@ -79,7 +79,7 @@ def test_windows_are_resampled_within_their_traces(tmp_path: Path) -> None:
     write_csv(ratios(comparison), tmp_path / "ratios.csv")
     with (tmp_path / "ratios.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert float(rows[0]["geometric"]) == found["mean_turnaround_time"].geometric and rows[0]["traces"] == "3"
+    assert float(rows[0]["geometric"]) == found["mean_turnaround_time"].geometric and rows[0]["traces"] == "1"
 
 
 def test_seeds_that_draw_jobs_are_traces_and_others_are_trainings(tmp_path: Path) -> None:
@@ -108,3 +108,19 @@ def test_what_has_no_ratios(tmp_path: Path) -> None:
     for agent in ("fcfs", "sjf"):
         made(tmp_path / "runs" / agent, agent)
     assert ratios(compare([tmp_path / "runs"], ["makespan"])) == ()
+
+
+def test_scaled_copies_of_a_trace_are_no_further_traces() -> None:
+    """Ten traces at four loads: the interval is that of ten, as of resampling the traces by hand."""
+    rng = np.random.default_rng(3)
+    trace = rng.normal(0, 0.4, 10)
+    scores = np.exp(np.concatenate([trace + rng.normal(0, 0.02, 10) for _ in range(4)]))
+    base, traces = np.ones(40), np.tile(np.arange(10), 4)
+    found = against(scores[np.newaxis], base, traces, np.zeros(40, int)).ratio
+    drawn = rng.integers(10, size=(20_000, 10))
+    means = np.mean([scores.reshape(4, 10)[:, chosen].mean() for chosen in drawn.tolist()])
+    sample = scores.reshape(4, 10).mean(axis=0)[drawn].mean(axis=1)
+    assert means == pytest.approx(found.value, rel=0.02)
+    assert (found.low, found.high) == pytest.approx(np.quantile(sample, [0.025, 0.975]), rel=0.02)
+    alone = against(scores[np.newaxis], base, np.arange(40)).ratio
+    assert found.high - found.low > 1.6 * (alone.high - alone.low)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -453,7 +452,7 @@ class ClusterState:
         return str(self.workload.job_id[job]) if 0 <= job < len(self.state) else f"index {job}"
 
     def __repr__(self) -> str:
-        """What a person wants to know: time, idle cores, the first queued jobs."""
+        """Shows time, idle cores and the first queued jobs."""
         shown = [f"{self._name(job)} ({self.size[job]:g} cores)" for job in itertools.islice(self.queue, 5)]
         more = f" and {len(self.queue) - 5} more" if len(self.queue) > 5 else ""
         total = self.platform.n_cpu_cores if self.has_core_ids else round(float(self.node_cpu.sum()), 3)
@@ -466,7 +465,7 @@ class ClusterState:
         return DecisionError(self._misplacement(job, done, expected))
 
     def _misplacement(self, job: Any, done: str, expected: str) -> str:
-        if isinstance(job, bool) or not isinstance(job, Integral):
+        if type(job) is bool or not isinstance(job, int | np.integer):
             return f"expected the number of a job, such as those in cluster.queue, got {job!r}; it cannot be {done}"
         state = FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
         return f"job {self._name(job)} cannot be {done}: expected a {expected} job, it is {state}"

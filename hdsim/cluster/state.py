@@ -49,9 +49,10 @@ class Cluster(ClusterState):
             DecisionError: The job is not in the queue, or the cores are not idle or not enough.
         """
         if type(job) is not int:
-            if not isinstance(job, np.integer):
+            given: Any = job
+            if not isinstance(given, np.integer):
                 raise self._misplaced(job, "started", "queued")
-            job = int(job)
+            job = int(given)
         if job not in self.queue:
             raise self._misplaced(job, "started", "queued")
         if placement is None:

@@ -14,6 +14,7 @@ from hdsim.report.labels import clipped
 from hdsim.report.ranking import Standing, by_metric
 from hdsim.report.ratios import Ratio
 from hdsim.report.statistics import CONFIDENCE
+from hdsim.results.claims import shortfall
 from hdsim.results.metrics import direction
 from hdsim.util import files
 from hdsim.util.text import folded, format_number
@@ -110,7 +111,9 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
             _interval(one.middle, one.middle_low, one.middle_high),
             _interval(one.improvement, one.improvement_low, one.improvement_high),
         ])  # fmt: skip
-    return f"{first.metric} relative to {short[first.baseline]}\n{folded(lines, _WIDTH)}"
+    missing = shortfall(min(one.windows for one in ratios), min(one.traces for one in ratios))
+    note = f"\n{missing}" if missing else ""
+    return f"{first.metric} relative to {short[first.baseline]}\n{folded(lines, _WIDTH)}{note}"
 
 
 def told_windows(ratio: Ratio) -> str:

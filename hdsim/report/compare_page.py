@@ -21,6 +21,7 @@ from hdsim.report.ratios import Ratio
 from hdsim.report.relative import relative
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.report.tables import Cell, sortable
+from hdsim.results.claims import shortfall
 from hdsim.results.metrics import direction
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.util import files
@@ -227,6 +228,8 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
         rows.append(cells)
     heads = ["configuration", "metric", "windows", "ratio of means", "geometric mean", "interquartile mean"]
     note = f"Ratios to {ratios[0].baseline} on the same windows; intervals of resampled seeds, traces and windows."
+    missing = shortfall(min(one.windows for one in ratios), min(one.traces for one in ratios))
+    note += f" This is {missing}." if missing else ""
     return _section("Relative to the baseline", note, sortable("ratios", [*heads, "P(better than baseline)"], rows))
 
 

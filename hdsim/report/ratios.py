@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,9 @@ class Ratio:
         configuration: Label of the configuration.
         baseline: Label of the baseline.
         seeds: Seeds with the same jobs, as of trainings.
-        traces: Traces: scenarios, and jobs of other seeds in each of them.
-        windows: Windows of all traces, whole traces among them.
+        traces: Traces: jobs of other files, generators or seeds. Scenarios, such as loads and platforms, replay the
+            same traces.
+        windows: Windows of all traces in all scenarios, whole traces among them.
         ratio: Ratio of the means.
         ratio_low, ratio_high: Its interval, as for the next ones.
         geometric: Geometric mean of the ratios of the windows.
@@ -61,10 +63,11 @@ class Ratio:
 
 @dataclass(frozen=True)
 class _Place:
-    """Trace of an entry, window in the trace, and seed among those with the same jobs."""
+    """Trace of an entry, part of it, scenario in which it is replayed, and seed among those with the same jobs."""
 
     trace: str
-    window: str
+    part: str
+    scenario: str
     seed: str
 
 
@@ -90,14 +93,14 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     )
 
 
-_Scores = dict[tuple[str, str], dict[str, float]]
+_Scores = dict[tuple[str, str, str], dict[str, float]]
 
 
 def _scores(metric: str, group: Sequence[tuple[_Place, Entry]]) -> _Scores:
-    """Values by trace and window, and by seed."""
+    """Values by trace, part and scenario, and by seed."""
     found: _Scores = {}
     for place, entry in group:
-        found.setdefault((place.trace, place.window), {})[place.seed] = entry.metrics[metric]
+        found.setdefault((place.trace, place.part, place.scenario), {})[place.seed] = entry.metrics[metric]
     return found
 
 
@@ -110,10 +113,11 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
     baseline = np.array([np.mean(list(theirs[window].values())) for window in windows])
     if not ((scores > 0).all() and (baseline > 0).all() and np.isfinite(scores).all() and np.isfinite(baseline).all()):
         return
-    traces = [trace for trace, _ in windows]
-    known = list(dict.fromkeys(traces))
+    known = {trace: number for number, trace in enumerate(dict.fromkeys(trace for trace, *_ in windows))}
+    parts = {part: number for number, part in enumerate(dict.fromkeys(part for _, part, _ in windows))}
     higher = direction(metric) is Direction.HIGHER
-    found = against(scores, baseline, [known.index(trace) for trace in traces], higher=higher)
+    traces = [known[trace] for trace, *_ in windows]
+    found = against(scores, baseline, traces, [parts[part] for _, part, _ in windows], higher=higher)
     intervals = (found.ratio, found.geometric, found.middle, found.improvement)
     numbers = (number for one in intervals for number in (one.value, one.low, one.high))
     yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
@@ -121,19 +125,28 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
 
 def _places(entries: Sequence[Entry]) -> list[_Place]:
     """Places of all entries. A seed that changes the jobs is part of the trace."""
-    jobs: dict[tuple[str, str], set[str | None]] = {}
+    jobs: dict[tuple[str, str, str], set[str | None]] = {}
     found = []
     for entry in entries:
         settings = dict(entry.replication)
         seed = settings.pop("seed", "")
-        parts = ", ".join(settings.pop(name) for name in _PARTS if name in settings)
-        trace = " ".join((text(entry.scenario), *settings.values()))
-        found.append(_Place(trace, parts, seed))
+        part = ", ".join(settings.pop(name) for name in _PARTS if name in settings)
+        manifest = read_manifest(entry.path)
+        trace = " ".join((_source(manifest), *settings.values()))
+        found.append(_Place(trace, part, text(entry.scenario), seed))
         digest = None
         if "window" not in dict(entry.replication):
-            digest = (read_manifest(entry.path).get("workload") or {}).get("sha256", seed)
-        jobs.setdefault((trace, parts), set()).add(digest)
-    drawn = {trace for (trace, _), digests in jobs.items() if len(digests) > 1}
+            digest = (manifest.get("workload") or {}).get("sha256", seed)
+        jobs.setdefault((trace, part, text(entry.scenario)), set()).add(digest)
+    drawn = {trace for (trace, *_), digests in jobs.items() if len(digests) > 1}
     return [
-        _Place(f"{place.trace} {place.seed}", place.window, "") if place.trace in drawn else place for place in found
+        replace(place, trace=f"{place.trace} {place.seed}", seed="") if place.trace in drawn else place
+        for place in found
     ]
+
+
+def _source(manifest: Mapping[str, Any]) -> str:
+    """File or generator that the jobs of a run come from."""
+    workload = manifest["config"].get("workload") or {}
+    files = [entry["sha256"] for entry in manifest.get("inputs") or [] if entry["kind"] == "workload"]
+    return str(files or workload.get("path") or (workload.get("generate") or {}).get("model"))

@@ -115,7 +115,12 @@ class Against:
 
 
 def against(
-    scores: Floats, baseline: Floats, traces: Sequence[int] | NDArray[np.int64], *, higher: bool = False
+    scores: Floats,
+    baseline: Floats,
+    traces: Sequence[int] | NDArray[np.int64],
+    parts: Sequence[int] | NDArray[np.int64] | None = None,
+    *,
+    higher: bool = False,
 ) -> Against:
     """Compares scores above 0 with those of a baseline.
 
@@ -127,12 +132,16 @@ def against(
         scores: (S, W) scores of S trainings on W windows.
         baseline: (W,) scores of the baseline.
         traces: (W,) trace of each window.
+        parts: (W,) part of the trace that each window is; the same part may be replayed in several scenarios, such as
+            loads and platforms, which are no further draws. By default each window is another part.
         higher: Higher scores are better, not lower ones.
     """
     trainings, count = scores.shape
     ratios, wins = scores / baseline, (np.sign(scores - baseline if higher else baseline - scores) + 1) / 2
     rng = np.random.default_rng(_SEED)
-    weights = two_stage(traces, _RESAMPLES, rng)
+    parts = np.arange(count) if parts is None else np.asarray(parts)
+    _, first, part = np.unique(np.stack([np.asarray(traces), parts]), axis=1, return_index=True, return_inverse=True)
+    weights = two_stage(np.asarray(traces)[first], _RESAMPLES, rng)[:, part.ravel()]
     runs = rng.multinomial(trainings, np.full(trainings, 1 / trainings), _RESAMPLES) / trainings
     order = np.argsort(ratios, axis=None)
 

@@ -127,9 +127,9 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
         # A plug-in may call sys.exit, which ends neither a sweep nor a run without a word; click takes the other two for
         # an interruption by the user.
         ends = not isinstance(fault, Exception) or isinstance(fault, EOFError | click.Abort)
-        error: Exception = _failure(fault) if ends else fault  # type: ignore[assignment]
-        run.fail(error)
-        return Outcome(directory, {}, Failure.of(error), error, perf_counter() - begin)
+        failure: Any = _failure(fault) if ends else fault
+        run.fail(failure)
+        return Outcome(directory, {}, Failure.of(failure), failure, perf_counter() - begin)
     return Outcome(directory, run.metrics(), seconds=perf_counter() - begin)
 
 

@@ -48,7 +48,7 @@ class FunctionAgent(Agent):
     """An agent that is one function.
 
     Args:
-        function: What `decide` does, with the cluster as its argument.
+        function: Carries out a pass as `decide` does, with the cluster as its argument.
     """
 
     def __init__(self, function: Callable[[Cluster], object]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdsim.errors import ConfigError, not_one_of
+from hdsim.results.claims import shortfall
 from hdsim.results.run_directory.inputs import digest
 from hdsim.simulation.windows import Window, windows
 from hdsim.workload.generators.families import FAMILIES, SPLITS, draw_workload
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Parts of a trace file by split, as shares of its jobs: tests are later than all that an agent may learn from.
 PARTS = {"train": (0.0, 0.6), "validation": (0.6, 0.8), "test": (0.8, 1.0)}
-#: Least of a claim.
-FEWEST_WINDOWS, FEWEST_TRACES = 100, 20
 #: Numbers of traces of a set, which no other set of the split has.
 _SET = 1_000_000
 
@@ -106,11 +105,7 @@ class WindowSet:
     @property
     def shortfall(self) -> str:
         """Why the set is not enough for a claim, empty if it is."""
-        found = len(self.windows), len({window.trace for window in self.windows})
-        if found[0] >= FEWEST_WINDOWS and found[1] >= FEWEST_TRACES:
-            return ""
-        least = f"at least {FEWEST_WINDOWS} windows of {FEWEST_TRACES} traces"
-        return f"not enough for a claim: expected {least}, got {found[0]} of {found[1]}"
+        return shortfall(len(self.windows), len({window.trace for window in self.windows}))
 
     def described(self) -> dict[str, str | int]:
         """The set, for a model card or a log."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: What a run may write before its first manifest.
+#: Files of a run that may exist before its manifest.
 _BEFORE = frozenset({"platform.json"})
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
@@ -71,7 +71,7 @@ def check_place(path: Path, config: Mapping[str, Any]) -> None:
             )
     if (path / MANIFEST).exists():
         return
-    # What Hydra, a training or a run that was killed early leaves is none of the user's.
+    # Hidden files are those of Hydra, locks and temporary ones.
     others = sorted(each.name for each in path.iterdir() if not each.name.startswith(".") and each.name not in _BEFORE)
     if others:
         some = ", ".join(others[:3]) + (f" and {len(others) - 3} others" if len(others) > 3 else "")
