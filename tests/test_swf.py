@@ -197,7 +197,7 @@ def test_round_trip(workload: Workload) -> None:
         for name in ("t.swf", "t.swf.gz"):
             path = Path(folder) / name
             write_swf(workload, path)
-            again = load_workload(path, memory_bandwidth="trace")
+            again = load_workload(path, memory_bandwidth="trace", status="ignore")
             for key in COLUMNS:
                 assert np.array_equal(getattr(again, key), getattr(workload, key)), key
             assert format_swf(again) == format_swf(workload)
@@ -235,7 +235,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         ("theta-synthetic-4360.swf", 5_000, 4360, None, 0),
         ("NASA-iPSC-1993-3.1-cln.swf.gz", 18_239, 128, None, 0),
         ("LCG.swf.gz", 188_041, 24_515, None, None),
-        ("RICC-2010-2.swf.gz", 447_794, 8_192, None, 447_794),
+        ("RICC-2010-2.swf.gz", 447_786, 8_192, None, 447_786),  # 8 were cancelled before they started
     ],
 )
 def test_real_logs(

@@ -468,4 +468,4 @@ class ClusterState:
         if type(job) is bool or not isinstance(job, int | np.integer):
             return f"expected the number of a job, such as those in cluster.queue, got {job!r}; it cannot be {done}"
         state = FinalState(self.state[job]).name if 0 <= job < len(self.state) else "unknown"
-        return f"job {self._name(job)} cannot be {done}: expected a {expected} job, it is {state}"
+        return f"job {self._name(int(job))} cannot be {done}: expected a {expected} job, it is {state}"

@@ -68,6 +68,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "runtime": TEXT,
         "walltime": TEXT,
         "strict": FLAG,
+        "status": Rule("recorded, completed or ignore", lambda value: value in ("recorded", "completed", "ignore")),
         "cores_per_pod": integers_from(1) | NULL,
         "cluster": FLAG,
         # Values of "anything" are checked where the jobs are made.

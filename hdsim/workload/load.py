@@ -22,6 +22,7 @@ from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
 from hdsim.workload.pods import as_pods
 from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
+from hdsim.workload.status import USES, apply_status, distinct_ids
 from hdsim.workload.swf import read_swf
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def load_workload(
     memory: str | float = "trace",
     runtime: str = "trace",
     walltime: str = "trace",
+    status: str = "recorded",
     strict: bool = False,
     cores_per_pod: int | None = None,
     name: str = "w0",
@@ -102,6 +104,8 @@ def load_workload(
         runtime: "trace", "requested" (exact estimates), or "hdeeprm" (a random share of the requested time,
             :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
         walltime: "trace" (SWF has none), "requested" (the requested time) or "none".
+        status: Use of field 11 of an SWF file: "recorded" (see :func:`hdsim.workload.status.apply_status`), "completed"
+            (those jobs alone whose status is 1 or unknown) or "ignore" (each line is a job that succeeds).
         strict: Whether an infeasible job is an error.
         cores_per_pod: See :func:`hdsim.workload.pods.as_pods`; for platforms of kind ``quantities``.
         name: Name of the workload.
@@ -112,10 +116,11 @@ def load_workload(
     """
     _choice("runtime", runtime, ("trace", "requested", "hdeeprm"))
     _choice("walltime", walltime, ("trace", "requested", "none"))
+    _choice("status", status, USES)
     _require("seed", SEED, seed)
     given: dict[str, Any] = {
         "memory_bandwidth": memory_bandwidth, "memory": memory, "runtime": runtime, "walltime": walltime,
-        "strict": strict, "cores_per_pod": cores_per_pod,
+        "status": status, "strict": strict, "cores_per_pod": cores_per_pod,
     }  # fmt: skip
     if source in GENERATORS:
         source = {"model": source}
@@ -126,7 +131,7 @@ def load_workload(
     else:
         path = str(resolve("workloads", source))
         given |= {"path": name_of("workloads", path), "generate": None}
-        raw, digest = _read(path, platform.reference_gflops if platform else None)
+        raw, digest = _read(path, platform.reference_gflops if platform else None, status)
     raise_faults(raw.errors, path)
     if memory != "trace" and platform is not None and platform.kind == QUANTITIES:
         # The memory of a core decides how many cores a pod has.
@@ -237,8 +242,12 @@ def is_json(path: str | Path) -> bool:
     return ".json" in Path(path).suffixes[-2:]
 
 
-def _read(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
-    raw, digest = read_batsim(path, reference_gflops) if is_json(path) else read_swf(path)
+def _read(path: str | Path, reference_gflops: float | None, status: str = "recorded") -> tuple[RawJobs, str]:
+    if is_json(path):
+        raw, digest = read_batsim(path, reference_gflops)
+    else:
+        raw, digest = read_swf(path)
+        raw = distinct_ids(apply_status(raw, status, path), path)
     too_large = [
         WorkloadError(f"expected at most {limit:g} {unit}, got {column[row]:g}", where=raw.where(row, name))
         for name, (limit, unit) in LIMITS.items()

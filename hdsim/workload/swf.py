@@ -44,6 +44,8 @@ FIELDS = (
 )
 JOB, SUBMIT, WAIT, RUN, ALLOCATED, _, USED_MEMORY, REQUESTED, REQUESTED_TIME, REQUESTED_MEMORY = range(10)
 STATUS, USER, GROUP, EXECUTABLE, QUEUE, PARTITION = range(10, 16)
+#: Values of the status: failed; partial executions beside the line of the whole job; cancelled.
+FAILED, COMPLETED, PARTIAL, CANCELLED = 0, 1, (2, 3, 4), 5
 
 #: Workload columns that are equal to an SWF field.
 _IDENTITIES = {
@@ -235,7 +237,9 @@ def format_swf(workload: Workload) -> str:
         workload.requested_cores,
         workload.requested_time,
         workload.memory,
-        *(getattr(workload, name) for name in ("status", "user", "group", "executable", "queue", "partition")),
+        # A job that ends with an error has failed, whatever its status says.
+        np.where((workload.return_code != 0) & (workload.status != CANCELLED), FAILED, workload.status),
+        *(getattr(workload, name) for name in ("user", "group", "executable", "queue", "partition")),
     )
     for job, submit, run, cores, requested, memory, *rest in zip(*(column.tolist() for column in numbers), strict=True):
         kilobytes = _kilobytes(memory) if memory > 0 else -1
