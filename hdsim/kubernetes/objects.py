@@ -31,6 +31,10 @@ ENDED = ("Succeeded", "Failed")
 
 #: Resources of a pod, in the order of `Amounts` without the number of pods.
 _RESOURCES = ("cpu", "memory", GPU, "ephemeral-storage")
+#: Most bytes that a pod may request; no node has as many.
+_LARGEST = 1e18
+#: Gangs of other schedulers, whose pods must not be bound one by one: annotation of Volcano, and a label of old.
+_FOREIGN_GANGS = ("scheduling.k8s.io/group-name", "pod-group.scheduling.sigs.k8s.io")
 #: Bytes that stand for an unlimited amount: 1Ei.
 UNLIMITED = 2.0**60
 _IMAGE = "registry.k8s.io/pause:3.10"
@@ -102,6 +106,8 @@ class PodView:
         namespace, name = metadata["namespace"], metadata["name"]
         constraints, unsupported = _constraints_of(spec)
         requests, extended = _requests_of(spec)
+        foreign = next((key for key in _FOREIGN_GANGS if key in annotations or key in labels), "")
+        gang = f"the gang of {foreign}" if foreign else ""
         return cls(
             f"{namespace}/{name}",
             metadata["uid"],
@@ -114,7 +120,7 @@ class PodView:
             spec.get("priority") or 0,
             requests,
             constraints,
-            unsupported or extended,
+            unsupported or extended or gang,
             annotations.get(POD_GROUP) or labels.get(POD_GROUP_LABEL) or "",
             _count(annotations.get(POD_GROUP_SIZE)),
             spec.get("activeDeadlineSeconds"),
@@ -248,7 +254,9 @@ def _constraints_of(spec: Mapping[str, Any]) -> tuple[Constraints | None, str]:
         for key in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "resourceClaims")
     ]
     volumes = [each for each in spec.get("volumes") or () if "persistentVolumeClaim" in each or "ephemeral" in each]
-    ports = any(port.get("hostPort") for each in spec["containers"] for port in each.get("ports") or ())
+    # Sidecars run beside the containers.
+    running = [*spec["containers"], *(each for each in spec.get("initContainers") or () if _is_sidecar(each))]
+    ports = any(port.get("hostPort") for each in running for port in each.get("ports") or ())
     key = orjson.dumps([parts, bool(volumes), ports])
     known = _constraints.get(key)
     if known is None:
@@ -282,7 +290,7 @@ def _requests_of(spec: Mapping[str, Any]) -> tuple[Amounts, str]:
         peak: Mapping[str, float] = {}
         for each in init or ():
             needed = _sum([sidecars, _amounts(each.get("resources"))])
-            if each.get("restartPolicy") == "Always":
+            if _is_sidecar(each):
                 sidecars = needed
             peak = _most(peak, needed)
         total = _most(_sum([total, sidecars]), peak)
@@ -290,7 +298,14 @@ def _requests_of(spec: Mapping[str, Any]) -> tuple[Amounts, str]:
         total = _sum([total, _amounts({"requests": spec.get("overhead")})])
     unknown = [key for key, value in total.items() if key not in _RESOURCES and value]
     cpu, memory, gpus, storage = (total.get(key, 0.0) for key in _RESOURCES)
-    return Amounts(cpu, memory, 1, gpus, storage), f"the resource {unknown[0]}" if unknown else ""
+    too_large = [key for key in ("memory", "ephemeral-storage") if total.get(key, 0.0) > _LARGEST]
+    fault = f"requests of more than {_LARGEST:g} bytes of {too_large[0]}" if too_large else ""
+    fault = fault or (f"the resource {unknown[0]}" if unknown else "")
+    return Amounts(cpu, min(memory, _LARGEST), 1, gpus, min(storage, _LARGEST)), fault
+
+
+def _is_sidecar(container: Mapping[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
 
 
 def _amounts(resources: Mapping[str, Any] | None) -> dict[str, float]:

@@ -86,7 +86,9 @@ os.register_at_fork(after_in_child=lambda: [lock._close() for lock in tuple(_HEL
 
 
 def owner(directory: Path) -> dict[str, Any] | None:
-    """Returns host, pid and start of the process that uses a run directory, None if no process does."""
+    """Returns host, pid and start of another process that uses a run directory, None if none does."""
+    if any(lock._path == directory / _LOCK and lock._close.alive for lock in tuple(_HELD)):
+        return None
     try:
         file = _open(directory / _LOCK, os.O_RDONLY)
     except (OSError, ConfigError):

@@ -1,0 +1,53 @@
+"""Pods that hdsim refuses by name instead of binding them, or of ending because of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hdsim.kubernetes.objects import PodView
+
+
+def view(spec: dict[str, Any] | None = None, **metadata: Any) -> PodView:
+    pytest.importorskip("kubernetes")
+    named = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", **metadata}
+    named.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+    return PodView.of({"metadata": named, "spec": {"containers": [{"name": "c"}], **(spec or {})}})
+
+
+def requesting(**amounts: str) -> dict[str, Any]:
+    names = {key.replace("_", "-"): value for key, value in amounts.items()}
+    return {"containers": [{"name": "c", "resources": {"requests": names}}]}
+
+
+@pytest.mark.parametrize("amounts", [{"memory": "900Pi"}, {"memory": "7Ei"}, {"ephemeral_storage": "7Ei"}])
+def test_a_request_beyond_all_nodes_ends_no_scheduler(amounts: dict[str, str]) -> None:
+    pod = view(requesting(**amounts))
+    assert pod.unsupported.startswith("requests of more than 1e+18 bytes of ")
+    assert max(pod.requests) <= 1e18
+
+
+def test_a_request_of_a_large_node_is_no_fault() -> None:
+    pod = view(requesting(memory="24Ti", cpu="448"))
+    assert (pod.unsupported, pod.requests.memory, pod.requests.cpu) == ("", 24 * 2.0**40, 448)
+
+
+def test_host_ports_of_sidecars_are_host_ports() -> None:
+    ports = [{"containerPort": 80, "hostPort": 8081}]
+    sidecar = {"name": "s", "restartPolicy": "Always", "ports": ports}
+    assert view({"initContainers": [sidecar]}).unsupported == "hostPort"
+    assert view({"containers": [{"name": "c", "ports": ports}]}).unsupported == "hostPort"
+    # An init container has ended when the pod runs.
+    assert view({"initContainers": [{"name": "i", "ports": ports}]}).unsupported == ""
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"scheduling.k8s.io/group-name": "gang"}},
+        {"labels": {"pod-group.scheduling.sigs.k8s.io": "gang"}},
+    ],
+)
+def test_pods_of_the_gangs_of_others_are_refused_by_name(metadata: dict[str, Any]) -> None:
+    assert view(**metadata).unsupported.startswith("the gang of ")
