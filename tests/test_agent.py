@@ -57,7 +57,7 @@ def test_names(name, settings):
         ({"_target_": "Thing"}, "expected 'package.Class', got 'Thing'"),
         ({"_target_": "collections.OrderedDict"}, "expected a subclass of hdsim.Agent, got OrderedDict"),
         ({"path": "missing.py"}, "agent.path: .*found no file 'missing.py'"),
-        (3, "expected a name, a mapping or an Agent, got int"),
+        (3, "expected a name, a mapping, an Agent or a function, got int"),
     ],
 )
 def test_mistakes(spec, message):

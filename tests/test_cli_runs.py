@@ -130,6 +130,7 @@ def test_equal_runs_of_several_seeds_bring_a_warning(hdsim: Hdsim) -> None:
     sweep = hdsim("run", "-m", *SMALL, "seed=1,2,3", "hydra.sweep.dir=sweep")
     warning = "3 runs differ in the seed alone and have the same results"
     assert warning in sweep.stderr and "workload=lublin" in sweep.stderr
+    assert "3 runs differ in the seed alone, and nothing in them is drawn" in sweep.stderr
     assert warning in hdsim("compare", "sweep").stderr
     drawn = hdsim("run", "-m", *SMALL, "agent=random", "seed=1,2,3", "hydra.sweep.dir=drawn")
     assert drawn.returncode == 0 and "differ in the seed" not in drawn.stderr

@@ -91,6 +91,29 @@ def test_mistakes_with_classes_are_told() -> None:
         hdsim.simulate(PLATFORM, JOBS, Mine())
 
 
+def test_timers_that_start_nothing_end(caplog: pytest.LogCaptureFixture) -> None:
+    passes = []
+
+    def waits(cluster: Any) -> None:
+        passes.append(cluster.now)
+        cluster.call_me_later(cluster.now + 1)
+
+    result = hdsim.simulate(PLATFORM, JOBS, waits)
+    assert result.metrics["jobs_unfinished"] == 4
+    assert 10_000 <= len(passes) < 10_100
+    assert "none was started at 10000 instants on an idle platform" in caplog.text
+
+
+def test_timers_may_wait_for_the_night() -> None:
+    def waits(cluster: Any) -> None:
+        if cluster.now < 5000:
+            cluster.call_me_later(cluster.now + 100)
+        else:
+            every_job_that_fits(cluster)
+
+    assert hdsim.simulate(PLATFORM, JOBS, waits).starting_time.min() >= 5000
+
+
 def test_a_cluster_and_its_queue_can_be_printed() -> None:
     simulation = hdsim.Simulation(PLATFORM, JOBS, "void")
     simulation.step()

@@ -88,6 +88,10 @@ def compare(
     from hdsim.results.run_directory.supersteps import is_gang
 
     comparison = comparing.compare(runs, metrics, baseline, _by_name(labels), strict=strict)
+    if not comparison.rows:
+        raise ConfigError(
+            "expected runs with a metric in common, such as replays alone or gangs alone, got runs of different kinds"
+        )
     if schedules and len(comparison.runs) > _MOST_SCHEDULES:
         raise ConfigError(
             f"expected at most {_MOST_SCHEDULES} runs to draw, got {len(comparison.runs)}", where="--schedules"

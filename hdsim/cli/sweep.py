@@ -46,6 +46,7 @@ def run_sweep(
         KeyboardInterrupt: A signal arrived.
         Exit: A run has failed.
     """
+    from hdsim.results.run_directory.replications import idle_seeds
     from hdsim.runs.table import write_table
 
     if jobs > 1:
@@ -53,6 +54,8 @@ def run_sweep(
     sweep = plan(composer, given)
     part = sweep.shard(*shard) if shard else sweep
     check_all(command, part.runs)
+    if warning := idle_seeds(run.config for run in part.runs):
+        click.echo(f"hdsim: warning: {warning}", err=True)
     shards = f" of {len(sweep.runs)} runs (shard {shard[0]}/{shard[1]})" if shard else " runs"
     click.echo(f"{len(part.runs)}{shards} in {shown(sweep.directory)}")
     sweep.directory.mkdir(parents=True, exist_ok=True)

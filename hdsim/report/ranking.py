@@ -71,7 +71,9 @@ def standings(comparison: Comparison) -> tuple[Standing, ...]:
     the replications: windows of the trace, or traces drawn from different seeds. There is no ranking of fewer than 3
     configurations, or over fewer than 4 blocks.
     """
-    base = next(row.configuration for row in comparison.rows if row.baseline)
+    base = next((row.configuration for row in comparison.rows if row.baseline), None)
+    if base is None:  # runs of different kinds, which share no metric with the baseline
+        return ()
     return tuple(one for metric in comparison.metrics if direction(metric) for one in _by(comparison, metric, base))
 
 

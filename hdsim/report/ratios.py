@@ -79,7 +79,9 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     """
     if not comparison.windows:
         return ()
-    base = next(row.configuration for row in comparison.rows if row.baseline)
+    base = next((row.configuration for row in comparison.rows if row.baseline), None)
+    if base is None:  # runs of different kinds, which share no metric with the baseline
+        return ()
     groups: dict[str, list[tuple[_Place, Entry]]] = {}
     for place, entry in zip(_places(comparison.entries), comparison.entries, strict=True):
         groups.setdefault(text(entry.configuration), []).append((place, entry))

@@ -53,7 +53,7 @@ STATISTICS = ("mean", "median", "p95", "p99", "max")
 #: Quantities of jobs.
 QUANTITIES = (
     "waiting_time", "turnaround_time", "slowdown", "bounded_slowdown", "per_processor_slowdown", "user_slowdown",
-    "execution_time", "slowdown_factor",
+    "reference_slowdown", "execution_time", "slowdown_factor",
 )  # fmt: skip
 #: All metrics by name, those of :func:`statistics` by the name of the quantity.
 METRICS: dict[str, Metric] = {
@@ -65,6 +65,7 @@ METRICS: dict[str, Metric] = {
     "bounded_slowdown": Metric("", _LOWER, "max(1, turnaround / max(execution, 10 s))"),
     "per_processor_slowdown": Metric("", _LOWER, "max(1, turnaround / (cores x max(execution, 10 s)))"),
     "user_slowdown": Metric("", _LOWER, "turnaround / requested time"),
+    "reference_slowdown": Metric("", _LOWER, "max(1, turnaround / max(run time at the reference speed, 10 s))"),
     "slowdown_factor": Metric(
         "", _LOWER, "execution time / time of the same on the same cores undisturbed, at least 1"
     ),
@@ -322,6 +323,7 @@ def full(result: FullReplay) -> dict[str, float]:
         **result.metrics,
         **statistics("per_processor_slowdown", per_processor_slowdown(turnaround, finish - start, cores.astype(float))),
         **statistics("user_slowdown", turnaround / np.where(requested > 0, requested, 1.0)),
+        **statistics("reference_slowdown", bounded_slowdown(turnaround, workload.runtime[ended])),
         "steady_utilization": steady_utilization(result),
         "exploitation": exploitation(result),
         "loss_of_capacity": loss_of_capacity(result),

@@ -64,7 +64,15 @@ class Sweep:
     runs: tuple[Run, ...]
 
     def shard(self, number: int, count: int) -> Sweep:
-        """Returns part `number` of `count` of the runs, counted from 1; the parts are disjoint and complete."""
+        """Returns part `number` of `count` of the runs, counted from 1; the parts are disjoint and complete.
+
+        Raises:
+            ConfigError: There are more parts than runs.
+        """
+        if count > len(self.runs):
+            raise ConfigError(
+                f"expected at most as many parts as runs, {len(self.runs)}, got {number}/{count}", where="--shard"
+            )
         return Sweep(self.directory, self.runs[number - 1 :: count])
 
 
@@ -81,6 +89,8 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
     from hdsim.config.composer import unused
 
     compositions = composer.sweep(overrides)
+    if not compositions:
+        raise ConfigError("expected values that make at least one run, got none, such as a glob without a match")
     directory = compositions[0].directory.absolute()
     if compositions[0].is_named_by_time and directory.exists():
         directory = unused(directory)

@@ -94,7 +94,7 @@ class Engine(UserEvents):
         # Jobs whose date is that of their walltime.
         self._too_long: set[int] = set()
         self._infeasible = set(infeasible)
-        self._next = 0
+        self._next = self._calls = 0
         self._notified = self.deciding = self.over = False
         self.on_settled: Callable[[], None] | None = None
         self._idle_instants = 0
@@ -231,6 +231,7 @@ class Engine(UserEvents):
 
         other._agenda.drop(unwanted)
         other._awaited = sum(entry[3] in (other._call, other._arrive) for entry in other._agenda.actions)
+        other._calls = sum(entry[3] == other._call for entry in other._agenda.actions)
         if not to_come:
             other.drop_arrivals()
         return other
@@ -413,12 +414,14 @@ class Engine(UserEvents):
 
     def _schedule_calls(self) -> None:
         self._awaited += len(self.cluster.calls)
+        self._calls += len(self.cluster.calls)
         for date in self.cluster.calls:
             self.schedule_at(date, self._call, None)
         self.cluster.calls.clear()
 
     def _call(self, _: None) -> None:
         self._awaited -= 1
+        self._calls -= 1
         self._notified = True
 
     # The end
@@ -426,11 +429,12 @@ class Engine(UserEvents):
     def _is_over(self) -> bool:
         """Returns whether the simulation ends, with no job running and none to arrive."""
         cluster = self.cluster
-        if self._awaited:
+        # Calls that the agent asks for keep nothing going by themselves.
+        if self._awaited > self._calls:
             self._idle_instants = 0
             return False
         # On an idle platform a waiting job can only start after a change by nodes or by the user.
-        if not cluster.queue or not (cluster.down or self.peek() < math.inf):
+        if not cluster.queue or not (cluster.down or self._calls or self.peek() < math.inf):
             return True
         self._idle_instants += 1
         return self._idle_instants > self._patience
