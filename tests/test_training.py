@@ -361,6 +361,15 @@ def test_a_training_without_a_better_score_ends_early(tmp_path: Path, patience: 
     assert train(tmp_path / "run", *frozen, resume=True)[1]["scores"] == facts["scores"]
 
 
+def test_the_trace_of_the_test_windows_is_none_to_learn_from(tmp_path: Path, hdsim: Callable) -> None:
+    done = hdsim(
+        "train", "platform=teaching", "workload.path=even_1000", "train.traces=[even_1000]", "env.jobs=20",
+        "hydra.run.dir=out",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "train.traces[0]: expected traces without the jobs of validation and test windows" in done.stderr
+
+
 # ---- what it leaves behind
 
 

@@ -184,6 +184,7 @@ class TrainingSetup(EpisodeSetup):
             **{group: config[group] for group in ("contention", "network", "failures")},
             **backend.episodes,
         }
+        _check_traces(traces, workload, [slice(start, start + jobs) for start in (*validation, *test)])
         windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
         settings = {
             "platform": platform, "workload": traces or workload, "held_out": windows, "backend": real, **options, **env
@@ -268,6 +269,23 @@ def jobs_facts(jobs: Workload, trace: Workload) -> dict[str, Any]:
         "first_job": str(jobs.job_id[0]),
         "jobs_sha256": digest(jobs),
     }
+
+
+def _check_traces(traces: Sequence[Workload], workload: Workload, windows: Sequence[slice]) -> None:
+    """Checks that no trace to learn from has jobs of the held-out windows.
+
+    Raises:
+        ConfigError: One has.
+    """
+    held = {job for window in windows for job in workload.job_id[window].tolist()}
+    for number, trace in enumerate(traces):
+        same = trace.sha256 == workload.sha256 if trace.sha256 else digest(trace) == digest(workload)
+        if same and not held.isdisjoint(trace.job_id.tolist()):
+            raise ConfigError(
+                f"expected traces without the jobs of validation and test windows, which are those of {trace.source}; "
+                "null learns from the jobs outside these windows",
+                where=f"train.traces[{number}]",
+            )
 
 
 def check_patience(train: Mapping[str, Any]) -> None:
