@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +106,29 @@ def test_timers_that_start_nothing_end(caplog: pytest.LogCaptureFixture) -> None
     assert result.metrics["jobs_unfinished"] == 4
     assert 10_000 <= len(passes) < 10_100
     assert "none was started at 10000 instants on an idle platform" in caplog.text
+
+
+def test_a_pass_that_does_not_return_is_named_and_the_first_interruption_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(
+        "import hdsim\nfrom hdsim.simulation import watch\nwatch.NAMED = 1.0\n"
+        "class Loop(hdsim.Agent):\n    def decide(self, cluster):\n        while True:\n            pass\n"
+    )
+    command = [sys.executable, "-m", "hdsim", "run", "platform=teaching", "workload.path=even_1000", "workload.jobs=5"]
+    run = subprocess.Popen(
+        [*command, "agent.path=loop.py", "hydra.run.dir=out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(Path(hdsim.__file__).parents[1])},
+    )  # fmt: skip
+    assert run.stderr is not None
+    lines = []
+    while not (lines and "decide() has run for" in lines[-1]):
+        lines.append(run.stderr.readline())
+        assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    _, rest = run.communicate()
+    assert run.returncode == 1
+    assert any(f"(loop.py:{line})" in lines[-1] for line in (6, 7))
+    assert "hdsim: interrupted: decide() had run for" in rest and "(loop.py:" in rest
+    assert '"status": "interrupted"' in (tmp_path / "out/manifest.json").read_text()
 
 
 def test_timers_may_wait_for_the_night() -> None:

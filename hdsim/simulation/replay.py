@@ -18,6 +18,7 @@ from hdsim.errors import DecisionError, InvariantError
 from hdsim.results.moment import Moment, Shown
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import FunctionAgent
+from hdsim.simulation import watch
 from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, signals_received
 
 if TYPE_CHECKING:
@@ -129,7 +130,12 @@ def decide(agent: Agent, cluster: Cluster) -> None:
         DecisionError: The agent has changed what only the simulation changes.
     """
     now, waiting = cluster.now, len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
-    agent.decide(cluster)
+    outermost = watch.begin(now)
+    try:
+        agent.decide(cluster)
+    finally:
+        if outermost:
+            watch.end()
     left = len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
     if cluster.now == now and left == waiting:
         return

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from hdsim.results.moment import Moment, Shown
+from hdsim.simulation.watch import where_it_hangs
 
 #: Seconds between two moments that are watched, and the least ratio of this interval to the time that a moment takes.
 _INTERVAL, _RATIO = 0.25, 100
@@ -48,9 +49,12 @@ def signals_received() -> Iterator[list[int]]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def receive(number: int, _frame: Any) -> None:
+    def receive(number: int, frame: Any) -> None:
         received.append(number)
         restore()
+        if place := where_it_hangs(frame):
+            # The replay cannot stop between two instants.
+            raise KeyboardInterrupt(f"interrupted: {place}")
 
     for number in before:
         signal.signal(number, receive)
