@@ -44,7 +44,8 @@ def replay(
         result = hdsim.simulate(platform, workload, agent, **options)
         for name in result.jobs if columns else ():
             result.jobs[name]
-        assert result.metrics["jobs_completed"] + result.metrics["jobs_rejected"] == len(workload)
+        ends = ("jobs_completed", "jobs_failed", "jobs_rejected")
+        assert sum(result.metrics[name] for name in ends) == len(workload)
 
     return work
 
@@ -164,6 +165,17 @@ def bench_ricc(data: Path | None) -> None:
     workload = hdsim.load_workload(data / "traces/RICC-2010-2.swf.gz", platform=ricc)
     seconds = cpu_seconds(replay(ricc, workload, "shortest-high_mem_bw", contention="threshold"), 1)
     show("shortest-high_mem_bw, ricc, threshold", len(workload), seconds)
+
+
+def bench_memory(data: Path | None) -> None:
+    """Backfilling where memory limits jobs: long queues of RICC without contention."""
+    if not data:
+        return print("memory: needs --data")
+    ricc = hdsim.load_platform(resolve("platforms", "ricc"))
+    workload = hdsim.load_workload(data / "traces/RICC-2010-2.swf.gz", platform=ricc)
+    for agent, jobs in (("easy", 40_000), ("easy", 120_000), ("conservative", 4_000)):
+        hdsim.simulate(ricc, workload[:100], agent)
+        show(f"{agent}, ricc, memory", jobs, cpu_seconds(replay(ricc, workload[:jobs], agent, columns=False), 1))
 
 
 def bench_lcg(data: Path | None) -> None:
