@@ -85,6 +85,14 @@ def test_what_is_no_job_cannot_be_started(job: Any) -> None:
         hdsim.simulate(PLATFORM, JOBS, agent)
 
 
+def test_a_run_is_checked_where_asked_for(hdsim: Any, tmp_path: Path) -> None:
+    quick = ("run", "platform=teaching", "workload.path=even_1000", "workload.jobs=10")
+    done = hdsim(*quick, "check=true", "hydra.run.dir=out")
+    assert done.returncode == 0 and '"mode": "events"' in (tmp_path / "out/manifest.json").read_text()
+    refused = hdsim(*quick, "check=maybe")
+    assert refused.returncode == 2 and "check: expected true or false" in refused.stderr
+
+
 def test_mistakes_with_classes_are_told() -> None:
     class Mine(hdsim.Agent):
         pass

@@ -56,6 +56,7 @@ _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": integers_from(0),
+    "check": FLAG | NULL,
     "platform": {"path": TEXT | NULL, "types": TEXT | NULL, "kind": TEXT | NULL},
     "workload": {
         "path": TEXT | NULL,

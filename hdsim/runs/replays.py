@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.config.inputs import read_platform, read_workload
+from hdsim.errors import ConfigError
 from hdsim.runs.command import Command
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.backends.base import make_backend
+    from hdsim.backends.sim import Sim
     from hdsim.decisions import DecisionProblem
     from hdsim.decisions.episode_settings import KEYS, check_episode_settings
     from hdsim.scheduling.agent import make_agent
@@ -50,6 +52,8 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
     agent = make_agent(config["agent"])
     backend = make_backend(config["backend"])
+    if config.get("check") and not isinstance(backend, Sim):
+        raise ConfigError(f"expected false on backend {backend.name}, whose state is its own", where="check")
     platform = read_platform(config, backend)
     workload = read_workload(config, platform, backend=backend)
     backend.check(platform, workload, **{key: config[key] for key in _MODELS})
@@ -69,6 +73,8 @@ def replay(
     """
     options = {key: config[key] for key in (*_MODELS, "seed")}
     options |= {"progress": sys.stderr.isatty() if progress is None else progress, "config": config}
+    if config.get("check"):
+        options["check"] = True
     result, facts = inputs.backend.run(inputs.platform, inputs.workload, inputs.agent, directory, **options)
     return result, {"backend": facts} if facts else {}
 
