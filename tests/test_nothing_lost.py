@@ -35,7 +35,7 @@ def test_runs_of_one_second_have_directories_of_their_own(hdsim: Callable, tmp_p
     assert sorted(seeds) == list(range(8))
 
 
-@pytest.mark.parametrize("name", ["profile.csv", "jobs.csv", "notes.txt"])
+@pytest.mark.parametrize("name", ["profile.csv", "jobs.csv", "progress.csv"])
 def test_a_run_takes_no_folder_with_files_of_the_user(name: str, hdsim: Callable, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_text("mine")
@@ -45,6 +45,14 @@ def test_a_run_takes_no_folder_with_files_of_the_user(name: str, hdsim: Callable
     assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [(name, "mine")]
     with pytest.raises(ConfigError, match="expected an empty directory"):
         saved().save(tmp_path / "mine")
+
+
+def test_other_files_in_the_folder_of_a_run_stay(hdsim: Callable, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/slurm-7.out").write_text("mine")
+    for _ in range(2):
+        assert hdsim("run", *QUICK, "hydra.run.dir=r").returncode == 0
+    assert (tmp_path / "r/slurm-7.out").read_text() == "mine"
 
 
 def saved() -> Any:

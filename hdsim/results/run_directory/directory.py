@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Files of a run that may exist before its manifest.
-_BEFORE = frozenset({"platform.json"})
+#: What trainings, sweeps and pods write besides.
+_FURTHER = ("progress.csv", "evaluation.csv", "checkpoints", "pods.csv", "runs.csv")
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
     "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
@@ -59,7 +59,7 @@ def check_place(path: Path, config: Mapping[str, Any]) -> None:
         config: The configuration of the run.
 
     Raises:
-        ConfigError: An input of the run is in the place of a result, or there are files and no manifest.
+        ConfigError: An input of the run is in the place of a result, or other files are, without a manifest.
     """
     if not path.is_dir():
         return
@@ -71,12 +71,12 @@ def check_place(path: Path, config: Mapping[str, Any]) -> None:
             )
     if (path / MANIFEST).exists():
         return
-    # Hidden files are those of Hydra, locks and temporary ones.
-    others = sorted(each.name for each in path.iterdir() if not each.name.startswith(".") and each.name not in _BEFORE)
+    others = [name for name in (*OUTPUTS, *_FURTHER) if (path / name).exists()]
     if others:
         some = ", ".join(others[:3]) + (f" and {len(others) - 3} others" if len(others) > 3 else "")
         raise ConfigError(
-            f"expected an empty directory or one of an earlier run (with {MANIFEST}), got one with {some}",
+            f"expected an empty directory or one of an earlier run (with {MANIFEST}), got one with {some}, which the "
+            "results would replace",
             where=str(path),
         )
 
@@ -116,7 +116,7 @@ class RunDirectory:
             kind: Subcommand of ``hdsim`` that runs such configurations, such as ``"bsp share"``; None if there is none.
 
         Raises:
-            ConfigError: The directory cannot be made, has files that are no results, or another process uses it.
+            ConfigError: The directory cannot be made, has files in the place of results, or another process uses it.
         """
         check_place(self.path, config)
         self._lock = Lock.of(self.path)
