@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: What trainings, sweeps and pods write besides.
+#: Further files of trainings, sweeps and pods.
 _FURTHER = ("progress.csv", "evaluation.csv", "checkpoints", "pods.csv", "runs.csv")
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
