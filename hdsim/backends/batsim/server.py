@@ -114,7 +114,8 @@ class Server:
         check_events(events or (), len(hosts), forward_unknown=options.forward_unknown_events)
         self._external = list(reversed(events or ()))
         self._has_external = events is not None
-        self.cluster.calls += [float(event["timestamp"]) for event in self._external]
+        for event in self._external:
+            self._wake(float(event["timestamp"]))
         self._calls: list[float] = []
         self._kills: list[tuple[list[str], dict[str, Any]]] = []
         # Encoded events of the next message, and those of the message after it.
@@ -215,7 +216,7 @@ class Server:
         # The scheduler knows times with six decimals, so that its time may be slightly before the present one.
         if until <= cluster.now:
             return
-        cluster.call_me_later(until)
+        self._wake(until)
         self._engine.apply()
         while cluster.now < until:
             self._advance()
@@ -223,6 +224,11 @@ class Server:
             # The scheduler is busy: the notification of the last submission joins the events of its time.
             self._pending += self._later
             self._later.clear()
+
+    def _wake(self, date: float) -> None:
+        """Awaits an instant, with jobs or without."""
+        engine = self._engine
+        engine.expect(engine.at(date)).callbacks.append(lambda _: engine.notify())
 
     def _is_over(self) -> bool:
         return not (self._open or self._unsubmitted or self._registering or self._external or self._calls)
@@ -377,7 +383,7 @@ class Server:
             self._pending.append(self._event("REQUESTED_CALL"))
         else:
             heapq.heappush(self._calls, date)
-            self.cluster.call_me_later(date)
+            self._wake(date)
 
     def _need_energy(self) -> Meter:
         if self._meter is None:

@@ -274,7 +274,10 @@ class BatsimSession:
         if job in self._infeasible:
             self.cluster.refuse(job)
         else:
-            self.cluster.submit(job)
+            # Batsim orders jobs of one time by the text of their ids, the queue by their places in the workload.
+            self.cluster.hold(job)
+            self.cluster.release(job)
+            self.cluster.submitted.sort()
 
     def _on_completion(self, data: Mapping[str, Any]) -> None:
         job = self._row(data["job_id"])
