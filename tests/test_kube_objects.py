@@ -8,9 +8,10 @@ import pytest
 
 from hdsim.kubernetes.objects import PodView
 
+pytestmark = pytest.mark.requires("kube")
+
 
 def view(spec: dict[str, Any] | None = None, **metadata: Any) -> PodView:
-    pytest.importorskip("kubernetes")
     named = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", **metadata}
     named.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
     return PodView.of({"metadata": named, "spec": {"containers": [{"name": "c"}], **(spec or {})}})

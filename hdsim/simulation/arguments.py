@@ -47,6 +47,7 @@ def settings(
     *,
     seed: int,
     backend: Mapping[str, Any],
+    check: bool,
     **models: Model,
 ) -> dict[str, Any]:
     """Returns the settings of a replay in the form of a configuration of ``hdsim run``.
@@ -57,11 +58,13 @@ def settings(
         agent: The agent as the user has given it; of an object, the class and those arguments that it keeps.
         seed: Seed of the replay.
         backend: Settings of the backend.
+        check: The state is checked at every instant.
         models: Contention, network and failures.
     """
     file = name_of("platforms", platform.source) if platform.sha256 else None
     return {
         "seed": seed,
+        "check": check,
         "platform": {"path": file, "types": None, "kind": None if platform.kind == CORES else platform.kind},
         "workload": {**model_settings("workload", "default"), "path": None, **workload.settings},
         "agent": _agent_settings(agent),

@@ -230,7 +230,9 @@ class Simulation:
         if config is None:
             backend = {"_target_": "hdsim.backends.sim.Sim", **self._events}
             seed = self.setup.seed
-            config = settings(self.platform, self.workload, **self._given, seed=seed, backend=backend)
+            config = settings(
+                self.platform, self.workload, **self._given, seed=seed, backend=backend, check=self._check
+            )
         known = vars(self)
         if self._takes_over and not self._check:
             continued = continued_replay(self.setup, self.env, **self._events)
