@@ -173,7 +173,7 @@ def bench_memory(data: Path | None) -> None:
         return print("memory: needs --data")
     ricc = hdsim.load_platform(resolve("platforms", "ricc"))
     workload = hdsim.load_workload(data / "traces/RICC-2010-2.swf.gz", platform=ricc)
-    for agent, jobs in (("easy", 40_000), ("easy", 120_000), ("conservative", 4_000)):
+    for agent, jobs in (("easy", 40_000), ("easy", 120_000), ("conservative", 40_000)):
         hdsim.simulate(ricc, workload[:100], agent)
         show(f"{agent}, ricc, memory", jobs, cpu_seconds(replay(ricc, workload[:jobs], agent, columns=False), 1))
 

@@ -139,7 +139,7 @@ def arrays(jobs: list[Job], running: list[tuple[float, dict[int, int]]]) -> Any:
     held = [(node, count * size[job]) for job, (_, taken) in enumerate(running) for node, count in taken.items()]
     first = np.append(0, last[:-1])
     on, counts = np.array(held, np.int64).reshape(-1, 2).T.copy()
-    return requests, releases, cores.Holdings(first, last, on, counts, np.array([len(on)])), len(kinds)
+    return requests, releases, cores.Holdings(first, last, on, counts, np.array([len(on)]))
 
 
 def amounts_of(left: list[list[int]], has_gpus: bool) -> Any:
@@ -149,15 +149,26 @@ def amounts_of(left: list[list[int]], has_gpus: bool) -> Any:
     return np.array([*free, np.full(len(left), math.inf), np.zeros(len(left))])
 
 
+def amounts_at(profile: nodes.NodeProfile, node: int, time: float) -> list[float]:
+    """Unreserved CPU and memory of a node at a time."""
+    entry = profile.first[node]
+    while profile.following[entry] >= 0 and profile.begin[profile.following[entry]] <= time:
+        entry = profile.following[entry]
+    return [float(amount) for amount in profile.amount[:2, entry]]
+
+
 @given(machines())
 @settings(max_examples=60, deadline=None)
 def test_queued_jobs_are_reserved_the_earliest_room_on_the_fastest_nodes(machine: Any) -> None:
     total, speeds, left, jobs, running = machine
-    requests, releases, holdings, kinds = arrays(jobs, running)
+    requests, releases, holdings = arrays(jobs, running)
     free, anywhere = amounts_of(left, any(job.gpus for job in jobs)), np.ones((1, NODES), np.bool_)
     slowest, fastest = np.array(speeds).T.copy()
-    known = nodes.NodeSpeeds(slowest, fastest * (1 + 1e-9), np.argsort(-fastest, kind="stable"))
-    profile = nodes.with_steps(nodes.make_node_profile(free, anywhere, known), len(jobs) + 2, kinds)
+    order = np.argsort(-fastest, kind="stable")
+    descending = bool((np.diff(slowest[order]) <= 0).all())
+    known = nodes.NodeSpeeds(slowest, fastest * (1 + 1e-9), order, descending)
+    profile = nodes.with_steps(nodes.make_node_profile(free, anywhere, known), len(jobs) + 2)
+    profile = nodes.with_entries(profile, 100)
     nodes.plan_nodes(profile, free, requests, releases, holdings, NOW)
     soon = math.nextafter(NOW, math.inf)
     held = [Held(0.0, max(end, soon), amounts(jobs[job], taken)) for job, (end, taken) in enumerate(running)]
@@ -166,15 +177,43 @@ def test_queued_jobs_are_reserved_the_earliest_room_on_the_fastest_nodes(machine
         assert nodes.reserve_nodes(profile, requests, job, 1) == start
         held.append(Held(start, end, amounts(jobs[job], taken)))
         for step in range(int(profile.length[0])):
-            expected = free_at(profile.times[step], total, held)
-            assert np.array_equal(profile.free[profile.row[step]][:2].T, np.array(expected)[:, :2])
+            time = profile.times[step]
+            expected = np.array(free_at(time, total, held))
+            assert np.array_equal([amounts_at(profile, node, time) for node in range(NODES)], expected[:, :2])
+            assert np.array_equal(profile.cores[profile.row[step]], expected[:, 0])
+
+
+@given(machines())
+@settings(max_examples=60, deadline=None)
+def test_like_jobs_are_reserved_as_if_none_had_been_before(machine: Any) -> None:
+    _, speeds, left, jobs, running = machine
+    jobs = jobs[: len(running)] + 3 * jobs[len(running) :]
+    requests, releases, holdings = arrays(jobs, running)
+    free, anywhere = amounts_of(left, any(job.gpus for job in jobs)), np.ones((1, NODES), np.bool_)
+    paces = np.array([fastest for _, fastest in speeds])
+    queued, found = np.arange(len(running), len(jobs)), []
+    for bounded in (True, False):
+        known = nodes.NodeSpeeds(paces, paces * (1 + 1e-9), np.argsort(-paces, kind="stable"), bounded)
+        profile = nodes.with_steps(nodes.make_node_profile(free, anywhere, known), len(jobs) + 2)
+        profile = nodes.with_entries(profile, 200)
+        nodes.plan_nodes(profile, free, requests, releases, holdings, NOW)
+        starts, place = np.full(len(queued), 1.5), 0
+        while True:
+            place = nodes.reserve_ahead(profile, requests, queued, place, starts)
+            if place == len(queued) or starts[place] != -math.inf:
+                break
+            # The job does not start now after all.
+            nodes.reserve_nodes(profile, requests, queued[place], 1)
+            place += 1
+        found.append((place, starts.tolist(), profile.times[: profile.length[0]].tolist()))
+    assert found[0] == found[1]
 
 
 @given(machines())
 @settings(max_examples=60, deadline=None)
 def test_the_head_is_reserved_the_first_instant_with_room_and_jobs_beside_it_leave_that_room(machine: Any) -> None:
     total, _, left, jobs, running = machine
-    requests, releases, holdings, _ = arrays(jobs, running)
+    requests, releases, holdings = arrays(jobs, running)
     free, anywhere = amounts_of(left, any(job.gpus for job in jobs)), np.ones((1, NODES), np.bool_)
     head, soon = len(running), math.nextafter(NOW, math.inf)
     held = [Held(0.0, max(end, soon), amounts(jobs[job], taken)) for job, (end, taken) in enumerate(running)]

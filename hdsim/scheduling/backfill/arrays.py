@@ -28,7 +28,8 @@ def node_speeds(platform: Platform) -> NodeSpeeds:
     fastest = np.maximum.reduceat(np.where(platform.is_gpu, -math.inf, speed), first)
     preference = np.where(platform.is_gpu, -math.inf, STATIC_KEYS["high_gflops"](platform))
     preferred = np.argsort(-np.maximum.reduceat(preference, first), kind="stable")
-    return NodeSpeeds(slowest, fastest * ROUNDED_UP, preferred)
+    descending = all(bool((np.diff(each[preferred]) <= 0).all()) for each in (slowest, fastest))
+    return NodeSpeeds(slowest, fastest * ROUNDED_UP, preferred, descending)
 
 
 def job_requests(

@@ -60,10 +60,8 @@ class Conservative:
             self._plan.begin(cluster, self._ends)
             self._reserved.clear()
             self._valid = True
-        for job, start, placement in self._plan.reserve(cluster, jobs):
-            self._reserved[job] = start
-            if start <= cluster.now:
-                self._start(cluster, queue, order, job, placement)
+        for job, placement in self._plan.reserve(cluster, jobs, self._reserved):
+            self._start(cluster, queue, order, job, placement)
         self._queued = order.jobs.copy()
         if overdue:
             # With one pass per event, a job whose end is due may end at this instant, before its end in the plan.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,10 +16,10 @@ from hdsim.kernels.node_profiles import (
     reserve_ahead,
     reserve_nodes,
     room_until,
-    steps_until,
+    with_entries,
     with_steps,
 )
-from hdsim.kernels.profiles import Chunk, chunk_of, forward, make_profile, plan, reserve_all, with_space
+from hdsim.kernels.profiles import Chunk, chunk_of, forward, later, make_profile, plan, reserve_all, with_space
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 
 if TYPE_CHECKING:
@@ -37,13 +36,18 @@ class Plan(Protocol):
     def forward(self, now: float) -> None:
         """Removes the time before `now`."""
 
-    def reserve(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, float, Any]]:
+    def reserve(self, cluster: Cluster, jobs: list[int], reserved: dict[int, float]) -> Iterator[tuple[int, Any]]:
         """Reserves the earliest start of each job, beside those that have one.
 
         A plan may leave out the last jobs, which cannot start now; they come first in the next call.
 
+        Args:
+            cluster: The cluster.
+            jobs: The jobs in order.
+            reserved: Takes the start of each job in seconds, infinite if unknown.
+
         Yields:
-            Job, start in seconds, infinite if unknown, and a placement if the start is now.
+            Each job whose start is now, and its placement.
         """
 
 
@@ -62,7 +66,7 @@ class CorePlan:
         """See :meth:`Plan.forward`."""
         forward(self._profile, now)
 
-    def reserve(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, float, Any]]:
+    def reserve(self, cluster: Cluster, jobs: list[int], reserved: dict[int, float]) -> Iterator[tuple[int, Any]]:
         """See :meth:`Plan.reserve`."""
         self._profile = with_space(self._profile, int(self._profile.length[0]) + len(jobs))
         cores, durations = (
@@ -70,8 +74,9 @@ class CorePlan:
         )
         starts = np.empty(len(jobs))
         reserve_all(self._profile, cores, durations, starts)
-        for job, start in zip(jobs, starts.tolist(), strict=True):
-            yield job, start, cluster.pick(job) if start <= cluster.now else None
+        reserved.update(zip(jobs, starts.tolist(), strict=True))
+        for place in np.flatnonzero(starts <= cluster.now).tolist():
+            yield jobs[place], cluster.pick(jobs[place])
 
 
 class NodePlan:
@@ -86,41 +91,49 @@ class NodePlan:
         """See :meth:`Plan.begin`."""
         free, allowed = cluster.cores.free_nodes().arrays()
         requests = self._arrays.requests(cluster)
-        self._profile = with_steps(self._profile._replace(allowed=allowed), len(ends.end) + 1, self._arrays.kinds)
-        plan_nodes(self._profile, free, requests, ends.sorted, self._arrays.holdings(cluster), cluster.now)
+        holdings = self._arrays.holdings(cluster)
+        self._profile = with_steps(self._profile._replace(allowed=allowed), len(ends.end) + 1)
+        self._profile = with_entries(self._profile, free.shape[1] + int(holdings.length[0]))
+        plan_nodes(self._profile, free, requests, ends.sorted, holdings, cluster.now)
 
     def forward(self, now: float) -> None:
         """See :meth:`Plan.forward`."""
         forward_nodes(self._profile, now)
 
-    def reserve(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, float, Any]]:
+    def reserve(self, cluster: Cluster, jobs: list[int], reserved: dict[int, float]) -> Iterator[tuple[int, Any]]:
         """See :meth:`Plan.reserve`."""
         requests = self._arrays.requests(cluster)
-        profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs), self._arrays.kinds)
-        self._profile = profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
+        profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs))
+        profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
         queued, starts, place = np.array(jobs, np.int64), np.zeros(len(jobs)), 0
         while True:
+            self._profile = profile = with_entries(profile, 0)
             ahead = reserve_ahead(profile, requests, queued, place, starts)
-            yield from zip(jobs[place:ahead], starts[place:ahead].tolist(), repeat(None))
-            if ahead == len(jobs) or starts[ahead] != -math.inf:
+            reserved.update(zip(jobs[place:ahead], starts[place:ahead].tolist(), strict=True))
+            place = ahead
+            if ahead < len(jobs) and starts[ahead] == -math.inf:
+                job = jobs[ahead]
+                placement = self._start_now(cluster, job, chunk_of(requests, job))
+                if placement is None:
+                    reserved[job] = reserve_nodes(profile, requests, job, 1)
+                else:
+                    reserved[job] = cluster.now
+                    yield job, placement
+                place += 1
+            elif ahead == len(jobs) or not math.isnan(starts[ahead]):
                 return
-            job = jobs[ahead]
-            placement = self._start_now(cluster, job, chunk_of(requests, job))
-            start = reserve_nodes(profile, requests, job, 1) if placement is None else cluster.now
-            yield job, start, placement
-            place = ahead + 1
 
     def _start_now(self, cluster: Cluster, job: int, chunk: Chunk) -> Any:
         """Reserves a start now and returns its placement, None if the job does not fit beside the reservations."""
-        profile, last = self._profile, 1
-        while room_until(profile, chunk, last) >= chunk.number:
-            placement = cluster.pick(job, limit=profile.room.astype(np.int64))
+        profile, now = self._profile, cluster.now
+        end = later(now, now)
+        while room_until(profile, chunk, end) >= chunk.number:
+            placement = cluster.pick(job, limit=profile.room.copy())
             if placement is None:
                 return None
             duration = cluster.estimate(job, placement)
-            behind = steps_until(profile.times, profile.length[0], 0, duration)
-            if behind <= last:
+            if later(now + duration, now) <= end:
                 hold(profile, chunk, placement.nodes, placement.node_counts, 0, duration)
                 return placement
-            last = behind
+            end = later(now + duration, now)
         return None
