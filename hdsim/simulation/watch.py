@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from pathlib import Path
@@ -20,14 +21,14 @@ class _Pass:
         since: Begin on the clock of `perf_counter` in seconds, 0 outside of passes.
         now: Simulated time in seconds.
         thread: Its thread.
-        named: It has been named.
+        limit: Seconds after which it is named, infinite if it has been.
         watcher: The thread that watches.
     """
 
     since = 0.0
     now = 0.0
     thread = 0
-    named = False
+    limit = NAMED
     watcher: threading.Thread | None = None
 
 
@@ -42,7 +43,7 @@ def begin(now: float) -> bool:
         # A fork of the process has no threads.
         _current.watcher = threading.Thread(target=_watch, name="hdsim-watch", daemon=True)
         _current.watcher.start()
-    _current.now, _current.thread, _current.named = now, threading.get_ident(), False
+    _current.now, _current.thread, _current.limit = now, threading.get_ident(), NAMED
     _current.since = perf_counter()
     return True
 
@@ -67,11 +68,25 @@ def _watch() -> None:
     while True:
         sleep(_INTERVAL)
         since = _current.since
-        if since and not _current.named and perf_counter() - since > NAMED:
-            _current.named = True
-            place = _place(sys._current_frames().get(_current.thread))
-            seconds, now = perf_counter() - since, _current.now
+        seconds, now = perf_counter() - since, _current.now
+        if not since or seconds <= _current.limit:
+            continue
+        frame = sys._current_frames().get(_current.thread)
+        if _compiles(frame):
+            _current.limit = seconds + NAMED
+        else:
+            _current.limit = math.inf
+            place = _place(frame)
             print(f"hdsim: decide() has run for {seconds:.0f} s at t = {now:g} s{place}", file=sys.stderr, flush=True)
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    """Whether a kernel is compiled, which takes seconds at its first use."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("numba."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _place(frame: FrameType | None) -> str:
