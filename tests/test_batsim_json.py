@@ -13,8 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hdsim.cli import main
 from hdsim.errors import WorkloadError
 from hdsim.platform.model import Platform
+from hdsim.report.charts import Table
+from hdsim.report.jobs import OWNERS
+from hdsim.results.run_directory import reader
 from hdsim.workload.batsim_json import to_batsim, write_batsim
 from hdsim.workload.load import load_workload, validate_workload
 from hdsim.workload.model import COLUMNS, Workload
@@ -47,7 +51,8 @@ def test_delay(tmp_path: Path) -> None:
     assert workload.runtime.tolist() == [10]
     assert workload.fixed_duration.tolist() == [True]
     assert workload.walltime.tolist() == workload.requested_time.tolist() == [30]
-    assert workload.user.tolist() == [-1]
+    assert workload.user.tolist() == [0]
+    assert workload.names == {"user": {0: "alice"}}
     assert workload.status.tolist() == [1]
     assert workload.extra.tolist() == [{"user": "alice", "status": 1, "extra": {"a": [1]}}]
     assert workload.original_submission_time.tolist() == [5]
@@ -150,6 +155,11 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"profile": "q"}, "profile: expected the name of a profile in 'profiles', got \"q\""),
     ({"walltime": 0}, "walltime: expected more than 0 s, or -1 for none, got 0"),
     ({"walltime": "1h"}, 'walltime: expected a finite number, got "1h"'),
+    ({"dependency": [0]}, "dependency: expected jobs that wait for no others, which hdsim does not simulate, got [0]"),
+    ({"deps": 7}, "deps: expected jobs that wait for no others, which hdsim does not simulate, got 7"),
+    ({"user": 1.5}, "user: expected a name or a whole number of at least 0, got 1.5"),
+    ({"partition": ["gpu"]}, 'partition: expected a name or a whole number of at least 0, got ["gpu"]'),
+    ({"queue": -2}, "queue: expected a name or a whole number of at least 0, got -2"),
 ]
 
 
@@ -160,17 +170,66 @@ def test_faults_of_jobs(tmp_path: Path, job: dict[str, Any], message: str) -> No
     assert str(caught.value) == f"{tmp_path / 'w.json'}: jobs[0].{message}"
 
 
+def test_owners_are_names_or_numbers(tmp_path: Path) -> None:
+    content = document()
+    users, partitions = ["bert", 3, "anna, jr.", "bert", ""], ["gpu", "cpu", "cpu", "gpu", "cpu"]
+    content["jobs"] = [
+        {"id": n, "subtime": n, "res": 1, "profile": "p", "user": user, "partition": partition}
+        for n, (user, partition) in enumerate(zip(users, partitions, strict=True))
+    ]
+    workload = read(tmp_path, content)
+    # In alphabetical order, above the numbers of the file.
+    assert workload.user.tolist() == [5, 3, 4, 5, -1]
+    assert workload.partition.tolist() == [1, 0, 0, 1, 0]
+    assert workload.names == {"user": {4: "anna, jr.", 5: "bert"}, "partition": {0: "cpu", 1: "gpu"}}
+    assert workload[1:].names == workload.names
+    assert to_batsim(workload) == content
+    assert to_batsim(workload.replaced(user=[5, 4, -1, 3, 3]))["jobs"][:3] == [
+        {"id": 0, "subtime": 0, "res": 1, "user": "bert", "partition": "gpu", "profile": "p"},
+        {"id": 1, "subtime": 1, "res": 1, "user": "anna, jr.", "partition": "cpu", "profile": "p"},
+        {"id": 2, "subtime": 2, "res": 1, "partition": "cpu", "profile": "p"},
+    ]
+
+
+@pytest.mark.parametrize("names", [["bert", "anna, jr.", "bert"], [7, 7, 3]])
+def test_results_are_by_the_names_of_owners(tmp_path: Path, names: list[Any]) -> None:
+    content = document()
+    content["jobs"] = [{"id": n, "subtime": 0, "res": 8, "profile": "p", "user": user} for n, user in enumerate(names)]
+    path = save(tmp_path, content)
+    settings = [f"workload.path={path}", "platform=teaching", f"hydra.run.dir={tmp_path / 'run'}"]
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "agent=fcfs", *settings])
+    assert ended.value.code in (0, None)
+    run = reader.read(tmp_path / "run")
+    assert run.jobs["user"].tolist() == names
+    panel = OWNERS[0](run)
+    assert panel is not None
+    table = panel.views[0].chart
+    assert isinstance(table, Table)
+    assert sorted(table.columns[0].values) == sorted({str(name) for name in names})
+
+
+def test_fields_that_change_nothing_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    content = document(qos="high", account="physics", deps=[], dependency=None)
+    content["jobs"].append({**content["jobs"][0], "id": 2, "qos": "low", "account": ""})
+    workload = read(tmp_path, content)
+    assert to_batsim(workload) == content
+    told = "fields of jobs that change nothing: qos (2 jobs), account (1 jobs)"
+    assert [record.message for record in caplog.records] == [f"{tmp_path / 'w.json'}: {told}"]
+
+
 def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
     base = document()["jobs"][0]
     jobs = [{**base, "id": n, **job} for n, (job, _) in enumerate(BAD_JOBS)]
     jobs += [7, {**base, "id": 2}, {**base, "id": 50, "res": 0}, {**base, "id": 51, "res": 9}]
     path = save(tmp_path, {"jobs": jobs, "profiles": document()["profiles"]})
     assert [str(error) for error in validate_workload(path, PLATFORM)] == [
-        *(f"{path}: jobs[{n}].{message}" for n, (_, message) in enumerate(BAD_JOBS)),
-        f"{path}: jobs[6]: expected an object, got 7",
-        f"{path}: jobs[7].id: expected unique ids, got 2 again",
-        f"{path}: jobs[8].res: expected 1 to 8 (the platform's cores), got 0",
-        f"{path}: jobs[9].res: expected 1 to 8 (the platform's cores), got 9",
+        *(f"{path}: jobs[{n}].{message}" for n, (_, message) in enumerate(BAD_JOBS[:6])),
+        f"{path}: jobs[11]: expected an object, got 7",
+        f"{path}: jobs[12].id: expected unique ids, got 2 again",
+        *(f"{path}: jobs[{n}].{message}" for n, (_, message) in enumerate(BAD_JOBS[6:], 6)),
+        f"{path}: jobs[13].res: expected 1 to 8 (the platform's cores), got 0",
+        f"{path}: jobs[14].res: expected 1 to 8 (the platform's cores), got 9",
     ]
 
 

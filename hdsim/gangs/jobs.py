@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,15 +44,16 @@ def beside(gangs: Workload, others: Workload) -> Workload:
 
     Args:
         gangs: Jobs of :func:`gang_jobs`.
-        others: Other jobs, whose name, source and profiles the workload has.
+        others: Other jobs, whose name, source, profiles and names the workload has.
     """
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in COLUMNS:
         parts = [getattr(gangs, name), getattr(others, name)]
         columns[name] = np.concatenate([part.astype(object) for part in parts] if name == "job_id" else parts)
     return Workload.from_columns(
         **columns,
         profiles=others.profiles,
+        names=others.names,
         name=others.name,
         source=others.source,
         sha256=others.sha256,

@@ -108,8 +108,9 @@ def _bars(facts: tuple[Fact, ...], values: Floats, label: str, color: str) -> Bl
     )  # fmt: skip
 
 
-def _names(owners: NDArray[np.int64]) -> list[str]:
-    return ["unknown" if owner < 0 else str(owner) for owner in owners.tolist()]
+def _names(owners: NDArray[Any]) -> list[str]:
+    """Names of users, groups, queues or partitions, which have numbers or texts."""
+    return ["unknown" if owner == "-1" else owner for owner in map(str, owners.tolist())]
 
 
 def _small(values: Floats) -> NDArray[np.float32]:

@@ -6,8 +6,10 @@ Format: https://batsim.readthedocs.io/en/latest/input-workload.html
 from __future__ import annotations
 
 import json
+import logging
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +35,19 @@ _JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "kubernetes", "gpu
 _GPU_FIELDS = _JOB_FIELDS[-2:]
 #: Keys of the document besides its header.
 _PARTS = ("jobs", "profiles")
-_IDENTITIES = ("user", "group", "queue", "partition", "executable", "status")
+_NAMED = ("user", "group", "queue", "partition", "executable")
+_IDENTITIES = (*_NAMED, "status")
+#: Fields of other systems by which jobs wait for others.
+_DEPENDENCIES = ("dependency", "dependencies", "depends", "depends_on", "deps", "preceding_job")
+#: Values of fields that say nothing.
+_NOTHING: tuple[Any, ...] = (None, "", -1, [], {})
 #: Jobs with equal values of these columns and equal requested times share a profile.
 _DEMAND = ("runtime", "fixed_duration", "memory", "memory_bandwidth", "return_code")
 _GIGA = 1e9
 #: Limit of numbers, since JSON has integers that no float can represent.
 _HUGE = 1e300
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,20 +64,42 @@ class _Demand:
 
 
 def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
-    """Reads a JSON workload.
+    """Reads a JSON workload to replay.
+
+    A warning counts the jobs with fields that change nothing.
 
     Args:
         path: ``.json`` or ``.json.gz``.
         reference_gflops: Reference speed, which converts operations of profiles to seconds, GFLOP/s.
 
     Returns:
-        The jobs in file order with malformed ones as errors, and the sha256 of the file.
+        The jobs in file order with malformed ones, and those that depend on others, as errors; the sha256 of the file.
 
     Raises:
         WorkloadError: The file is not a JSON object with jobs and profiles, or has no job.
     """
     data, digest = read_document(path)
-    return jobs_of(data, str(path), reference_gflops), digest
+    raw = jobs_of(data, str(path), reference_gflops)
+    unused: Counter[str] = Counter()
+    errors = list(raw.errors)
+    for index, job in enumerate(data["jobs"]):
+        for key, value in job.items() if isinstance(job, dict) else ():
+            if key in _JOB_FIELDS or key == "status" or any(value == nothing for nothing in _NOTHING):
+                continue
+            where = f"{path}: jobs[{index}].{key}"
+            if key in _DEPENDENCIES:
+                message = f"expected jobs that wait for no others, which hdsim does not simulate, got {shown(value)}"
+                errors.append(WorkloadError(message, where=where))
+            elif key not in _NAMED:
+                unused[key] += 1
+            elif not isinstance(value, str) and not (_fits(value) and value >= 0):
+                message = f"expected a name or a whole number of at least 0, got {shown(value)}"
+                errors.append(WorkloadError(message, where=where))
+    if unused:
+        fields = ", ".join(f"{key} ({count} jobs)" for key, count in unused.most_common(5))
+        more = ", ..." if len(unused) > 5 else ""
+        _log.warning("%s: fields of jobs that change nothing: %s%s", path, fields, more)
+    return replace(raw, errors=tuple(errors)), digest
 
 
 def read_document(path: str | Path) -> tuple[Any, str]:
@@ -141,12 +172,14 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
             requested = walltime if walltime <= LONGEST_TIME else demand.runtime
         rows.append((identity, submitted, cores, walltime, name, extra or None, requested, gpus, pods, demand))
         places.append(index)
+    columns, names = _columns(rows)
     return RawJobs(
-        _columns(rows),
+        columns,
         lambda row, column: f"{path}: jobs[{places[row]}].{_place_of(column)}",
         header={key: value for key, value in data.items() if key not in _PARTS},
         profiles=profiles,
         errors=tuple(errors),
+        names=names,
     )
 
 
@@ -163,7 +196,8 @@ def _parts(data: Any, path: str | Path) -> tuple[list[Any], dict[str, Any]]:
     return jobs, profiles
 
 
-def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
+def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, np.ndarray], dict[str, dict[int, str]]]:
+    """Returns the columns, and the names behind their numbers by column."""
     demands = [row[-1] for row in rows]
     columns: dict[str, np.ndarray] = {
         "job_id": _objects([row[0] for row in rows]),
@@ -183,10 +217,21 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
     columns |= pod_columns([row[8] for row in rows])
     columns["program"] = _objects([demand.program for demand in demands])
     columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
+    names: dict[str, dict[int, str]] = {}
     for key in _IDENTITIES:
         values = [(row[5] or {}).get(key, -1) for row in rows]
-        columns[key] = np.array([value if _fits(value) else -1 for value in values], np.int64)
-    return columns
+        codes = _codes(values) if key in _NAMED else {}
+        if codes:
+            names[key] = {code: name for name, code in codes.items()}
+        numbers = [codes.get(value, -1) if isinstance(value, str) else value for value in values]
+        columns[key] = np.array([value if _fits(value) else -1 for value in numbers], np.int64)
+    return columns, names
+
+
+def _codes(values: list[Any]) -> dict[str, int]:
+    """Numbers names in alphabetical order, from the first number above those among the values."""
+    first = 1 + max((value for value in values if _fits(value)), default=-1)
+    return {name: first + place for place, name in enumerate(sorted({v for v in values if isinstance(v, str) and v}))}
 
 
 def _fits(value: Any) -> bool:
@@ -383,10 +428,12 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         pods = write_pods(workload, row)
         if pods:
             job["kubernetes"] = pods
-        if extra is not None:
-            job |= {key: value for key, value in extra.items() if key not in job}
-        else:
-            job |= {key: value for key, value in zip(_IDENTITIES, identities[row], strict=True) if value != -1}
+        job |= {key: value for key, value in (extra or {}).items() if key not in job}
+        for column, value in zip(_IDENTITIES, identities[row], strict=True):
+            if value != -1:
+                job[column] = workload.names.get(column, {}).get(value, value)
+            elif column in _NAMED and job.get(column) not in _NOTHING:
+                del job[column]
         name = workload.profile[row]
         said = kept.get((name, cores))
         if workload.program[row] is not None:

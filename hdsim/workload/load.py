@@ -147,6 +147,7 @@ def load_workload(
     workload = Workload.from_columns(
         **columns,
         profiles=raw.profiles,
+        names=raw.names,
         name=name,
         source=path,
         sha256=digest,

@@ -79,6 +79,8 @@ class Workload:
         constraints: object, :class:`hdsim.workload.constraints.Constraints` of the pods of a job, None for a job that
             may be on any node without taints; other than None only where cores have no ids.
         profiles: Batsim profiles by name, verbatim.
+        names: Names behind the numbers of the columns user, group, queue, partition and executable, by column, where
+            the file has names.
         name: Name of the workload in job ids of Batsim (``w0!1``).
         source: Origin of the jobs.
         sha256: Digest of the file, None without a file.
@@ -117,6 +119,7 @@ class Workload:
     gang: NDArray[np.object_]
     constraints: NDArray[np.object_]
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
+    names: dict[str, dict[int, str]] = field(default_factory=dict)
     name: str = "w0"
     source: str = "<columns>"
     sha256: str | None = None
@@ -133,6 +136,7 @@ class Workload:
         runtime: ArrayLike,
         requested_cores: ArrayLike,
         profiles: dict[str, dict[str, Any]] | None = None,
+        names: dict[str, dict[int, str]] | None = None,
         name: str = "w0",
         source: str = "<columns>",
         sha256: str | None = None,
@@ -148,6 +152,7 @@ class Workload:
             runtime: (J,) reference seconds.
             requested_cores: (J,) cores.
             profiles: See the attributes, like all that follow.
+            names: See the attributes.
             name: See the attributes.
             source: See the attributes; also the place in error messages.
             sha256: See the attributes.
@@ -181,6 +186,7 @@ class Workload:
         return cls(
             **_frozen(made),
             profiles=profiles or {},
+            names=names or {},
             name=name,
             source=source,
             sha256=sha256,

@@ -36,6 +36,7 @@ class RawJobs:
         header: Header fields of the file.
         profiles: Batsim profiles by name, verbatim.
         errors: Faults of malformed jobs, which have no rows.
+        names: See :class:`hdsim.workload.model.Workload`.
     """
 
     columns: dict[str, np.ndarray]
@@ -43,6 +44,7 @@ class RawJobs:
     header: dict[str, Any] = field(default_factory=dict)
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: tuple[WorkloadError, ...] = ()
+    names: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:

@@ -249,7 +249,14 @@ def _read_details(path: Path, jobs: Mapping[str, NDArray[Any]]) -> dict[str, NDA
     return {
         name: (integers if name in details.COUNTS else numbers)(path, name, column)
         for name, column in zip(details.NAMES, texts[1:count], strict=True)
-    } | {name: integers(path, name, column, least=-1) for name, column in zip(known, texts[count:], strict=True)}
+    } | {name: _owners(path, name, column) for name, column in zip(known, texts[count:], strict=True)}
+
+
+def _owners(path: Path, name: str, column: Sequence[str]) -> NDArray[Any]:
+    """Users, groups, queues or partitions: numbers of at least -1, or texts where any is a name."""
+    if all(text.lstrip("-").isdecimal() for text in column):
+        return integers(path, name, column, least=-1)
+    return np.array(column, object)
 
 
 def _read_numbers(path: Path, columns: Sequence[str], below: Mapping[str, int]) -> list[NDArray[Any]] | None:

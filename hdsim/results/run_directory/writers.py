@@ -114,15 +114,22 @@ def _done(result: FullReplay) -> Iterator[Ints]:
 def _write_details(path: Path, result: FullReplay) -> None:
     """Writes job_details.csv: execution details of each job of jobs.csv, in the same order."""
     known = {name: column for name in details.OWNERS if ((column := getattr(result.workload, name)) >= 0).any()}
-    made = {name: result.jobs[name] for name in details.NAMES} | known
-    numbers = ",".join("%d" if name in known or name in details.COUNTS else "%.6f" for name in made)
+    made = {name: result.jobs[name] for name in details.NAMES}
+    numbers = ",".join("%d" if name in details.COUNTS else "%.6f" for name in details.NAMES)
+    owners = [(column, result.workload.names.get(name, {})) for name, column in known.items()]
     with replacing(path) as file:
-        file.write(",".join(("job_id", *made)) + "\n")
+        file.write(",".join(("job_id", *made, *known)) + "\n")
         for rows in _done(result):
             ids = csv_fields(result.workload.job_id[rows].tolist())
             columns = zip(*(column[rows].tolist() for column in made.values()), strict=True)
-            lines = zip(ids, columns, strict=True)
-            file.writelines(f"{own},{(numbers % row).replace('nan', '')}\n" for own, row in lines)
+            texts = [
+                csv_fields([names.get(number, str(number)) for number in column[rows].tolist()])
+                for column, names in owners
+            ]
+            lines = zip(ids, columns, *texts, strict=True)
+            file.writelines(
+                ",".join((str(own), (numbers % row).replace("nan", ""), *owned)) + "\n" for own, row, *owned in lines
+            )
 
 
 def _write_schedule(path: Path, result: FullReplay) -> None:
