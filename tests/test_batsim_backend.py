@@ -264,6 +264,15 @@ def test_backfilling_and_orders(platform: hdsim.Platform, tmp_path: Path, agent:
     assert_equal(replayed(platform, workload, agent, tmp_path, energy=energy, sockets=True), sim)
 
 
+@pytest.mark.parametrize("agent", ["fcfs", "easy", "sjf"])
+def test_jobs_of_one_time_are_queued_by_number(platform: hdsim.Platform, tmp_path: Path, agent: str) -> None:
+    """Batsim submits them by the text of their ids, 10 before 2."""
+    workload = made_up(24, seed=2, submission_time=np.repeat([0, 600], 12), runtime=60, requested_time=60)
+    sim = hdsim.simulate(platform, workload, agent, seed=1)
+    assert len(np.unique(sim.starting_time)) > 4
+    assert_equal(replayed(platform, workload, agent, tmp_path, energy=False, check=True), sim)
+
+
 def test_exact_on_one_speed(tmp_path: Path) -> None:
     machine = hdsim.Platform.homogeneous(nodes=16, cores_per_node=1, gflops_per_core=10.0)
     workload = made_up(400, memory=0)

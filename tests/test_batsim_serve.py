@@ -389,6 +389,45 @@ def test_several_workloads() -> None:
     assert set(messages[0]["events"][0]["data"]["profiles"]) == {"w0", "w1"}
 
 
+def test_jobs_of_one_time_are_submitted_by_the_text_of_their_ids(tmp_path: Path) -> None:
+    """As in Batsim 4.2.1, which compares the texts of ids: w0!10 comes before w0!2."""
+    alike = [{"subtime": 0, "res": 1, "profile": "d"}] * 12
+    first = job_file([{**job, "id": n} for n, job in enumerate(alike)], {"d": {"type": "delay", "delay": 1}})
+    others = {"b": 0, "B": 0, "a": 1, "é": 0, "z": 0}
+    second = job_file(
+        [{**alike[0], "id": name, "subtime": when} for name, when in others.items()],
+        {"d": {"type": "delay", "delay": 1}},
+    )
+    server = Server(hosts_of(FOUR), [first, second])
+    messages = talk(server, Greedy())
+    numbers = ["0", "1", "10", "11", *map(str, range(2, 10))]
+    at_once = [*(f"w0!{number}" for number in numbers), "w1!B", "w1!b", "w1!z", "w1!é"]
+    assert [one["data"]["job_id"] for one in told(messages, "JOB_SUBMITTED")] == [*at_once, "w1!a"]
+    started = [(row["workload_name"], row["job_id"]) for row in rows_by_start(server, tmp_path)]
+    assert [f"{workload}!{job}" for workload, job in started] == [*at_once, "w1!a"]
+
+
+def rows_by_start(server: Server, tmp_path: Path) -> list[dict[str, str]]:
+    """Rows of the jobs in order of their starts, those of one time by host."""
+    server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
+    found = rows(tmp_path / "out_jobs.csv")
+    return sorted(found, key=lambda row: (float(row["starting_time"]), int(row["allocated_resources"])))
+
+
+def test_jobs_of_no_time_have_a_slowdown(tmp_path: Path) -> None:
+    """A computation of nothing lasts 1e-5 s in Batsim, so that without a wait its slowdown is 1."""
+    file = job_file(
+        [{"id": 0, "subtime": 0, "res": 1, "profile": "nothing"}, {"id": 1, "subtime": 0, "res": 4, "profile": "d"}],
+        {"nothing": {"type": "parallel_homogeneous", "cpu": 0, "com": 0}, "d": {"type": "delay", "delay": 2}},
+    )
+    server = Server(hosts_of(FOUR), [file])
+    talk(server, Greedy())
+    server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
+    assert [row["stretch"] for row in rows(tmp_path / "out_jobs.csv")] == ["1.000000", "1.000000"]
+    [schedule] = rows(tmp_path / "out_schedule.csv")
+    assert (schedule["mean_slowdown"], schedule["max_slowdown"]) == ("1.000000", "1.000000")
+
+
 def test_registered_jobs_without_acknowledgement(tmp_path: Path) -> None:
     def register(message: dict[str, Any]) -> list[Event]:
         profile = {"type": "parallel_homogeneous", "cpu": 3e9, "com": 0}

@@ -276,10 +276,10 @@ def make_folder(prefix: str) -> None:
 
 
 def _stretch(wait: float, execution: float) -> float:
-    """Returns turnaround by execution; Batsim's division by 0 gives infinity, or NaN for a job that did not wait."""
+    """Returns turnaround by execution; of a job of 0 s, infinity after a wait and 1 without one."""
     if execution:
         return (wait + execution) / execution
-    return math.inf if wait else math.nan
+    return math.inf if wait else 1.0
 
 
 def _quoted(text: str) -> str:
