@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import queue
+import re
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ from hdsim.workload.constraints import Constraints
 
 pytestmark = pytest.mark.requires("kube")
 
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/hdsim-hdsim"
 ELECTION = {"lease": 3, "renew": 2, "retry": 0.3}
 GREEDY = {"job_policy": "priority", "backfill": "greedy", "core_policy": "least_allocated"}
 
@@ -369,13 +371,98 @@ def test_one_of_two_schedulers_binds_and_the_other_takes_over(
     assert float(table["first"]["created"]) < 0 and table["first"]["attempts"] == "0"
 
 
+def test_a_run_that_ends_when_idle_does_not_wait_for_a_lease_for_ever(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, node("a"), pod("first"))
+    with running(cluster, tmp_path / "1", stop_when_idle=None) as one:
+        wait_for(lambda: check(cluster), "the first pod")
+        with running(cluster, tmp_path / "2", stop_when_idle=1.0) as two:
+            wait_for(lambda: two, "the word of the second")
+        # One of another name schedules its own pods beside it.
+        create(cluster, pod("second", scheduler="lab"))
+        _, facts = run(cluster, tmp_path / "3", stop_when_idle=1.0, scheduler_name="lab")
+        spec = {"holderIdentity": "thief", "leaseTransitions": 9}
+        cluster.api("PATCH", LEASE, {"spec": spec}, "merge-patch+json")
+    assert facts["pods_bound"] == 1 and isinstance(one[0], BackendError)
+    assert isinstance(two[0], BackendError)
+    assert re.fullmatch(
+        r"lease kube-system/hdsim-hdsim: expected it to be free within 6 s, as the run ends when it is idle "
+        r"\(backend.stop_when_idle=1\), but \S+ holds it; with another backend.scheduler_name a run schedules its own "
+        r"pods beside that one",
+        str(two[0]),
+    )
+
+
+def test_a_bound_pod_that_is_resized_takes_what_it_has_then(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, node("a", {"cpu": "8"}), pod("grown", "1"), pod("shrunk", "6"))
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+
+    def resize(name: str, cpu: str) -> None:
+        resources = {"requests": {"cpu": cpu, "memory": "512Mi"}}
+        # The API server allows it where the kubelet tells the resources of running containers.
+        known = {"status": {"containerStatuses": [{"name": "main", "resources": resources}]}}
+        cluster.api("PATCH", f"{pods}/{name}/status", known, "strategic-merge-patch+json")
+        body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+        cluster.api("PATCH", f"{pods}/{name}/resize", body, "strategic-merge-patch+json")
+
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        wait_for(lambda: len(check(cluster)) == 2, "the first two pods")
+        resize("shrunk", "1")
+        resize("grown", "6")
+        create(cluster, pod("large", "2"))
+        create(cluster, pod("small", "1"))
+        wait_for(lambda: "small" in check(cluster), "the pod that fits")
+        wait_for(lambda: "large" in events(cluster, "FailedScheduling"), "the word of the one that does not")
+        assert "large" not in check(cluster)
+        resize("grown", "3")
+        wait_for(lambda: "large" in check(cluster), "the pod that fits now")
+    assert outcome[0][1]["pods_bound"] == 4
+
+
+def test_a_waiting_pod_that_gets_a_toleration_is_decided_on_anew(cluster: Cluster, tmp_path: Path) -> None:
+    taint = {"key": "reserved", "value": "yes", "effect": "NoSchedule"}
+    create(cluster, node("a", taints=[taint]), pod("late"))
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        wait_for(lambda: "late" in events(cluster, "FailedScheduling"), "the word of the pod")
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods/late"
+        found = cluster.api("GET", path)
+        found["spec"].setdefault("tolerations", []).append({"key": "reserved", "operator": "Exists"})
+        cluster.api("PUT", path, found)
+        wait_for(lambda: "late" in check(cluster), "the pod")
+    assert outcome[0][1]["pods_bound"] == 1
+
+
+def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: Cluster, tmp_path: Path) -> None:
+    """Source: Kubernetes, "Inter-pod affinity and anti-affinity": it holds for pods that come later as well."""
+    selector = {
+        "matchLabels": {"app": "db"},
+        "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}],
+    }
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    first = pod("first", scheduler="other", nodeName="a", affinity=affinity)
+    near, free = pod("near"), pod("free")
+    near["metadata"]["labels"], free["metadata"]["labels"] = {"app": "db"}, {"app": "db", "tier": "x"}
+    create(cluster, node("a"), near, first, free)
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        wait_for(lambda: "free" in check(cluster), "the pod that it lets in")
+        wait_for(lambda: "near" in events(cluster, "FailedScheduling"), "the word of the one that it keeps away")
+        assert "near" not in check(cluster)
+        pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+        cluster.api("DELETE", f"{pods}/first?gracePeriodSeconds=0")
+        wait_for(lambda: "near" in check(cluster), "the pod")
+    assert outcome[0][1]["pods_bound"] == 2
+    assert (
+        f"the podAntiAffinity of {cluster.namespace}/first is against it"
+        in events(cluster, "FailedScheduling")["near"][0]
+    )
+
+
 def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a"), pod("first"))
-    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/hdsim-hdsim"
     with running(cluster, tmp_path, stop_when_idle=None) as outcome:
         wait_for(lambda: check(cluster), "the first pod")
         spec = {"holderIdentity": "thief", "leaseTransitions": 9}
-        cluster.api("PATCH", lease, {"spec": spec}, "merge-patch+json")
+        cluster.api("PATCH", LEASE, {"spec": spec}, "merge-patch+json")
     assert isinstance(outcome[0], BackendError)
     assert "thief holds it" in str(outcome[0])
 

@@ -13,7 +13,7 @@ import orjson
 
 from hdsim.cluster.requests import Amounts
 from hdsim.platform.taints import Taint
-from hdsim.workload.constraints import Constraints
+from hdsim.workload.constraints import Constraints, Requirement
 
 #: Labels and annotations; docs/kwok.md explains them.
 JOB_LABEL = "hdsim.io/job"
@@ -65,6 +65,8 @@ class PodView:
         deleted: The pod is being deleted.
         gated: The pod may not be scheduled yet.
         annotations: Annotations.
+        labels: Labels.
+        repels: Terms of its required anti-affinity, which keeps other pods away while it is there.
     """
 
     key: str
@@ -86,6 +88,8 @@ class PodView:
     deleted: bool
     gated: bool
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+    repels: tuple[Repulsion, ...]
 
     @property
     def holds(self) -> bool:
@@ -128,7 +132,27 @@ class PodView:
             "deletionTimestamp" in metadata,
             bool(spec.get("schedulingGates")),
             annotations,
+            labels,
+            _repulsions_of(spec, namespace),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Repulsion:
+    """A term of a pod's required anti-affinity: the pods that may not come near it, whatever the topology.
+
+    Attributes:
+        namespaces: Namespaces of these pods, empty for all.
+        labels: Requirements that their labels meet.
+    """
+
+    namespaces: tuple[str, ...]
+    labels: tuple[Requirement, ...]
+
+    def concerns(self, pod: PodView) -> bool:
+        """Whether a pod is one of these."""
+        near = not self.namespaces or pod.namespace in self.namespaces
+        return near and all(requirement.holds("", pod.labels) for requirement in self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +297,25 @@ def _constraints_of(spec: Mapping[str, Any]) -> tuple[Constraints | None, str]:
             faults.append(str(error))
         known = _constraints[key] = constraints, "; ".join(faults)
     return known
+
+
+def _repulsions_of(spec: Mapping[str, Any], namespace: str) -> tuple[Repulsion, ...]:
+    """Reads the required anti-affinity of a pod; namespaces that are selected by their labels are all namespaces."""
+    anti = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
+    found = []
+    for term in anti.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue  # it selects no pods
+        labels = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+        labels += [
+            Requirement(each["key"], each["operator"], tuple(each.get("values") or ()))
+            for each in selector.get("matchExpressions") or ()
+        ]
+        anywhere = term.get("namespaceSelector") is not None
+        namespaces = () if anywhere else tuple(term.get("namespaces") or (namespace,))
+        found.append(Repulsion(namespaces, tuple(labels)))
+    return tuple(found)
 
 
 def _requests_of(spec: Mapping[str, Any]) -> tuple[Amounts, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import socket
 import sys
@@ -22,13 +23,13 @@ from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.settings import Settings
 from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
+from hdsim.errors import BackendError
 from hdsim.kubernetes.connection import Call, Connection
 from hdsim.kubernetes.objects import NodeView
 from hdsim.kubernetes.permissions import Permission, require
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
-    from hdsim.errors import BackendError
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.simulation.setup import Setup
@@ -119,7 +120,11 @@ class Kwok(Backend):
         return self._session
 
     def _lead(self, setup: Setup, stop: Sequence[int]) -> bool:
-        """Connects and waits for the lease; False if a signal has come before it."""
+        """Connects and waits for the lease; False if a signal has come before it.
+
+        Raises:
+            BackendError: The lease is not free in time for a run that ends when it is idle.
+        """
         settings = self.settings
         self._connect()
         connection = self.connection
@@ -138,8 +143,18 @@ class Kwok(Backend):
         )
         self._resources.callback(lambda: connection.call(lease.release()))
         waiting = connection.submit(lease.acquire())
+        idle, begin = settings.stop_when_idle, time.monotonic()
+        # A lease of an instance that was killed is free after its duration.
+        patience = math.inf if idle is None else max(idle, 2 * settings.timing.lease)
         while not waiting.done() and not stop:
             time.sleep(_WAIT)
+            if time.monotonic() - begin > patience and lease.holder:
+                waiting.cancel()
+                raise BackendError(
+                    f"lease {election['namespace']}/{self._lease_name}: expected it to be free within {patience:g} s, "
+                    f"as the run ends when it is idle (backend.stop_when_idle={idle:g}), but {lease.holder} holds it; "
+                    "with another backend.scheduler_name a run schedules its own pods beside that one"
+                )
         if not waiting.done():
             waiting.cancel()
             return False

@@ -82,9 +82,13 @@ class Jobs:
         self._found: list[Member] = []
         # Pods that fit on no empty nodes.
         self._refused: list[list[Member]] = []
+        # Pods whose anti-affinity keeps others away, by their uids, and pods that are kept away.
+        self._repelling: dict[str, PodView] = {}
+        self._repelled: list[Member] = []
 
     def on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         """Takes note of changes of pods that were seen at a time."""
+        self._note_repelling(changes, at)
         for old, new in changes:
             if new is None:
                 assert old is not None
@@ -95,6 +99,28 @@ class Jobs:
                 self._on_arrival(new, at)
             else:
                 self._nodes.occupy(new)
+
+    def _note_repelling(self, changes: Sequence[Change[PodView]], at: float) -> None:
+        """Takes note of pods on nodes whose required anti-affinity keeps others away, and decides on those anew."""
+        left = False
+        for old, new in changes:
+            if new is not None and new.holds and new.repels:
+                self._repelling[new.uid] = new
+            elif old is not None:
+                left |= self._repelling.pop(old.uid, None) is not None
+        if self._repelling:
+            for job in [job for job in self.cluster.queue if any(self._repels(each) for each in self.of_job[job])]:
+                self._break_up(job, self.of_job[job], at)
+        if left:
+            repelled, self._repelled = self._repelled, []
+            for member in repelled:
+                if member.phase is Phase.WAITING and member.job < 0:
+                    self._wait(member, at)
+
+    def _repels(self, member: Member) -> str:
+        """Returns a pod whose anti-affinity keeps a pod away, empty if there is none."""
+        near = (pod for pod in self._repelling.values() if any(term.concerns(member.pod) for term in pod.repels))
+        return next((pod.key for pod in near), "")
 
     def _wants(self, pod: PodView) -> bool:
         """Whether a pod of this scheduler is one of its jobs."""
@@ -108,7 +134,7 @@ class Jobs:
         """Takes note of a pod that waits, or that was bound before this run."""
         # The API server tells the second of the creation only.
         created = min(at, at + (pod.created + 1 - time.time()) * self._time_scale)
-        member = self.members[pod.uid] = Member(pod, created)
+        member = self.members[pod.uid] = Member(pod, created, pod.requests)
         self._nodes.vacate(pod)
         if pod.holds:
             member.phase, member.node, member.bound = Phase.BOUND, pod.node, created
@@ -132,6 +158,9 @@ class Jobs:
         member.job = -1
         if pod.unsupported:
             self._notices.tell([member], f"hdsim does not know {pod.unsupported}")
+        elif other := self._repels(member):
+            self._repelled.append(member)
+            self._notices.tell([member], f"the podAntiAffinity of {other} is against it, and hdsim knows no topologies")
         elif not pod.group:
             self._arrived.append([member])
         else:
@@ -147,7 +176,9 @@ class Jobs:
 
     def _on_change(self, member: Member, pod: PodView, at: float) -> None:
         """Takes note of a change of a pod of a job."""
-        member.pod = pod
+        old, member.pod = member.pod, pod
+        if _asks(old) != _asks(pod) and member.phase is Phase.WAITING and self._trace is None:
+            self._reconsider(member, old, at)
         if math.isnan(member.running) and pod.phase == "Running":
             member.running = at
         if pod.node and member.phase in (Phase.WAITING, Phase.BINDING):
@@ -160,7 +191,21 @@ class Jobs:
             member.succeeded = pod.phase == "Succeeded"
         elif pod.deleted and member.phase is Phase.WAITING:
             self._leave(member, Phase.GONE, at)
+        self._nodes.occupy(pod, member.requests)
         self._settle(member.job, at)
+
+    def _reconsider(self, member: Member, old: PodView, at: float) -> None:
+        """Decides anew on a pod that waits, and on its gang, once it asks for something else, such as a toleration."""
+        job = member.job
+        if job < 0:
+            if old.unsupported:
+                self._wait(member, at)
+        elif self.cluster.state[job] == _QUEUED:
+            self._break_up(job, self.of_job[job], at)
+        elif any(members is self.of_job[job] for members in self._refused):
+            self._refused = [members for members in self._refused if members is not self.of_job[job]]
+            for each in self.of_job[job]:
+                self._wait(each, at)
 
     def _on_deletion(self, pod: PodView, at: float) -> None:
         self._nodes.vacate(pod)
@@ -215,7 +260,7 @@ class Jobs:
         for job, members in enumerate([*arrived, *found], first):
             self.of_job[job] = members
             for member in members:
-                member.job = job
+                member.job, member.requests = job, member.pod.requests
             if members[0].phase is Phase.WAITING:
                 self._submit(job)
             else:
@@ -335,3 +380,8 @@ class Jobs:
         if gone:
             return _KILLED
         return _DONE if all(member.succeeded for member in members) else _FAILED
+
+
+def _asks(pod: PodView) -> tuple[Any, ...]:
+    """The parts of a pod that decide where it may be."""
+    return pod.requests, pod.constraints, pod.unsupported

@@ -39,6 +39,10 @@ class Timing:
 class Lease:
     """A Lease.
 
+    Attributes:
+        held: This instance holds it.
+        holder: Another instance, whose end `acquire` waits for, empty for none.
+
     Args:
         connection: The connection.
         namespace: Its namespace.
@@ -58,6 +62,7 @@ class Lease:
         lost: Callable[[BackendError], None],
     ) -> None:
         self.held = False
+        self.holder = ""
         self._connection, self._timing, self._identity, self._lost = connection, timing, identity, lost
         self._name = f"{namespace}/{name}"
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -74,23 +79,22 @@ class Lease:
         Raises:
             BackendError: The API server does not answer, or refuses.
         """
-        waiting_for = ""
         while True:
             self._renewed = time.monotonic()
             try:
                 holder = await self._try(self._connection.timeout)
             except NoAnswer as error:
-                if not waiting_for:
+                if not self.holder:
                     raise
                 log.warning("lease %s: %s; trying again", self._name, error)
             else:
                 if not holder:
                     break
-                if holder != waiting_for:
-                    waiting_for = holder
+                if holder != self.holder:
+                    self.holder = holder
                     log.warning("lease %s is held by %s; waiting for it", self._name, holder)
             await asyncio.sleep(self._timing.retry)
-        if waiting_for:
+        if self.holder:
             log.warning("lease %s is taken over by this instance, %s", self._name, self._identity)
         self.held = True
         self._keeping = asyncio.create_task(self._keep())

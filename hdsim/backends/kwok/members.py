@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from hdsim.cluster.requests import Amounts
 from hdsim.kubernetes.objects import PodView
 
 
@@ -26,6 +27,7 @@ class Member:
     Attributes:
         pod: Its latest view.
         created: Creation.
+        requests: Amounts that its job requests for it.
         job: Its job, -1 before it belongs to one.
         phase: Its state.
         node: Node that is chosen or that it is bound to, empty for none.
@@ -41,6 +43,7 @@ class Member:
 
     pod: PodView
     created: float
+    requests: Amounts
     job: int = -1
     phase: Phase = Phase.WAITING
     node: str = ""

@@ -44,7 +44,8 @@ class Nodes:
         self.number = {name: node for node, name in enumerate(cluster.platform.node_names)}
         self._amounts = amounts_of(cluster.platform)
         self.relabelled = False
-        self._others: dict[str, tuple[int, Amounts]] = {}
+        # Node of each pod that is no job, its amounts, and those that its job holds instead.
+        self._others: dict[str, tuple[int, Amounts, Amounts | None]] = {}
         self._labels = list(zip(cluster.platform.node_labels, cluster.platform.node_taints, strict=True))
         faults = [
             f"{name} {fault}"
@@ -84,26 +85,36 @@ class Nodes:
         else:
             self._update(new)
 
-    def occupy(self, pod: PodView) -> None:
-        """Takes note of what a pod of others takes, or takes no more, of its node."""
+    def occupy(self, pod: PodView, held: Amounts | None = None) -> None:
+        """Takes note of what a pod takes, or takes no more, of its node.
+
+        Args:
+            pod: A pod of others, or one of a job that has been resized in place.
+            held: Amounts that the job holds for the pod already, None for a pod of others.
+        """
         now = self._others.get(pod.uid)
         node = self.number.get(pod.node) if pod.holds else None
-        wanted = None if node is None else (node, pod.requests)
+        wanted = None if node is None or pod.requests == held else (node, pod.requests, held)
         if now == wanted:
             return
         self.vacate(pod)
         if wanted is not None:
             self._others[pod.uid] = wanted
-            self._cluster.cores.occupy(*wanted)
+            self._cluster.cores.occupy(*wanted[:2])
+            if held is not None:
+                self._cluster.cores.vacate(wanted[0], held)
             self._cluster.node_changes.append(wanted[0])
 
     def vacate(self, pod: PodView) -> bool:
         """Takes back what `occupy` has noted of a pod; returns whether there was something."""
-        held = self._others.pop(pod.uid, None)
-        if held is not None:
-            self._cluster.cores.vacate(*held)
-            self._cluster.node_changes.append(held[0])
-        return held is not None
+        known = self._others.pop(pod.uid, None)
+        if known is not None:
+            node, amounts, held = known
+            if held is not None:
+                self._cluster.cores.occupy(node, held)
+            self._cluster.cores.vacate(node, amounts)
+            self._cluster.node_changes.append(node)
+        return known is not None
 
     def _update(self, view: NodeView) -> None:
         """Brings a node of the platform up to date."""

@@ -143,7 +143,7 @@ class Virtual(Session):
         answers = self._await([*ends, *(self._post(manifest) for _, manifest in manifests)])
         for (job, _), pod in zip(manifests, answers[len(ends) :], strict=True):
             assert pod is not None
-            self._of_job.setdefault(job, []).append(Member(pod, cluster.now, job))
+            self._of_job.setdefault(job, []).append(Member(pod, cluster.now, pod.requests, job))
         for job in cluster.rejected:
             self._notices.tell(self._of_job[job], _INFEASIBLE)
         return True
