@@ -130,6 +130,26 @@ def test_interval_of_the_probability_of_improvement_is_that_of_resampled_runs() 
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, (0.025, 0.975))), abs=0.03)
 
 
+def test_one_trace_at_several_loads_is_one_draw() -> None:
+    """Copies of the same traces make an interval no narrower; traces of their own do."""
+    rng = np.random.default_rng(5)
+    ours, base = rng.normal(0.5, 1, 10), rng.normal(0, 1, 10)
+    traces = [(f"trace {number}", "") for number in range(10)]
+    once = probability_of_improvement([(ours, base)], [(traces, traces)])
+    copies = probability_of_improvement([(ours, base)] * 4, [(traces, traces)] * 4)
+    assert (copies.value, copies.low, copies.high) == pytest.approx((once.value, once.low, once.high))
+    alone = probability_of_improvement([(ours, base)] * 4)
+    assert alone.high - alone.low < 0.7 * (copies.high - copies.low)
+    # Windows of one trace are no traces.
+    blocks = [([float(value)], [0.0]) for value in rng.normal(0.5, 1, 12)]
+    same = [("trace", f"window {number}") for number in range(12)]
+    of_four = [(f"trace {number % 4}", f"window {number}") for number in range(12)]
+    plain, staged = (
+        probability_of_improvement(blocks, [([draw], [draw]) for draw in draws]) for draws in (same, of_four)
+    )
+    assert plain.value == staged.value and (plain.low, plain.high) != (staged.low, staged.high)
+
+
 def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
     loads, agents, seeds = (0.5, 0.6, 0.7, 0.8), ("fcfs", "sjf", "ljf"), (1, 2)
     metrics = {

@@ -16,13 +16,16 @@ import numpy as np
 
 from hdsim.report.compare import Comparison
 from hdsim.report.labels import text
-from hdsim.report.statistics import CONFIDENCE, Floats, Interval
+from hdsim.report.ratios import places
+from hdsim.report.statistics import CONFIDENCE, NO_INTERVAL, Floats, Interval, two_stage
 from hdsim.results.metrics import direction
 
 #: Fewest configurations and blocks of a ranking.
 FEWEST_CONFIGURATIONS, FEWEST_BLOCKS = 3, 4
 _RESAMPLES = 2000
 _SEED = 0
+#: A trace, and the part of it that a run replays.
+Draw = tuple[str, str]
 
 
 class _WithMetric(Protocol):
@@ -74,20 +77,24 @@ def standings(comparison: Comparison) -> tuple[Standing, ...]:
     base = next((row.configuration for row in comparison.rows if row.baseline), None)
     if base is None:  # runs of different kinds, which share no metric with the baseline
         return ()
-    return tuple(one for metric in comparison.metrics if direction(metric) for one in _by(comparison, metric, base))
+    draws = [(place.trace, place.part) for place in places(comparison.entries)]
+    metrics = [metric for metric in comparison.metrics if direction(metric)]
+    return tuple(one for metric in metrics for one in _by(comparison, draws, metric, base))
 
 
-def _by(comparison: Comparison, metric: str, base: str) -> Iterator[Standing]:
+def _by(comparison: Comparison, draws: Sequence[Draw], metric: str, base: str) -> Iterator[Standing]:
     blocks: dict[str, dict[str, list[float]]] = {}
+    drawn: dict[tuple[str, str], list[Draw]] = {}
     single = len({entry.scenario for entry in comparison.entries}) == 1
-    for entry in comparison.entries:
+    for entry, draw in zip(comparison.entries, draws, strict=True):
         # Trainings of several seeds share their test windows.
         alone = dict(entry.replication).get("window") or text(entry.replication)
-        block = blocks.setdefault(alone if single else text(entry.scenario), {})
-        block.setdefault(text(entry.configuration), []).append(direction(metric) * entry.metrics[metric])
+        at, name = alone if single else text(entry.scenario), text(entry.configuration)
+        blocks.setdefault(at, {}).setdefault(name, []).append(direction(metric) * entry.metrics[metric])
+        drawn.setdefault((at, name), []).append(draw)
     names = list(dict.fromkeys(name for block in blocks.values() for name in block))
-    whole = [block for block in blocks.values() if len(block) == len(names)]
-    values = np.array([[np.mean(block[name]) for name in names] for block in whole])
+    whole = {at: block for at, block in blocks.items() if len(block) == len(names)}
+    values = np.array([[np.mean(block[name]) for name in names] for block in whole.values()])
     if len(names) < FEWEST_CONFIGURATIONS or len(whole) < FEWEST_BLOCKS or np.isnan(values).any():
         return
     ranks = average_ranks(values)
@@ -95,8 +102,9 @@ def _by(comparison: Comparison, metric: str, base: str) -> Iterator[Standing]:
     difference = critical_difference(len(names), len(whole))
     for place in np.argsort(ranks, kind="stable").tolist():
         name = names[place]
-        pairs = [(block[name], block[base]) for block in whole]
-        better = Interval(math.nan, math.nan, math.nan, 0) if name == base else probability_of_improvement(pairs)
+        pairs = [(block[name], block[base]) for block in whole.values()]
+        same = [(drawn[at, name], drawn[at, base]) for at in whole]
+        better = NO_INTERVAL if name == base else probability_of_improvement(pairs, same)
         yield Standing(
             metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, *_bounds(better)
         )
@@ -168,30 +176,62 @@ def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
     return found
 
 
-def probability_of_improvement(blocks: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Interval:
+def probability_of_improvement(
+    blocks: Sequence[tuple[Sequence[float], Sequence[float]]],
+    draws: Sequence[tuple[Sequence[Draw], Sequence[Draw]]] | None = None,
+) -> Interval:
     """Returns the probability that a run is better than one of the baseline in the same block, ties counted half.
 
     It is the mean over blocks of Mann and Whitney's U over the number of pairs (Agarwal et al. 2021, section 4.3). The
-    interval is the percentile bootstrap of the runs of each block; where a block has a single run, that of the blocks.
+    interval is the percentile bootstrap of the draws that are in the same blocks, in two stages as in
+    :func:`hdsim.report.statistics.against`; where a block has a single run, that of the blocks.
 
     Args:
         blocks: Values of the runs of a configuration and of the baseline in each block, higher ones better.
+        draws: Trace and part of it of these runs; equal ones, such as one trace at several loads, were drawn once. By
+            default every run is another draw.
     """
     rng = np.random.default_rng(_SEED)
     wins = [0.5 * (np.sign(np.subtract.outer(np.array(ours), np.array(base))) + 1) for ours, base in blocks]
     values = np.array([found.mean() for found in wins])
-    if min(min(found.shape) for found in wins) > 1:
-        drawn = np.mean([_resampled(found, rng) for found in wins], axis=0)
-    else:
-        drawn = rng.choice(values, (_RESAMPLES, len(values))).mean(axis=1)
-    low, high = np.quantile(drawn, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    if draws is None:
+        shapes = [found.shape for found in wins]
+        draws = [
+            ([(f"{block} ours {run}", "") for run in range(ours)], [(f"{block} base {run}", "") for run in range(base)])
+            for block, (ours, base) in enumerate(shapes)
+        ]
+    single = min(min(found.shape) for found in wins) == 1
+    if single:
+        draws = [([ours[0]] * len(ours), [ours[0]] * len(base)) for ours, base in draws]
+    weights = _weights(draws, rng, together=single)
+    total, mass = np.zeros(_RESAMPLES), np.zeros(_RESAMPLES)
+    for found, (ours, base) in zip(wins, draws, strict=True):
+        mine, theirs = (np.array([weights[draw] for draw in side]) for side in (ours, base))
+        pairs = mine.sum(axis=0) * theirs.sum(axis=0)
+        # A block counts as often as its runs were drawn.
+        count = np.where(pairs > 0, mine.mean(axis=0), 0.0)
+        total += count * np.einsum("ir,ij,jr->r", mine, found, theirs) / np.maximum(pairs, 1)
+        mass += count
+    low, high = np.quantile(total[mass > 0] / mass[mass > 0], ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     return Interval(float(values.mean()), float(low), float(high), len(values))
 
 
-def _resampled(wins: Floats, rng: np.random.Generator) -> Floats:
-    """(R,) means over pairs of resampled runs."""
-    ours, base = (rng.multinomial(count, np.full(count, 1 / count), _RESAMPLES) / count for count in wins.shape)
-    found: Floats = np.einsum("ri,ij,rj->r", ours, wins, base)
+def _weights(
+    draws: Sequence[tuple[Sequence[Draw], Sequence[Draw]]], rng: np.random.Generator, *, together: bool
+) -> dict[Draw, Floats]:
+    """(R,) how often each draw is drawn, from those in the same blocks on the same sides, or from all `together`."""
+    where: dict[Draw, set[tuple[int, int]]] = {}
+    for block, sides in enumerate(draws):
+        for side, runs in enumerate(sides):
+            for draw in runs:
+                where.setdefault(draw, set()).add((block, side))
+    strata: dict[frozenset[tuple[int, int]], list[Draw]] = {}
+    for draw, at in where.items():
+        strata.setdefault(frozenset() if together else frozenset(at), []).append(draw)
+    found: dict[Draw, Floats] = {}
+    for stratum in strata.values():
+        known = {trace: number for number, trace in enumerate(dict.fromkeys(trace for trace, _ in stratum))}
+        found |= zip(stratum, two_stage([known[trace] for trace, _ in stratum], _RESAMPLES, rng).T, strict=True)
     return found
 
 

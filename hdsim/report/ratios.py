@@ -62,7 +62,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Trace of an entry, part of it, scenario in which it is replayed, and seed among those with the same jobs."""
 
     trace: str
@@ -82,8 +82,8 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     base = next((row.configuration for row in comparison.rows if row.baseline), None)
     if base is None:  # runs of different kinds, which share no metric with the baseline
         return ()
-    groups: dict[str, list[tuple[_Place, Entry]]] = {}
-    for place, entry in zip(_places(comparison.entries), comparison.entries, strict=True):
+    groups: dict[str, list[tuple[Place, Entry]]] = {}
+    for place, entry in zip(places(comparison.entries), comparison.entries, strict=True):
         groups.setdefault(text(entry.configuration), []).append((place, entry))
     return tuple(
         found
@@ -98,7 +98,7 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
 _Scores = dict[tuple[str, str, str], dict[str, float]]
 
 
-def _scores(metric: str, group: Sequence[tuple[_Place, Entry]]) -> _Scores:
+def _scores(metric: str, group: Sequence[tuple[Place, Entry]]) -> _Scores:
     """Values by trace, part and scenario, and by seed."""
     found: _Scores = {}
     for place, entry in group:
@@ -125,7 +125,7 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
     yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
 
 
-def _places(entries: Sequence[Entry]) -> list[_Place]:
+def places(entries: Sequence[Entry]) -> list[Place]:
     """Places of all entries. A seed that changes the jobs is part of the trace."""
     jobs: dict[tuple[str, str, str], set[str | None]] = {}
     found = []
@@ -135,7 +135,7 @@ def _places(entries: Sequence[Entry]) -> list[_Place]:
         part = ", ".join(settings.pop(name) for name in _PARTS if name in settings)
         manifest = read_manifest(entry.path)
         trace = " ".join((_source(manifest), *settings.values()))
-        found.append(_Place(trace, part, text(entry.scenario), seed))
+        found.append(Place(trace, part, text(entry.scenario), seed))
         digest = None
         if "window" not in dict(entry.replication):
             digest = (manifest.get("workload") or {}).get("sha256", seed)
