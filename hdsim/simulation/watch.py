@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from pathlib import Path
@@ -39,13 +40,21 @@ def begin(now: float) -> bool:
     """Begins a pass at a simulated time in seconds; False within another, as of a fork, which is watched already."""
     if _current.since:
         return False
-    if _current.watcher is None or not _current.watcher.is_alive():
-        # A fork of the process has no threads.
+    if _current.watcher is None:
         _current.watcher = threading.Thread(target=_watch, name="hdsim-watch", daemon=True)
         _current.watcher.start()
     _current.now, _current.thread, _current.limit = now, threading.get_ident(), NAMED
     _current.since = perf_counter()
     return True
+
+
+def _forget() -> None:
+    """Forgets the watcher in a fork of the process, which has no threads."""
+    _current.watcher, _current.since = None, 0.0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def end() -> None:

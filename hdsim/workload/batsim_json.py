@@ -39,6 +39,8 @@ _NAMED = ("user", "group", "queue", "partition", "executable")
 _IDENTITIES = (*_NAMED, "status")
 #: Fields of other systems by which jobs wait for others.
 _DEPENDENCIES = ("dependency", "dependencies", "depends", "depends_on", "deps", "preceding_job")
+#: Fields of jobs that need no look at their values.
+_UNCHECKED = frozenset((*_JOB_FIELDS, "status"))
 #: Values of fields that say nothing.
 _NOTHING: tuple[Any, ...] = (None, "", -1, [], {})
 #: Jobs with equal values of these columns and equal requested times share a profile.
@@ -83,8 +85,9 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
     unused: Counter[str] = Counter()
     errors = list(raw.errors)
     for index, job in enumerate(data["jobs"]):
-        for key, value in job.items() if isinstance(job, dict) else ():
-            if key in _JOB_FIELDS or key == "status" or any(value == nothing for nothing in _NOTHING):
+        for key in [key for key in job if key not in _UNCHECKED] if isinstance(job, dict) else ():
+            value = job[key]
+            if value in _NOTHING:
                 continue
             where = f"{path}: jobs[{index}].{key}"
             if key in _DEPENDENCIES:
@@ -417,7 +420,8 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         workload.requested_time,
     )
     rows = zip(zip(*demands, strict=True), *(column.tolist() for column in others), strict=True)
-    identities = list(zip(*(getattr(workload, key).tolist() for key in _IDENTITIES), strict=True))
+    identities = np.stack([getattr(workload, key) for key in _IDENTITIES], axis=1)
+    identified = (identities != -1).any(axis=1).tolist()
     for row, (demand, submitted, cores, gpus, walltime, requested) in enumerate(rows):
         extra = workload.extra[row]
         job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
@@ -428,8 +432,11 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         pods = write_pods(workload, row)
         if pods:
             job["kubernetes"] = pods
-        job |= {key: value for key, value in (extra or {}).items() if key not in job}
-        for column, value in zip(_IDENTITIES, identities[row], strict=True):
+        if extra:
+            job |= {key: value for key, value in extra.items() if key not in job}
+        for column, value in (
+            zip(_IDENTITIES, identities[row].tolist(), strict=True) if extra or identified[row] else ()
+        ):
             if value != -1:
                 job[column] = workload.names.get(column, {}).get(value, value)
             elif column in _NAMED and job.get(column) not in _NOTHING:

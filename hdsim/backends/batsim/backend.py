@@ -67,6 +67,7 @@ class Batsim(Backend):
 
     capabilities = Capabilities(contention=("threshold",), network=("fluid",))
     session: BatsimSession
+    _interrupted: type[Exception]
 
     def __init__(
         self,
@@ -125,8 +126,9 @@ class Batsim(Backend):
             ConfigError: The socket cannot be bound.
             BackendError: Batsim cannot be started.
         """
-        from hdsim.backends.batsim.zeromq import Connection
+        from hdsim.backends.batsim.zeromq import Connection, WaitInterrupted
 
+        self._interrupted = WaitInterrupted
         cluster, contention = setup.cluster, setup.contention
         energy = contention is not None if self._energy is None else self._energy
         pstates = PStates(cluster.platform, cluster.workload, contention) if energy else None  # type: ignore[arg-type]
@@ -162,14 +164,12 @@ class Batsim(Backend):
         Raises:
             BackendError: Batsim is silent, has ended, sent a malformed message, or wrote other results than it sent.
         """
-        from hdsim.backends.batsim.zeromq import WaitInterrupted
-
         connection, session = self._connection, self.session
         assert connection is not None
         while True:
             try:
                 message = connection.receive(self._timeout)
-            except WaitInterrupted:
+            except self._interrupted:
                 return False
             if session.read(message):
                 return True

@@ -186,13 +186,13 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
     now = content.get("now")
     if not _is_time(now):
         raise _fault(sender, f"now: expected a number of seconds, got {shown(now)}")
-    if now < earliest(clock):
+    if now < clock and now < earliest(clock):
         raise _fault(
             sender,
             f"now: expected at least {clock:.6f}, the time of the last message to it, got {now:.6f}: time goes back",
         )
     events = []
-    clock = earliest(max(clock, -LATEST))
+    clock = max(clock, -LATEST)
     for index, event in enumerate(content["events"]):
         # Valid events, nearly all, need no call of `_checked`.
         try:
@@ -204,10 +204,10 @@ def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float 
         except (TypeError, LookupError, AttributeError):
             sound = False
         if not sound:
-            timestamp, kind, data = _checked(event, kinds, sender, index, clock)
+            timestamp, kind, data = _checked(event, kinds, sender, index, clock if index else earliest(clock))
         clock = timestamp
         events.append(Event(timestamp, kind, data))
-    if now < clock:
+    if events and now < clock:
         raise _fault(sender, f"now: expected at least {clock:.6f}, its last timestamp, got {now:.6f}: time goes back")
     return Message(now, events)
 
