@@ -157,7 +157,8 @@ class Connection:
 
     def _frames(self) -> list[bytes]:
         if self._descriptor is not None:
-            return self._socket.recv_multipart()
+            message = self._socket.recv()
+            return [message, *(self._socket.recv_multipart() if self._socket.get(zmq.RCVMORE) else ())]
         first = self._socket.recv(copy=False)
         self._descriptor = int(first.get(zmq.MessageOption.SRCFD))
         return [first.bytes, *(self._socket.recv_multipart() if first.more else [])]
