@@ -276,6 +276,8 @@ def conservative(machine: Machine, jobs: Sequence[Job]) -> list[int]:
     started = []
     for job in machine.queue:
         own, duration = need(jobs[job]), jobs[job].requested
+        if not own <= total:
+            continue  # Too large for the nodes that are up: without a reservation.
         for start in sorted({now} | {end for _, end, _ in taken}):
             end = max(start + duration, math.nextafter(start, math.inf))
             times = [start] + [begin for begin, _, _ in taken if start < begin < end]
@@ -592,6 +594,9 @@ class Cluster:
     def __init__(self, platform: Platform, contended: bool) -> None:
         self.platform = platform
         self.contended = contended
+        self.down: set[int] = set()
+        #: Cores that the job being placed may still take on a node; nodes not named are without limit.
+        self.limit: dict[int, int] = {}
         self.idle = [list(range(f, f + p.cores)) for f, p in zip(platform.first_core, platform.processors, strict=True)]
         self.memory = [_exact(capacity) for capacity in platform.memory]
         # Kept as one running difference, core by core, because HDeepRM does so: with a bandwidth such as 59.7 GB/s the
@@ -620,7 +625,12 @@ class Cluster:
         eligible = [
             (key(i, p), -i)
             for i, p in enumerate(self.platform.processors)
-            if self.idle[i] and not p.gpu and self.memory[p.node] >= memory and (nodes is None or p.node in nodes)
+            if self.idle[i]
+            and not p.gpu
+            and self.memory[p.node] >= memory
+            and (nodes is None or p.node in nodes)
+            and p.node not in self.down
+            and self.limit.get(p.node, 1) > 0
         ]
         return -max(eligible)[1] if eligible else None
 
@@ -638,12 +648,21 @@ class Cluster:
             self.memory[self.platform.processors[processor].node] += _exact(job.memory)
             self.bandwidth[processor] += job.bandwidth
 
-    def allocate(self, job: Job, rule: str) -> tuple[list[int], list[int]] | None:
+    def allocate(
+        self, job: Job, rule: str, limit: Mapping[int, int] | None = None
+    ) -> tuple[list[int], list[int]] | None:
         """Gives a job its cores one at a time; all or none.
 
         A job that asks for GPUs consists of equal parts, as many as its cores and its GPUs can be divided into. The
-        first core of a part decides on which node the whole part is.
+        first core of a part decides on which node the whole part is. `limit` has the most cores on a node, for a job
+        without GPUs.
         """
+        self.limit = dict(limit or {})
+        given = self._allocate(job, rule)
+        self.limit = {}
+        return given
+
+    def _allocate(self, job: Job, rule: str) -> tuple[list[int], list[int]] | None:
         given: list[tuple[int, int]] = []
         parts, cores_each, gpus_each = parts_of(job)
         packed = self._packed(job, parts, cores_each, gpus_each) if rule == "pack" else []
@@ -662,6 +681,9 @@ class Cluster:
                 core = self.idle[processor][0]
                 self.take(job, core, processor)
                 given.append((core, processor))
+                node = self.platform.processors[processor].node
+                if node in self.limit:
+                    self.limit[node] -= 1
             for _ in range(gpus_each):
                 assert nodes is not None
                 gpu, owner = min((core, p) for core, p in self._idle_gpus(nodes[0]))
@@ -673,7 +695,7 @@ class Cluster:
     def _with_room(self, job: Job, cores: int, gpus: int) -> list[int]:
         """Nodes that can give so many cores, their memory and so many GPUs."""
         nodes = range(len(self.memory))
-        return [node for node in nodes if self._room(node, job) >= cores and len(self._idle_gpus(node)) >= gpus]
+        return [node for node in nodes if self.room(node, job) >= cores and len(self._idle_gpus(node)) >= gpus]
 
     def _packed(self, job: Job, parts: int, cores: int, gpus: int) -> list[int]:
         """The node of each part of a job: all that those with most room can take, then the fullest that takes the rest.
@@ -681,7 +703,13 @@ class Cluster:
         There are fewer nodes than parts where the job does not fit.
         """
         room = {
-            node: int(min(self._room(node, job) // cores, len(self._idle_gpus(node)) // gpus if gpus else math.inf))
+            node: int(
+                min(
+                    self.room(node, job) // cores,
+                    self.limit.get(node, math.inf),
+                    len(self._idle_gpus(node)) // gpus if gpus else math.inf,
+                )
+            )
             for node in range(len(self.memory))
         }
         chosen: list[int] = []
@@ -692,11 +720,14 @@ class Cluster:
             chosen += [node] * min(rest, room.pop(node))
         return chosen
 
-    def _room(self, node: int, job: Job) -> float:
+    def room(self, node: int, job: Job) -> float:
+        """Cores that a node can give to a job with their memory."""
         idle = self._idle_on(node)
         return min(idle, self.memory[node] // _exact(job.memory)) if job.memory else idle
 
     def _idle_on(self, node: int) -> int:
+        if node in self.down:
+            return 0
         processors = enumerate(self.platform.processors)
         return sum(len(self.idle[i]) for i, p in processors if p.node == node and not p.gpu)
 
@@ -735,6 +766,13 @@ class Cluster:
     def over(self, processor: int) -> bool:
         """Whether the busy cores of a processor ask for more bandwidth than it has."""
         return self.contended and self.bandwidth[processor] < 0
+
+    def peak(self, job: Job, processors: Sequence[int]) -> float:
+        """Progress in seconds at reference speed per second of a job that nothing slows down."""
+        if job.fixed:
+            return 1.0
+        owners = [self.platform.processors[p] for p in processors]
+        return min(owner.gflops for owner in owners if not owner.gpu) / self.platform.reference_gflops
 
     def speed(self, job: Job, run: Run) -> float:
         """Progress in seconds at reference speed per second: that of the slowest core."""
@@ -894,6 +932,470 @@ def replay(
                 oversubscribed.append((i, over_since.pop(i), now))
     assert not queue, "jobs are left that can never run"
     return Outcome(ended, energy, changes, instants, sorted(oversubscribed))
+
+
+# Schedulers on nodes, contention of three models, failures and resizes, as docs/ describe them
+
+
+def shares_threshold(demands: Sequence[float], bandwidth: float) -> list[float]:
+    """Every busy core runs at 75 % while the processor is oversubscribed."""
+    return [0.75 if sum(demands) > bandwidth else 1.0] * len(demands)
+
+
+def shares_fair(demands: Sequence[float], bandwidth: float) -> list[float]:
+    """The bandwidth is divided max-min fairly; a core that gets a of its demand y runs at a / y."""
+    shares = [1.0] * len(demands)
+    left = bandwidth
+    order = sorted(range(len(demands)), key=lambda i: demands[i])
+    for done, i in enumerate(order):
+        got = min(demands[i], left / (len(order) - done))
+        left -= got
+        shares[i] = got / demands[i] if demands[i] > 0 else 1.0
+    return shares
+
+
+def shares_smoothstep(demands: Sequence[float], bandwidth: float) -> list[float]:
+    """The curve of docs/contention.md with its default constants, which are shares of the bandwidth, and 9 digits."""
+    c, b, da, db, dc, dd = bandwidth, -0.6 / bandwidth, 0.1 * bandwidth, 0.0, 0.5 * bandwidth, 0.0
+    total, n = sum(demands), len(demands) - 1
+
+    def share(own: float) -> float:
+        u = (own - (da - n * db)) / (dc - n * dd)
+        s = 1.0 if u < 0 else 0.0 if u > 1 else 1 - u**3 * (u * (6 * u - 15) + 10)
+        d = s * 0.6 * n / (1 + 0.6 * n) + 1 / (1 + 0.6 * n)
+        if total < c:
+            return 1.0
+        return d if total > (d + b * c - 1) / b else b * (total - c) + 1
+
+    return [round(share(own), 9) for own in demands]
+
+
+CONTENTION: dict[str, Callable[[Sequence[float], float], list[float]]] = {
+    "none": lambda demands, bandwidth: [1.0] * len(demands),
+    "threshold": shares_threshold,
+    "fair_share": shares_fair,
+    "smoothstep": shares_smoothstep,
+}
+
+
+@dataclass
+class Attempt:
+    """A start of a job: `pieces` are (begin, end, cores) between resizes; `work` is what is left, times in s."""
+
+    job: int
+    start: float
+    cores: list[int]
+    processors: list[int]
+    expected: float
+    work: float
+    since: float
+    rate: float = 0.0
+    pieces: list[tuple[float, float, int]] = field(default_factory=list)
+    end: float = math.nan
+    state: str = "running"
+
+    def due(self) -> float:
+        """When it will complete if nothing changes."""
+        return self.since + self.work / self.rate if self.work > 0 else self.since
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A node is down, s."""
+
+    node: int
+    down: float
+    up: float
+
+
+@dataclass
+class Site:
+    """A machine with running and queued jobs; `decide(site)` is called once an instant.
+
+    Args:
+        platform: The platform.
+        jobs: In order of submission.
+        decide: The scheduler.
+        contention: A key of `CONTENTION`.
+        kill_at_walltime: A job is killed once it has run for its walltime.
+        outages: Of nodes; those of a node do not overlap.
+        interval: Work between two checkpoints, s at reference speed; infinite: an interrupted job begins again.
+        max_restarts: A job restarted so often fails with the next failure.
+    """
+
+    platform: Platform
+    jobs: Sequence[Job]
+    decide: Callable[[Site], None]
+    contention: str = "none"
+    kill_at_walltime: bool = False
+    outages: Sequence[Outage] = ()
+    interval: float = math.inf
+    max_restarts: int = 100
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(self.platform, contended=True)
+        self.now = 0.0
+        self.queue: list[int] = []
+        self.running: dict[int, Attempt] = {}
+        self.attempts: list[Attempt] = []
+        self.left = [job.runtime for job in self.jobs]
+        self.restarts = [0] * len(self.jobs)
+        self.lost = [0.0] * len(self.jobs)
+        #: (time, W of all cores, cores held) behind each instant.
+        self.power: list[tuple[float, float, int]] = []
+        #: Undetermined by the documents: a placement under EASY that needs the exact search.
+        self.undetermined = False
+
+    # What a scheduler may do
+
+    def start(self, job: int, given: tuple[list[int], list[int]]) -> None:
+        """Starts a job on cores that the cluster has given it."""
+        self.queue.remove(job)
+        spec = self.jobs[job]
+        expected = self.now + spec.requested / self.cluster.peak(spec, given[1])
+        run = Attempt(job, self.now, *given, expected, self.left[job], self.now)
+        self.running[job] = run
+        self.attempts.append(run)
+
+    def place(self, job: int, rule: str, limit: Mapping[int, int] | None = None) -> tuple[list[int], list[int]] | None:
+        """Cores for a job, taken at once."""
+        return self.cluster.allocate(self.jobs[job], rule, limit)
+
+    def return_cores(self, job: int, given: tuple[list[int], list[int]]) -> None:
+        """Undoes `place`."""
+        for core, processor in zip(*given, strict=True):
+            self.cluster.give_back(self.jobs[job], core, processor)
+
+    def resize(self, job: int, cores: Sequence[int]) -> None:
+        """Gives a running job exactly these cores."""
+        run, spec = self.running[job], self.jobs[job]
+        self._advance(run)
+        run.pieces.append((run.pieces[-1][1] if run.pieces else run.start, self.now, len(run.cores)))
+        self.return_cores(job, (run.cores, run.processors))
+        run.cores = sorted(cores)
+        run.processors = [self.platform.processor_of(core) for core in run.cores]
+        for core, processor in zip(run.cores, run.processors, strict=True):
+            self.cluster.take(spec, core, processor)
+
+    # How time passes
+
+    def _advance(self, run: Attempt) -> None:
+        run.work -= (self.now - run.since) * run.rate
+        run.since = self.now
+
+    def _leave(self, run: Attempt, state: str) -> None:
+        begin = run.pieces[-1][1] if run.pieces else run.start
+        run.pieces.append((begin, self.now, len(run.cores)))
+        run.end, run.state = self.now, state
+        self.return_cores(run.job, (run.cores, run.processors))
+        del self.running[run.job]
+
+    def _interrupt(self, run: Attempt) -> None:
+        job, spec = run.job, self.jobs[run.job]
+        self._advance(run)
+        self._leave(run, "interrupted")
+        if self.restarts[job] == self.max_restarts:
+            run.state = "failed"
+            return
+        self.restarts[job] += 1
+        done = spec.runtime - run.work
+        kept = done // self.interval * self.interval if self.interval < math.inf else 0.0
+        self.left[job] = spec.runtime - kept
+        self.queue.append(job)
+
+    def _rates(self) -> None:
+        shares: dict[tuple[int, int], float] = {}
+        for i, processor in enumerate(self.platform.processors):
+            held = [
+                (job, self.jobs[job].bandwidth) for job, run in self.running.items() for p in run.processors if p == i
+            ]
+            found = CONTENTION[self.contention]([demand for _, demand in held], processor.bandwidth)
+            for (job, _), share in zip(held, found, strict=True):
+                shares[job, i] = share
+        for job, run in self.running.items():
+            spec = self.jobs[job]
+            rate = 1.0
+            if not spec.fixed:
+                slowest = min(self.platform.processors[p].gflops * shares[job, p] for p in run.processors)
+                rate = slowest / self.platform.reference_gflops * (len(run.cores) / spec.cores)
+            if rate != run.rate:
+                self._advance(run)
+                run.rate = rate
+
+    def run(self) -> Site:
+        """Until every job has ended."""
+        arrived = 0
+        changes = sorted({time for outage in self.outages for time in (outage.down, outage.up)})
+
+        def limit(run: Attempt) -> float:
+            return run.start + self.jobs[run.job].walltime if self.kill_at_walltime else math.inf
+
+        while arrived < len(self.jobs) or self.running or self.queue:
+            times = [min(run.due(), limit(run)) for run in self.running.values()]
+            times += [job.submit for job in self.jobs[arrived : arrived + 1]] + changes[:1]
+            assert times, f"jobs {self.queue} are left that can never run"
+            self.now = min(times)
+            for run in list(self.running.values()):
+                if min(run.due(), limit(run)) <= self.now:
+                    late = run.due() >= limit(run) if self.jobs[run.job].fixed else run.due() > limit(run)
+                    self._leave(run, "killed" if late else "completed")
+            changes = [time for time in changes if time > self.now]
+            for outage in self.outages:
+                if outage.up == self.now:
+                    self.cluster.down.discard(outage.node)
+            for outage in self.outages:
+                if outage.down == self.now:
+                    self.cluster.down.add(outage.node)
+                    for run in list(self.running.values()):
+                        if any(self.platform.processors[p].node == outage.node for p in run.processors):
+                            self._interrupt(run)
+            while arrived < len(self.jobs) and self.jobs[arrived].submit == self.now:
+                self.queue.append(arrived)
+                arrived += 1
+            self.decide(self)
+            self._rates()
+            watts = sum(
+                power * POWER[name]
+                for core, power, name in self.cluster.states()
+                if self.platform.processors[self.platform.processor_of(core)].node not in self.cluster.down
+            )
+            self.power.append((self.now, watts, sum(len(run.cores) for run in self.running.values())))
+        return self
+
+    # What comes out
+
+    def last(self) -> dict[int, Attempt]:
+        """The last start of each job."""
+        return {run.job: run for run in self.attempts}
+
+    def figures(self) -> dict[str, float]:
+        """Metrics by hdsim's names."""
+        runs = self.last()
+        finish = max(run.end for run in runs.values())
+        values: dict[str, list[float]] = {}
+        for index, job in enumerate(self.jobs):
+            run = runs[index]
+            execution, turnaround = run.end - run.start, run.end - job.submit
+            for key, value in {
+                "waiting_time": run.start - job.submit,
+                "turnaround_time": turnaround,
+                "execution_time": execution,
+                "slowdown": max(1.0, turnaround / (execution or 1.0)),
+                "bounded_slowdown": max(1.0, turnaround / max(execution, 10.0)),
+                "per_processor_slowdown": max(1.0, turnaround / (job.cores * max(execution, 10.0))),
+                "reference_slowdown": max(1.0, turnaround / max(job.runtime, 10.0)),
+                "user_slowdown": turnaround / (job.requested or 1.0),
+            }.items():
+                values.setdefault(key, []).append(value)
+        figures = {}
+        for key, row in values.items():
+            figures[f"mean_{key}"] = math.fsum(row) / len(row)
+            for name, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
+                figures[f"{name}_{key}"] = percentile(row, share)
+        makespan = finish - self.jobs[0].submit
+        spans = [(a, min(b[0], finish)) for a, b in pairwise([*self.power, (math.inf, 0.0, 0)]) if a[0] < finish]
+        energy = math.fsum(watts * (end - begin) for (begin, watts, _), end in spans)
+        busy = math.fsum(held * (end - begin) for (begin, _, held), end in spans)
+        cores = sum(processor.cores for processor in self.platform.processors)
+        return figures | {
+            "makespan": makespan,
+            "utilization": busy / (cores * makespan),
+            "energy_joules": energy,
+            "edp": energy * makespan,
+            "ed2p": energy * makespan**2,
+            "peak_power_watts": max(watts for (begin, watts, _), end in spans if end > begin),
+            "throughput": len(self.jobs) / makespan * 3600,
+        }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Linearly interpolated, as NumPy's."""
+    row = sorted(values)
+    at = share * (len(row) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(row) - 1)
+    return row[low] + (row[high] - row[low]) * (at - low)
+
+
+@dataclass(frozen=True)
+class Classic:
+    """An order of the queue, a core policy and a rule of backfilling.
+
+    `candidates` orders the jobs behind the head under "easy", the reservations under "conservative".
+    """
+
+    order: str
+    rule: str
+    backfill: str = "none"
+    candidates: str | None = None
+
+    def __call__(self, site: Site) -> None:
+        """One scheduling pass."""
+        {"none": self._strict, "greedy": self._greedy, "easy": self._easy, "conservative": self._conservative}[
+            self.backfill
+        ](site)
+
+    def _sorted(self, site: Site, order: str | None = None) -> list[int]:
+        score = SCORES[order or self.order]
+        return sorted(site.queue, key=lambda j: (score(site.jobs[j], site.now - site.jobs[j].submit), j))
+
+    def _strict(self, site: Site) -> None:
+        for job in self._sorted(site):
+            given = site.place(job, self.rule)
+            if given is None:
+                return
+            site.start(job, given)
+
+    def _greedy(self, site: Site) -> None:
+        for job in self._sorted(site):
+            given = site.place(job, self.rule)
+            if given is not None:
+                site.start(job, given)
+
+    def _conservative(self, site: Site) -> None:
+        """On equal cores without memory."""
+        idle = sum(site.cluster._idle_on(node) for node in range(len(site.platform.memory)))
+        running = [(run.expected, Amount(len(run.cores))) for run in site.running.values()]
+        order = self._sorted(site, self.candidates)
+        for job in conservative(Machine(site.now, Amount(idle), order, running), site.jobs):
+            given = site.place(job, self.rule)
+            assert given is not None
+            site.start(job, given)
+
+    def _easy(self, site: Site) -> None:
+        hopeless = []
+        for head in self._sorted(site):
+            given = site.place(head, self.rule)
+            if given is not None:
+                site.start(head, given)
+                continue
+            shadow = self._shadow(site, head)
+            if shadow < math.inf:
+                break
+            hopeless.append(head)
+        else:
+            return
+        for job in self._sorted(site, self.candidates):
+            if job not in [*hopeless, head]:
+                given = self._beside(site, job, head, shadow)
+                if given is not None:
+                    site.start(job, given)
+
+    def _left(self, site: Site, date: float) -> dict[int, tuple[int, Any]]:
+        """Idle cores and free memory of each node that is up once all jobs expected to end by a date have."""
+        nodes = [node for node in range(len(site.platform.memory)) if node not in site.cluster.down]
+        idle = {node: site.cluster._idle_on(node) for node in nodes}
+        memory = {node: site.cluster.memory[node] for node in nodes}
+        for job, run in site.running.items():
+            if run.expected <= date:
+                for processor in run.processors:
+                    node = site.platform.processors[processor].node
+                    idle[node] += 1
+                    memory[node] += _exact(site.jobs[job].memory)
+        return {node: (idle[node], memory[node]) for node in nodes}
+
+    def _rooms(self, site: Site, job: int, left: Mapping[int, tuple[int, Any]]) -> dict[int, int]:
+        memory = _exact(site.jobs[job].memory)
+        return {node: int(min(idle, free // memory)) if memory else idle for node, (idle, free) in left.items()}
+
+    def _shadow(self, site: Site, head: int) -> float:
+        """Earliest expected date at which the head fits; infinite on the nodes that are up."""
+        for date in sorted({max(run.expected, site.now) for run in site.running.values()}):
+            if sum(self._rooms(site, head, self._left(site, date)).values()) >= site.jobs[head].cores:
+                return date
+        return math.inf
+
+    def _beside(self, site: Site, job: int, head: int, shadow: float) -> tuple[list[int], list[int]] | None:
+        """Cores for a candidate that delays the head nowhere, taken; None if there are none."""
+        spec = site.jobs[job]
+        left = self._left(site, shadow)
+        before = self._rooms(site, head, left)
+        margin = sum(before.values()) - site.jobs[head].cores
+        given = site.place(job, self.rule)
+        if given is None:
+            return None
+
+        def in_time(processors: Sequence[int]) -> bool:
+            return site.now + spec.requested / site.cluster.peak(spec, processors) <= shadow
+
+        def loss(node: int, cores: int) -> int:
+            idle, memory = left[node]
+            after = {node: (idle - cores, memory - cores * _exact(spec.memory))}
+            return before[node] - max(0, self._rooms(site, head, after)[node])
+
+        nodes = [site.platform.processors[processor].node for processor in given[1]]
+        if in_time(given[1]) or sum(loss(node, nodes.count(node)) for node in set(nodes)) <= margin:
+            return given
+        site.return_cores(job, given)
+        if not spec.fixed:
+            slow = {p.node: 0 for i, p in enumerate(site.platform.processors) if not in_time([i])}
+            given = site.place(job, self.rule, slow)
+            if given is not None:
+                return given
+        rooms = {node: site.cluster.room(node, spec) for node in left}
+        budget = dict.fromkeys(left, 0)
+
+        def limit(node: int, chunks: int) -> int:
+            return max(k for k in range(int(rooms[node]) + 1) if loss(node, k) <= chunks)
+
+        while True:
+            limits = {node: limit(node, chunks) for node, chunks in budget.items()}
+            if sum(limits.values()) >= spec.cores:
+                return site.place(job, self.rule, limits)
+            if sum(budget.values()) == margin:
+                break
+            gains = {node: limit(node, chunks + 1) - limits[node] for node, chunks in budget.items()}
+            best = max(gains, key=lambda node: (gains[node], -node))
+            if gains[best] == 0:
+                break
+            budget[best] += 1
+        # Complete search: the least loss for so many cores on the nodes looked at so far.
+        least = {0: 0}
+        for node in left:
+            least = {
+                cores: min(least[cores - k] + loss(node, k) for k in range(int(rooms[node]) + 1) if cores - k in least)
+                for cores in range(spec.cores + 1)
+                if any(cores - k in least for k in range(int(rooms[node]) + 1))
+            }
+        site.undetermined |= least.get(spec.cores, math.inf) <= margin
+        return None
+
+
+def elastic(site: Site) -> None:
+    """Serves the queue in order; shrinks and grows jobs in the same pass as starts.
+
+    Where a job does not fit, running jobs give the upper half of their cores, one after the other, until it fits.
+    Without a queue the first running job takes the idle cores of its nodes.
+    """
+
+    def movable() -> list[int]:
+        return [job for job, run in site.running.items() if run.start < site.now]
+
+    resized: set[int] = set()
+    for job in sorted(site.queue):
+        given = site.place(job, "high_gflops")
+        for other in sorted(movable()):
+            run = site.running[other]
+            if given is None and len(run.cores) > 1 and other not in resized:
+                resized.add(other)
+                site.resize(other, run.cores[: (len(run.cores) + 1) // 2])
+                given = site.place(job, "high_gflops")
+        if given is None:
+            break
+        site.start(job, given)
+    oldest = min((job for job in movable() if job not in resized), default=None)
+    if not site.queue and oldest is not None:
+        run, spec = site.running[oldest], site.jobs[oldest]
+        nodes = {site.platform.processors[p].node for p in run.processors}
+        extra = []
+        memory = {node: site.cluster.memory[node] for node in nodes}
+        for i, processor in enumerate(site.platform.processors):
+            for core in site.cluster.idle[i] if processor.node in nodes else []:
+                if memory[processor.node] >= _exact(spec.memory):
+                    memory[processor.node] -= _exact(spec.memory)
+                    extra.append(core)
+        if extra:
+            site.resize(oldest, [*run.cores, *extra])
 
 
 def reported_energy(platform: Platform, outcome: Outcome) -> float:

@@ -1,0 +1,307 @@
+"""Random cases for the slow reference, the engine and the compiled replay.
+
+`python tests/random_cases.py FIRST COUNT [JOBS]` compares the cases of these numbers and prints each difference. Times
+are whole numbers where every time is an exact sum of them, and have many digits elsewhere, so that no two ends coincide
+but for a rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import reference as ref
+
+import hdsim
+from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster.state import Cluster
+from hdsim.failures import Failures
+from hdsim.results.metrics import full
+
+ORDERS = ("fcfs", "fcfs", "lcfs", "sjf", "ljf", "smallest", "largest", "saf", "laf", "wfp3", "unicef", "f1", "f4")
+KINDS = ("counts", "memory", "speeds", "conservative", "contention", "failures", "everything", "resizes")
+
+
+class Elastic(hdsim.Agent):
+    """`reference.elastic` for hdsim."""
+
+    def decide(self, cluster: Cluster) -> None:
+        """Serves the queue in order; shrinks and grows jobs in the same pass as starts."""
+        resized: set[int] = set()
+        started: set[int] = set()
+        for job in sorted(cluster.queue):
+            placement = cluster.pick(job, "high_gflops")
+            for other in sorted(set(cluster.running) - started - resized):
+                held = cluster.core_ids(other)
+                if placement is None and len(held) > 1:
+                    resized.add(other)
+                    cluster.resize_on(other, held[: (len(held) + 1) // 2])
+                    placement = cluster.pick(job, "high_gflops")
+            if placement is None:
+                break
+            cluster.start(job, placement)
+            started.add(job)
+        movable = sorted(set(cluster.running) - started)
+        if cluster.queue or not movable or movable[0] in resized:
+            movable = [job for job in movable if job not in resized]
+        if cluster.queue or not movable:
+            return
+        oldest, platform = movable[0], cluster.platform
+        held = cluster.core_ids(oldest)
+        node_of = platform.processor_node[platform.core_processor]
+        need = float(cluster.workload.memory[oldest])
+        extra: list[int] = []
+        for node in sorted({int(node_of[core]) for core in held}):
+            idle = [core for core in cluster.idle_ids() if node_of[core] == node]
+            used = sum(
+                float(cluster.workload.memory[job]) * sum(node_of[core] == node for core in cluster.core_ids(job))
+                for job in cluster.running
+            )
+            room = math.inf if not need else int((float(platform.memory[node]) - used) // need)
+            extra += idle[: int(min(len(idle), room))]
+        if extra:
+            cluster.resize_on(oldest, held + extra)
+
+
+class Listed(Failures):
+    """Outages given one by one."""
+
+    def __init__(self, platform: hdsim.Platform, outages: list[ref.Outage], **recovery: Any) -> None:
+        super().__init__(platform, **recovery)
+        self._outages = outages
+
+    def outages(self, rng: np.random.Generator) -> list[Any]:
+        """(down, up) of each node."""
+        return [
+            iter([(outage.down, outage.up) for outage in self._outages if outage.node == node])
+            for node in range(self.platform.n_nodes)
+        ]
+
+
+@dataclass
+class Case:
+    """What is run: the same platform and jobs for both sides, and the settings."""
+
+    number: int
+    kind: str
+    document: dict[str, Any]
+    jobs: list[ref.Job]
+    classic: ref.Classic | None
+    contention: str
+    kill: bool
+    outages: list[ref.Outage]
+    interval: float
+    max_restarts: int
+
+    def reference(self) -> ref.Site:
+        """The case replayed by the reference."""
+        processors, memory = [], []
+        kinds = self.document["types"]["processor"]
+        for entry in self.document["clusters"][0]["nodes"]:
+            node = self.document["types"]["node"][entry["type"]]
+            for item in node["processors"]:
+                kind = kinds[item["type"]]
+                processors += [
+                    ref.Processor(
+                        node=len(memory), cores=kind["cores"], gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
+                        power=kind["power"] / kind["cores"], bandwidth=kind["mem_bw"],
+                    )
+                ] * item["number"]  # fmt: skip
+            memory.append(node["memory"]["capacity"] * 1000.0 if "memory" in node else math.inf)
+        return ref.Site(
+            ref.Platform(processors, memory), self.jobs, self.classic or ref.elastic, self.contention, self.kill,
+            self.outages, self.interval, self.max_restarts,
+        ).run()  # fmt: skip
+
+    def workload(self) -> hdsim.Workload:
+        """The jobs for hdsim."""
+        rows = self.jobs
+        return hdsim.Workload.from_columns(
+            submission_time=[job.submit for job in rows], runtime=[job.runtime for job in rows],
+            requested_time=[job.requested for job in rows], requested_cores=[job.cores for job in rows],
+            memory=[job.memory for job in rows], memory_bandwidth=[job.bandwidth for job in rows],
+            walltime=[job.walltime for job in rows], fixed_duration=[job.fixed for job in rows],
+            original_submission_time=[job.origin for job in rows],
+        )  # fmt: skip
+
+    def simulation(self, *, check: bool = False) -> hdsim.Simulation:
+        """The case for hdsim."""
+        agent: hdsim.Agent = Elastic()
+        if self.classic is not None:
+            agent = ClassicAgent(
+                self.classic.order, self.classic.rule, backfill=self.classic.backfill,
+                backfill_order=self.classic.candidates,
+            )  # fmt: skip
+        failures: Any = "none"
+        if self.outages:
+            recovery = {"recovery": "checkpoint", "checkpoint_interval": self.interval}
+            failures = {
+                "_target_": "random_cases.Listed", "outages": self.outages, "max_restarts": self.max_restarts,
+                **(recovery if self.interval < math.inf else {}),
+            }  # fmt: skip
+        return hdsim.Simulation(
+            hdsim.Platform.from_dict(self.document), self.workload(), agent, contention=self.contention,
+            failures=failures, kill_at_walltime=self.kill, check=check,
+        )  # fmt: skip
+
+
+def make(number: int, jobs: int | None = None) -> Case:
+    """The case of a number; `jobs` instead of at most 30."""
+    kind = KINDS[number % len(KINDS)]
+    rng = np.random.default_rng([number, 36])
+    rich = kind in ("everything", "resizes")
+    speeds = [1.0] if kind in ("counts", "memory", "conservative") else [1.0, 2.0] if rng.random() < 0.7 else [1.0]
+    contention = "none"
+    if kind in ("contention", "everything", "resizes"):
+        contention = str(rng.choice(["threshold", "fair_share", "smoothstep"]))
+    exact = len(speeds) == 1 and contention == "none" and kind != "resizes"
+    types: dict[str, Any] = {"processor": {}, "node": {}}
+    for k in range(int(rng.integers(1, 4))):
+        types["processor"][f"p{k}"] = {
+            "cores": int(rng.integers(1, 6)), "clock_rate": float(rng.choice(speeds)), "dpflops_per_cycle": 1,
+            "power": float(rng.integers(20, 200)), "mem_bw": float(rng.choice([8, 16, 32])),
+        }  # fmt: skip
+    for k in range(int(rng.integers(1, 4))):
+        parts = [
+            {"type": str(rng.choice(list(types["processor"]))), "number": int(rng.integers(1, 3))}
+            for _ in range(int(rng.integers(1, 3)))
+        ]
+        types["node"][f"n{k}"] = {"processors": parts}
+        if kind == "memory" or rich:
+            types["node"][f"n{k}"]["memory"] = {"capacity": float(rng.choice([0.5, 1.25, 2.0, 4.0]))}
+    nodes = [{"type": str(rng.choice(list(types["node"]))), "number": 1} for _ in range(int(rng.integers(1, 7)))]
+    document = {"name": "case", "clusters": [{"id": "c", "nodes": nodes}], "types": types}
+    sizes = [
+        sum(
+            types["processor"][item["type"]]["cores"] * item["number"]
+            for item in types["node"][n["type"]]["processors"]
+        )
+        for n in nodes
+    ]
+    total = sum(sizes)
+    n = jobs or int(rng.integers(4, 31))
+    load = rng.uniform(0.6, 1.6)
+
+    def times(values: Any) -> Any:
+        return np.round(values) if exact else values
+
+    wide = np.minimum(rng.choice([1, 1, 1, 2, 3, 4, 6, max(1, total // 2), total], n), total)
+    runtime = times(rng.exponential(50, n) + 1)
+    gaps = rng.exponential(50 * wide.mean() / total / load, n) * (rng.random(n) < 0.8 if exact else 1)
+    submit = times(np.cumsum(gaps))
+    submit -= submit[0]
+    requested = times(runtime * rng.choice([0.5, 1, 1, 1.5, 3], n, p=[0.1, 0.35, 0.15, 0.2, 0.2]))
+    requested = np.maximum(requested, 1)
+    memory = rng.choice([0, 100, 125, 375, 1000], n) if kind == "memory" or rich else np.zeros(n)
+    bandwidth = rng.choice([0, 1, 3, 4, 8, 12], n)
+    kill = bool(rng.random() < 0.4)
+    walltime = np.where(rng.random(n) < 0.5, requested if exact else requested * 1.37, math.inf)
+    fixed = (rng.random(n) < 0.15) & (kind in ("speeds", "contention", "everything"))
+    failing = kind == "failures" or (kind == "everything" and rng.random() < 0.5)
+    outages = []
+    if failing:
+        for node in range(len(nodes)):
+            at = 0.0
+            for _ in range(int(rng.integers(0, 4))):
+                down = float(times(at + rng.exponential(80) + 1))
+                at = float(times(down + rng.exponential(30) + 1))
+                outages.append(ref.Outage(node, down, at))
+    memory_of = [types["node"][node["type"]].get("memory", {}).get("capacity", math.inf) * 1000 for node in nodes]
+    rows = []
+    for k in range(n):
+        room = sum(int(min(s, m // memory[k])) if memory[k] else s for s, m in zip(sizes, memory_of, strict=True))
+        if room < wide[k]:
+            memory[k] = 0
+        rows.append(
+            ref.Job(
+                float(submit[k]), float(runtime[k]), int(wide[k]), float(requested[k]), float(memory[k]),
+                float(bandwidth[k]), float(submit[k]), float(walltime[k]), bool(fixed[k]),
+            )
+        )  # fmt: skip
+    classic = None
+    if kind != "resizes":
+        backfill = (
+            "conservative" if kind == "conservative" else str(rng.choice(["none", "easy", "easy", "easy", "greedy"]))
+        )
+        if kind == "failures" and len(speeds) == 1 and rng.random() < 0.3:
+            backfill = "conservative"
+        candidates = str(rng.choice(["sjf", "saf", "fcfs"])) if backfill != "none" and rng.random() < 0.3 else None
+        if backfill == "greedy":
+            candidates = None
+        classic = ref.Classic(str(rng.choice(ORDERS)), str(rng.choice(ref.CORE_RULES)), backfill, candidates)
+    return Case(
+        number, kind, document, rows, classic, contention, kill, outages,
+        float(rng.choice([math.inf, 8, 32])), int(rng.choice([1, 100])),
+    )  # fmt: skip
+
+
+STATES = {"completed": "COMPLETED_SUCCESSFULLY", "killed": "COMPLETED_WALLTIME_REACHED", "failed": "COMPLETED_FAILED"}
+
+
+def differences(case: Case, site: ref.Site, result: hdsim.Result) -> list[str]:
+    """What differs between the reference and a result, by job in order of start, and then by metric."""
+    found = []
+    for job, run in sorted(site.last().items(), key=lambda item: item[1].start):
+        row = result.jobs.iloc[job] if hasattr(result.jobs, "iloc") else {k: v[job] for k, v in result.jobs.items()}
+        theirs = (float(row["starting_time"]), float(row["finish_time"]))
+        if not np.allclose(theirs, (run.start, run.end), rtol=1e-9, atol=1e-9):
+            found.append(
+                f"job {job}: reference {run.start:.9g} to {run.end:.9g}, hdsim {theirs[0]:.9g} to {theirs[1]:.9g}"
+            )
+        elif case.classic is not None and sorted(ref.core_ids(row["allocated_resources"])) != run.cores:
+            found.append(f"job {job}: reference on {run.cores}, hdsim on {row['allocated_resources']}")
+        if row["final_state"] != STATES[run.state]:
+            found.append(f"job {job}: reference {run.state}, hdsim {row['final_state']}")
+    measured = full(result)
+    for key, value in site.figures().items():
+        if not math.isclose(value, measured[key], rel_tol=1e-9, abs_tol=1e-9):
+            found.append(f"{key}: reference {value!r}, hdsim {measured[key]!r}")
+    return found
+
+
+def compare(case: Case) -> tuple[list[str], Counter[str]]:
+    """Differences of the default replay, of the engine and of the engine with checks; and which of them ran."""
+    site = case.reference()
+    ran: Counter[str] = Counter()
+    default = case.simulation().run()
+    engine = case.simulation()
+    _ = engine.env
+    found = []
+    for name, result in [
+        ("default", default),
+        ("engine", engine.run()),
+        ("checked", case.simulation(check=True).run()),
+    ]:
+        ran[result.engine["mode"]] += 1
+        found += [f"{name} ({result.engine['mode']}): {line}" for line in differences(case, site, result)]
+    if site.undetermined:
+        ran["searched"] += 1
+    return found, ran
+
+
+def main() -> None:
+    """Compares cases and prints differences."""
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    jobs = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    ran: Counter[str] = Counter()
+    different = 0
+    for number in range(first, first + count):
+        case = make(number, jobs)
+        try:
+            found, modes = compare(case)
+        except Exception as error:
+            found, modes = [f"{type(error).__name__}: {error}"], Counter()
+        ran += modes
+        if found:
+            different += 1
+            print(f"case {number} {case.kind} {case.classic} {case.contention}: {len(found)} differences", flush=True)
+            print("\n".join("    " + line for line in found[:3]), flush=True)
+    print(f"{count} cases from {first}, {different} different, {dict(ran)}")
+
+
+if __name__ == "__main__":
+    main()

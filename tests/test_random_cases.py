@@ -1,0 +1,35 @@
+"""The slow reference, the engine and the compiled replay give the same schedules and figures in random cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import random_cases
+
+STEP = len(random_cases.KINDS)
+
+
+@pytest.mark.parametrize("kind", range(STEP), ids=random_cases.KINDS)
+def test_reference_engine_and_compiled_replay_agree(kind: int) -> None:
+    ran: Counter[str] = Counter()
+    for number in range(kind, 12 * STEP, STEP):
+        found, modes = random_cases.compare(random_cases.make(number))
+        assert not found, f"case {number}"
+        ran += modes
+    # Failures and agents of one's own need the engine; the default replay of the others is compiled where it can be.
+    assert ran["events"] >= 24
+    assert (ran["compiled"] > 0) == (random_cases.KINDS[kind] not in ("failures", "resizes"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 3000, 200))
+def test_more_random_cases(first: int) -> None:
+    for number in range(first, first + 200):
+        assert not random_cases.compare(random_cases.make(number))[0], f"case {number}"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(10_000, 10_000 + 2 * STEP))
+def test_long_queues(number: int) -> None:
+    assert not random_cases.compare(random_cases.make(number, 1200))[0]
