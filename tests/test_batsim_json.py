@@ -191,6 +191,12 @@ def test_owners_are_names_or_numbers(tmp_path: Path) -> None:
     ]
 
 
+def test_owners_beyond_64_bits_are_names(tmp_path: Path) -> None:
+    workload = read(tmp_path, document(user=2**64, group=7))
+    assert workload.names == {"user": {0: str(2**64)}}
+    assert to_batsim(workload) == document(user=2**64, group=7)
+
+
 @pytest.mark.parametrize("names", [["bert", "anna, jr.", "bert"], [7, 7, 3]])
 def test_results_are_by_the_names_of_owners(tmp_path: Path, names: list[Any]) -> None:
     content = document()

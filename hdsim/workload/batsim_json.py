@@ -95,7 +95,7 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
                 errors.append(WorkloadError(message, where=where))
             elif key not in _NAMED:
                 unused[key] += 1
-            elif not isinstance(value, str) and not (_fits(value) and value >= 0):
+            elif not isinstance(value, str) and not (type(value) is int and value >= 0):
                 message = f"expected a name or a whole number of at least 0, got {shown(value)}"
                 errors.append(WorkloadError(message, where=where))
     if unused:
@@ -223,6 +223,8 @@ def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, np.ndarray], dict[s
     names: dict[str, dict[int, str]] = {}
     for key in _IDENTITIES:
         values = [(row[5] or {}).get(key, -1) for row in rows]
+        # A number that no column can hold is a name.
+        values = [str(value) if type(value) is int and not _fits(value) else value for value in values]
         codes = _codes(values) if key in _NAMED else {}
         if codes:
             names[key] = {code: name for name, code in codes.items()}
@@ -438,7 +440,9 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
             zip(_IDENTITIES, identities[row].tolist(), strict=True) if extra or identified[row] else ()
         ):
             if value != -1:
-                job[column] = workload.names.get(column, {}).get(value, value)
+                named = workload.names.get(column, {}).get(value, value)
+                if str(job.get(column)) != str(named):
+                    job[column] = named
             elif column in _NAMED and job.get(column) not in _NOTHING:
                 del job[column]
         name = workload.profile[row]
