@@ -15,6 +15,7 @@ from hdsim.scheduling.backfill import make_backfill
 from hdsim.scheduling.estimates import ESTIMATES, make_estimates
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import make_queue
+from hdsim.util.rules import FLAG, NULL, TEXT, require
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -61,6 +62,7 @@ class ClassicAgent(Agent):
                     not_one_of(value, allowed),
                     where=f"agent.{key}",
                 )
+        require("agent", {"backfill_order": TEXT | NULL, "commit_head": FLAG}, locals())
         self.core_policy = core_policy
         candidates = job_order(backfill_order, multifactor) if backfill_order else None
         if job_policy != "void":

@@ -59,6 +59,13 @@ def test_every_workload_option_names_a_workload(composer: Composer, name: str) -
     assert len(read_workload(config, read_platform(config))) > 0
 
 
+def test_the_name_of_a_bundled_trace_is_an_option(composer: Composer) -> None:
+    for name in bundled("workloads"):
+        assert compose(composer, f"workload={name}")["workload"]["path"] == name
+    runs = composer.sweep(["workload=even_1000,default"])
+    assert [run.config["workload"]["path"] for run in runs] == ["even_1000", "lublin_4000"]
+
+
 def test_what_only_a_cluster_has_is_refused_elsewhere(composer: Composer) -> None:
     sim = make_backend("sim")
     config = compose(composer, "workload=cluster")
@@ -199,6 +206,7 @@ def test_every_key_of_forecasts_is_documented(key: str) -> None:
         ("agnt=fcfs", "agnt: unknown key (did you mean 'agent'?); allowed: "),
         ("platform=gaya", "got 'gaya' (did you mean 'gaia'?)"),
         ("platform=gaia,pik", "several values need -m"),
+        ("workload=even_100", "got 'even_100' (did you mean 'even_1000'?)"),
         ("sed=1", "sed: unknown key (did you mean 'seed'?)"),
         ("+sed=1", "sed: unknown key (did you mean 'seed'?)"),
         ("workload.jbos=3", "workload.jbos: unknown key (did you mean 'jobs'?); allowed: path, jobs, start,"),

@@ -158,6 +158,12 @@ def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
         shutil.rmtree(copy)
 
 
+#: Each list has nine times the one before.
+MULTIPLIED = "\n".join(
+    [f"a0: &a0 [{','.join('x' * 9)}]", *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9))]
+)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -172,6 +178,10 @@ def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
         ("hydra.run.dir=[1]", "hydra.run.dir"),
         ("failures=trace failures.file=/proc/self/mem", "/proc/self/mem: expected a readable file of outages"),
         ("train.steps=inf", "train"),
+        ("agent.commit_head=x", "agent.commit_head: expected true or false, got 'x'"),
+        ("agent.backfill_order=[]", "agent.backfill_order: expected a text or null, got []"),
+        ("seed=9223372036854775808", "seed: expected a whole number from 0 to 2^63 - 1"),
+        ("agent._target_=..x.Y", "agent._target_: expected 'package.Class', got '..x.Y'"),
     ],
 )
 def test_overrides_that_hydra_does_not_expect(hdsim: Run, override: str, message: str) -> None:
@@ -185,12 +195,56 @@ def test_overrides_that_hydra_does_not_expect(hdsim: Run, override: str, message
         ("{a: 1, a: 2}", "duplicate key a"),
         ("!!python/object/apply:os.system [echo]", "could not determine a constructor"),
         ("[" * 3000, "Recursion"),
+        (MULTIPLIED, "own.yaml: expected at most 100,000 values, got more by aliases"),
+        ("a: &a [*a]", "own.yaml: expected at most 100,000 values, got more by aliases"),
     ],
 )
 def test_yaml_of_the_users_own(hdsim: Run, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "c" / "agent").mkdir(parents=True)
     (tmp_path / "c" / "agent" / "own.yaml").write_text(text)
     refused(hdsim("run", "-cd", "c", "agent=own"), message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("def (", "SyntaxError"), ("1 / 0", "ZeroDivisionError: division by zero")]
+)
+def test_a_module_that_cannot_be_imported(hdsim: Run, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "own_module.py").write_text(text)
+    done = hdsim("run", "agent._target_=own_module.Own", cold=True)
+    refused(done, f"agent._target_: cannot import 'own_module': {message}")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"), [("[" * 30_000 + "]" * 30_000, "recursion"), ("[1" + "0" * 400 + "]", "too large")]
+)
+def test_weights_that_no_training_wrote(hdsim: Run, tmp_path: Path, weights: str, message: str) -> None:
+    (tmp_path / "w.json").write_text(f'{{"weights": {weights}}}')
+    done = hdsim("run", "platform=teaching", "workload.path=even_1000", "workload.jobs=2", "agent.job_policy=w.json")
+    refused(done, "w.json: expected a card with the weights of a network")
+    assert message in done.stderr
+
+
+def test_manifests_that_no_run_wrote(hdsim: Run, finished: Path) -> None:
+    manifest = json.loads((finished / "manifest.json").read_text())
+    cases = [
+        ({"agent": None}, "agent: expected"),
+        ({"platform": 3}, "platform: expected"),
+        ({"seed": "x"}, "seed: expe"),
+    ]
+    for changed, message in cases:
+        wrong = {**manifest, "config": {**manifest["config"], **changed}}
+        (finished / "manifest.json").write_text(json.dumps(wrong))
+        refused(hdsim("rerun", "r", "-o", "again"), message)
+
+
+def test_pipes_in_the_place_of_files_are_not_waited_for(hdsim: Run, finished: Path) -> None:
+    shutil.copytree(finished, finished.with_name("s"))
+    for name in ("hydra.yaml", "overrides.yaml"):
+        path = finished / ".hydra" / name
+        path.unlink()
+        os.mkfifo(path)
+    done = hdsim("compare", "r", "s")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

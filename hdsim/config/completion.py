@@ -63,7 +63,7 @@ def _keys(given: Mapping[str, str]) -> Iterator[str]:
 def _values(key: str, begin: str) -> Iterator[str]:
     if key in groups():
         yield from options(key)
-    if key in ("platform.path", "workload.path"):
+    if key in ("platform.path", "workload.path", "workload"):
         yield from bundled("platforms" if key.startswith("platform") else "workloads")
     if key.startswith("agent"):
         yield from _policies(key)

@@ -37,12 +37,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
+from hdsim.config.aliases import check_size
 from hdsim.config.keys import GROUPS_WITH_FILES, OPEN_GROUPS, check, unknown_key
 from hdsim.config.paths import quoted_path, with_absolute_paths
 from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.scheduling.agent import parse_name
 from hdsim.util.plugins import installed
-from hdsim.util.resources import folder
+from hdsim.util.resources import bundled, folder
 
 #: Exceptions of Hydra, OmegaConf and PyYAML for wrong overrides and files.
 _FAULTS = (
@@ -142,6 +143,9 @@ class _Repository(ConfigRepository):
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         if config_path not in self._read:
+            for source in self.get_sources():
+                if source.scheme() == "file":
+                    check_size(Path(source.path, config_path).with_suffix(".yaml"))
             found = super().load_config(config_path)
             if found is None:
                 return None
@@ -312,17 +316,20 @@ class Composer:
             try:
                 return call()
             except _FAULTS as error:
-                if not self._learn_agent(error):
+                if not self._learn_option(error):
                     raise self._explain(error, overrides) from error
 
-    def _learn_agent(self, error: Exception) -> bool:
-        """Makes the short name of an agent an option when Hydra does not find it.
+    def _learn_option(self, error: Exception) -> bool:
+        """Makes the short name of an agent, or the name of a bundled trace, an option when Hydra does not find it.
 
         Raises:
             ConfigError: There is no such agent.
         """
         missing = (error.missing_cfg_file or "") if isinstance(error, MissingConfigException) else ""
         group, _, name = missing.rpartition("/")
+        if group == "workload" and name in bundled("workloads"):
+            self._add_option("workload", name, {"defaults": ["default", "_self_"], "path": name})
+            return True
         if group != "agent":
             return False
         try:
@@ -352,7 +359,7 @@ class Composer:
             group, _, option = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
             if not option:
                 group, option = "", missing
-            options = self._options(group)
+            options = self._options(group) + sorted(bundled("workloads") if group == "workload" else ())
             known = not_one_of(option, options)
             if group == "hydra/launcher" and option in _LAUNCHERS:
                 known = f"expected its plugin: pip install 'hdsim[{_LAUNCHERS[option]}]'"

@@ -47,6 +47,8 @@ def _grid_of(what: str, rule: Rule) -> Rule:
     return Rule(f"a list of at least four growing {what}", accepts)
 
 
+# Tables keep seeds as integers of 64 bits.
+_SEED = Rule("a whole number from 0 to 2^63 - 1", lambda value: integers_from(0).accepts(value) and value < 2**63)
 _AMOUNTS = Rule(
     "a list of numbers >= 0",
     lambda value: isinstance(value, list) and len(value) > 0 and all(map(NOT_NEGATIVE.accepts, value)),
@@ -55,7 +57,7 @@ _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value
 
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
 RULES: dict[str, Rule | dict[str, Any]] = {
-    "seed": integers_from(0),
+    "seed": _SEED,
     "check": FLAG | NULL,
     "platform": {"path": TEXT | NULL, "types": TEXT | NULL, "kind": TEXT | NULL},
     "workload": {
@@ -83,7 +85,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         },
         "generate": _GENERATOR | NULL,
         "family": TEXT | NULL,
-        "seed": integers_from(0) | NULL,
+        "seed": _SEED | NULL,
     },
 }
 OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller", "forecaster")
@@ -117,7 +119,7 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
 }
 # Keys of gangs.
 GANG_RULES: dict[str, Rule | dict[str, Any]] = {
-    "seed": integers_from(0),
+    "seed": _SEED,
     "profile": TEXT,
     "actual": TEXT,
     "forecasts": TEXT,
@@ -151,7 +153,7 @@ REAL_RUN_RULES: dict[str, Rule | dict[str, Any]] = {
 SHARING_RULES: dict[str, Rule | dict[str, Any]] = {"gangs": integers_from(1), "interarrival": NOT_NEGATIVE}
 # Keys of `hdsim bsp forecast`.
 FORECAST_RULES: dict[str, Rule | dict[str, Any]] = {
-    "seed": integers_from(0),
+    "seed": _SEED,
     "series": TEXT,
     "names": Rule("a list of different names such as [nyc_taxi_1]", _are_names),
     "period": integers_from(1) | NULL,

@@ -15,6 +15,7 @@ from hdsim.report import labels
 from hdsim.report.labels import Key
 from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
+from hdsim.util.inputs import regular_text
 
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = (
@@ -112,7 +113,7 @@ def run_directories(path: Path) -> list[Path]:
 def _number(run: Path) -> int:
     """Number of a run in its sweep, whose processes may start runs in another order; 0 outside of sweeps."""
     try:
-        found = re.search(r"^    num: (\d+)$", (run / ".hydra/hydra.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(r"^    num: (\d+)$", regular_text(run / ".hydra/hydra.yaml"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):
         return 0
     return int(found[1]) if found else 0

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hdsim.config.keys import check
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.directory import OUTPUTS
 from hdsim.results.run_directory.inputs import Change, changed_inputs, digest, imported_files, inputs
@@ -81,7 +82,11 @@ class Original:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The configuration; what names an input, or a folder of inputs, is the absolute path of its present place."""
+        """The configuration; what names an input, or a folder of inputs, is the absolute path of its present place.
+
+        Raises:
+            ConfigError: It is none that `hdsim` could have written.
+        """
         read = [self._path(entry["path"]) for entry in self._inputs]
         named = {str(path) for file in read for path in (file, *file.parents)}
 
@@ -93,7 +98,7 @@ class Original:
             is_named = isinstance(value, str) and value and str(self._path(value)) in named
             return str(self._present(value)) if is_named else value
 
-        return {key: found(value) for key, value in self.manifest["config"].items()}
+        return check({key: found(value) for key, value in self.manifest["config"].items()})
 
     def changed_files(self) -> list[Change]:
         """Files named in the configuration, and imported modules, that differ from those of the run, or are gone."""

@@ -16,6 +16,7 @@ from hdsim.errors import ConfigError
 from hdsim.results.run_directory.manifest import MANIFEST, read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.util.files import replacing, write_csv
+from hdsim.util.inputs import regular_text
 
 CSV, PARQUET = "runs.csv", "runs.parquet"
 
@@ -102,10 +103,10 @@ def _row(path: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Any], d
 def _settings(path: Path) -> dict[str, str]:
     """Values of the overrides that a run was composed with."""
     try:
-        texts = yaml.load((path / ".hydra/overrides.yaml").read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        texts = yaml.load(regular_text(path / ".hydra/overrides.yaml"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    pairs = [text.partition("=") for text in texts or () if isinstance(text, str)]
+    pairs = [text.partition("=") for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
     return {key.lstrip("+~"): value for key, _, value in pairs}
 
 

@@ -79,7 +79,7 @@ def read_networks(card: str) -> Floats:
     """
     try:
         weights = np.array(json.loads(Path(card).read_text())["weights"], float)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"expected a card with the weights of a network: {error}", where=card) from None
     if weights.shape != (WEIGHTS,) or not np.isfinite(weights).all():
         raise ConfigError(f"expected {WEIGHTS} finite weights, got {weights.shape}", where=card)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import sys
 import zlib
@@ -77,6 +79,17 @@ def _standard_input() -> bytes:
 def read_text(path: str | Path, error: type[HdsimError], what: str) -> str:
     """Reads a text file in UTF-8, unpacked if it is gzip; arguments and errors as for :func:`read_bytes`."""
     return _decoded(read_bytes(path, error, what)[0], str(path), error)
+
+
+def regular_text(path: Path) -> str:
+    """Reads a text file in UTF-8 that is no pipe or device, which would be waited for.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def read_csv(path: str | Path, error: type[HdsimError], what: str) -> tuple[list[str], list[list[str]]]:

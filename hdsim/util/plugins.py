@@ -143,11 +143,18 @@ class PluginType:
         if not module_name:
             raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
         try:
-            module = importlib.import_module(module_name)
+            # A relative name has no package that it could be relative to.
+            module = importlib.import_module(module_name) if module_name[0] != "." else None
         except ImportError as error:
             raise ConfigError(
                 f"cannot import '{module_name}': {error}{install_hint(error.name)}", where=where
             ) from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit in a plug-in ends no program of hdsim
+            raise ConfigError(f"cannot import '{module_name}': {type(error).__name__}: {error}", where=where) from error
+        if module is None:
+            raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
         if not hasattr(module, attribute):
             classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
             raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where=where)
