@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hdsim.errors import ConfigError
 
 #: Most values of a configuration file.
@@ -19,6 +17,8 @@ def check_size(file: Path) -> None:
     Raises:
         ConfigError: It is not.
     """
+    import yaml
+
     try:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         root = yaml.compose(text, Loader=yaml.SafeLoader) if "*" in text else None
@@ -32,7 +32,7 @@ def _values(node: Any, known: dict[int, float]) -> float:
     """Number of values of a node, infinite if it is part of itself."""
     if id(node) not in known:
         known[id(node)] = float("inf")
-        children = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
+        children = node.value if isinstance(node.value, list) else []
         parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
         known[id(node)] = 1.0 + sum(_values(part, known) for part in parts)
     return known[id(node)]
