@@ -151,3 +151,16 @@ def test_imitation_of_a_recording(recorded: tuple[Path, list[dict[str, Any]]], t
     run(setup, tmp_path / "out")
     progress = np.genfromtxt(tmp_path / "out" / "progress.csv", delimiter=",", names=True)
     assert progress["agreement"][-1] > 0.4  # 0.25 by chance
+
+
+def test_a_recording_is_not_written_over(hdsim: Any, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(
+        "{apiVersion: v1, kind: Config, current-context: a, users: [], clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}],"
+        " contexts: [{name: a, context: {cluster: a, user: ''}}]}"
+    )
+    (tmp_path / "old.jsonl").write_text("what was recorded\n")
+    done = hdsim("kwok", "record", "--kubeconfig", "config", "-o", "old.jsonl")
+    assert done.returncode == 2 and "--output: expected a new file, 'old.jsonl' exists" in done.stderr
+    assert (tmp_path / "old.jsonl").read_text() == "what was recorded\n"
+    done = hdsim("kwok", "record", "--kubeconfig", "config", "-o", "new.jsonl")
+    assert done.returncode and "Traceback" not in done.stderr and not (tmp_path / "new.jsonl").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -123,6 +124,27 @@ def test_answers() -> None:
     assert (before["status"], before["charts"]["queue"]["lines"][0]["y"]) == ("running", [0, 0])
     assert after["charts"]["queue"]["lines"][0]["y"] == [0, 1, 1]
     assert after["charts"]["utilization"]["lines"][0]["y"] == [0, 25, 25]
+
+
+def test_hosts_and_idle_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that another site gives this machine is refused, and a connection that asks nothing is closed."""
+    monkeypatch.setattr("hdsim.report.live._IDLE", 0.2)
+    with LivePage() as page:
+        page.begin("easy on pik", 10, 64)
+        port = int(page.url.rpartition(":")[2].strip("/"))
+        for host, status in (
+            ("evil.example", 421),
+            (f"evil.example:{port}", 421),
+            ("localhost:1", 200),
+            ("[::1]", 200),
+        ):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/state", headers={"Host": host})
+            answer = connection.getresponse()
+            assert answer.status == status
+            assert ("charts" in answer.read().decode()) == (status == 200)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as idle:
+            assert idle.recv(1) == b""
 
 
 def test_command(tmp_path: Path, hdsim: Callable[..., Any]) -> None:

@@ -260,6 +260,11 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ),
         ("agent=fcfs,sjf", "agent=fcfs,sfj", "sfj"),
         ("check:", "check: [", "expected YAML"),
+        (
+            "  orders:\n    title",
+            "  ../orders:\n    title",
+            r"tables: expected a name of letters, .* got '\.\./orders'",
+        ),
         ("check:", "check: all\nx:", r"check: expected a mapping"),
         ("runs: orders", "runs: [[orders]]", r"runs: expected a text or a list of texts"),
         ("runs: orders", "runs: orders\n    settings: {a: b}", r"expected settings of a table with measure"),

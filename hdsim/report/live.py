@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -25,6 +26,10 @@ from hdsim.results.moment import Moment
 _MOMENTS = 2_000
 #: Seconds since its last request after which a page counts as closed, and the longest wait for one at the end.
 _OPEN, _WAIT = 3.0, 10.0
+#: Seconds after which a connection without a request is closed.
+_IDLE = 5.0
+#: This machine, also by a tunnel from another port.
+_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 _CURVES = {
     "utilization": ("Utilization", "Busy cores (%)", BLUE),
     "queue": ("Queue length", "Jobs", ORANGE),
@@ -57,10 +62,15 @@ class LivePage(AbstractContextManager["LivePage"]):
         live = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = _IDLE
+
             def do_GET(self) -> None:
-                kind, text, last = live._answer(self.path)
+                # Another name is that of a site whose page asks through the browser (DNS rebinding).
+                known = _HOST.fullmatch(self.headers.get("Host", ""))
+                kind, text, last = live._answer(self.path) if known else ("", "expected the host localhost", False)
                 body = text.encode()
-                self.send_response(HTTPStatus.OK if kind else HTTPStatus.NOT_FOUND)
+                missing = HTTPStatus.NOT_FOUND if known else HTTPStatus.MISDIRECTED_REQUEST
+                self.send_response(HTTPStatus.OK if kind else missing)
                 self.send_header("Content-Type", f"{kind or 'text/plain'}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import string
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.resources import bundled, resolve
 
+_NAME = re.compile(r"\w[\w.-]*")
 #: Expected texts by table, row and column.
 Expected = Mapping[str, Mapping[str, Mapping[str, str]]]
 
@@ -172,6 +174,11 @@ def _made(path: Path, document: Mapping[str, Any]) -> Study:
                 raise ConfigError(
                     f"expected the name of a command, got '{command}'{nearest(command, study.commands)}", where=where
                 )
+    for key, names in (("commands", study.commands), ("tables", study.tables), ("figures", study.figures)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                expected = "a name of letters, digits, '-', '_' and '.', which becomes that of a file"
+                raise ConfigError(f"expected {expected}, got '{name}'", where=f"{path}: {key}")
     for name, figure in study.figures.items():
         if not (figure.draw and figure.file):
             raise ConfigError("expected draw and file", where=f"{path}: figures.{name}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hdsim.cli.kwok.options import kubeconfig
+from hdsim.errors import ConfigError
 
 
 @click.command()
@@ -31,14 +32,19 @@ def record(
     from hdsim.kubernetes.record import Recorder
     from hdsim.simulation.terminal import signals_received
 
-    with (
-        Connection(kubeconfig, where="--kubeconfig") as connection,
-        output.open("wb") as file,
-        signals_received() as stop,
-    ):
-        recorder = Recorder(connection, scheduler_name, file)
-        click.echo(f"recording {scheduler_name} on {connection.server}", err=True)
-        recorder.run(stop, bindings=bindings, idle=stop_when_idle)
+    with Connection(kubeconfig, where="--kubeconfig") as connection, signals_received() as stop:
+        try:
+            file = output.open("xb")
+        except FileExistsError:
+            raise ConfigError(f"expected a new file, '{output}' exists", where="--output") from None
+        with file:
+            try:
+                recorder = Recorder(connection, scheduler_name, file)
+                click.echo(f"recording {scheduler_name} on {connection.server}", err=True)
+                recorder.run(stop, bindings=bindings, idle=stop_when_idle)
+            finally:
+                if not file.tell():
+                    output.unlink()
     click.echo(f"{output}: {recorder.bindings:,} bindings")
     if recorder.left_out:
         click.echo(f"{recorder.left_out:,} pods on nodes that came after the begin are left out")
