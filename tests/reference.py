@@ -1332,7 +1332,7 @@ class Classic:
             given = site.place(job, self.rule, slow)
             if given is not None:
                 return given
-        rooms = {node: site.cluster.room(node, spec) for node in left}
+        rooms = {node: min(site.cluster.room(node, spec), spec.cores) for node in left}
         budget = dict.fromkeys(left, 0)
 
         def limit(node: int, chunks: int) -> int:

@@ -22,6 +22,11 @@ def test_reference_engine_and_compiled_replay_agree(kind: int) -> None:
     assert (ran["compiled"] > 0) == (random_cases.KINDS[kind] not in ("failures", "resizes"))
 
 
+def test_a_node_that_could_give_more_than_a_candidate_needs_is_not_preferred() -> None:
+    """One core of the head's margin would free two cores on node 2 and one on node 0; only one is needed."""
+    assert not random_cases.compare(random_cases.make(4830))[0]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(1000, 3000, 200))
 def test_more_random_cases(first: int) -> None:
