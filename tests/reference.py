@@ -1043,8 +1043,8 @@ class Site:
         self.lost = [0.0] * len(self.jobs)
         #: (time, W of all cores, cores held) behind each instant.
         self.power: list[tuple[float, float, int]] = []
-        #: Undetermined by the documents: a placement under EASY that needs the exact search.
-        self.undetermined = False
+        #: (time, job) of the first candidate of EASY that must start on cores which the documents do not tell.
+        self.undetermined: tuple[float, int] | None = None
 
     # What a scheduler may do
 
@@ -1357,7 +1357,8 @@ class Classic:
                 for cores in range(spec.cores + 1)
                 if any(cores - k in least for k in range(int(rooms[node]) + 1))
             }
-        site.undetermined |= least.get(spec.cores, math.inf) <= margin
+        if least.get(spec.cores, math.inf) <= margin and site.undetermined is None:
+            site.undetermined = site.now, job
         return None
 
 

@@ -27,6 +27,12 @@ def test_a_node_that_could_give_more_than_a_candidate_needs_is_not_preferred() -
     assert not random_cases.compare(random_cases.make(4830))[0]
 
 
+def test_a_candidate_starts_where_only_a_search_finds_cores() -> None:
+    """Six chunks beside the head, of which one node must give five: margins spent one by one make too little room."""
+    found, ran = random_cases.compare(random_cases.make(17_625))
+    assert not found and ran["searched"] == 1
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(1000, 3000, 200))
 def test_more_random_cases(first: int) -> None:
