@@ -11,8 +11,20 @@ HdsimError
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
+
+#: Errors of files that are mistakes of the user, unlike a full disk.
+_MISTAKES = (
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
+
+
+def is_mistake(error: OSError) -> bool:
+    """Whether a wrong path has led to an error of the system, and not a full disk or the like."""
+    return error.errno in _MISTAKES
 
 
 class HdsimError(Exception):

@@ -266,3 +266,24 @@ def test_a_directory_that_cannot_be_written_is_one_line(name: str, small_disk: C
     lines = errors(done)
     assert done.returncode in (1, 2) and "Read-only file system" in lines[-1]
     assert lines[0].startswith("hdsim: error: ") and len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "r", "-o", "disk/page.html"),
+        ("report", "r", "--figures", "disk/figures"),
+        ("compare", "r", "r2", "-o", "disk/compare"),
+        ("workload", "generate", "--jobs", "3000", "-o", "disk/w.swf"),
+        ("platform", "convert", "gaia", "-o", "disk/gaia.xml"),
+    ],
+    ids=lambda command: " ".join(word for word in command if "/" not in word),
+)
+def test_a_full_disk_is_no_mistake_of_the_user(command: tuple[str, ...], small_disk: Callable, hdsim: Callable) -> None:
+    if command[0] in ("report", "compare"):
+        for agent, name in (("fcfs", "r"), ("sjf", "r2")):
+            done = hdsim("run", "platform=teaching", "workload.jobs=20", f"agent={agent}", f"hydra.run.dir={name}")
+            assert done.returncode == 0, done.stderr
+    done = small_disk("size=12k", *command)
+    (line,) = errors(done)
+    assert done.returncode == 1 and line.startswith("hdsim: error: ") and "No space left on device" in line

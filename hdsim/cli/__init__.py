@@ -6,7 +6,6 @@ Exit status: 0 done, 2 the user's mistake, 1 anything else.
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import importlib
 import os
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from hdsim.errors import BackendError, HdsimError, PluginError, nearest
+from hdsim.errors import BackendError, HdsimError, PluginError, is_mistake, nearest
 from hdsim.util.version import __version__
 
 # One line each: `hdsim --help` must not import what the subcommands need.
@@ -42,11 +41,6 @@ SUBCOMMANDS = {
 
 #: Thresholds of the garbage collector; those of Python are 700 or 2000, 10 and 10.
 _THRESHOLDS = (50_000, 10, 10)
-#: Errors of files that are mistakes of the user, unlike a full disk.
-_MISTAKES = (
-    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ELOOP,
-    errno.ENAMETOOLONG,
-)  # fmt: skip
 
 
 class LazyGroup(click.Group):
@@ -145,7 +139,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         place = f"{error.filename}: cannot be used: " if error.filename else ""
         click.echo(f"hdsim: error: {place}{error.strerror or error}", err=True)
-        sys.exit(2 if error.errno in _MISTAKES else 1)
+        sys.exit(2 if is_mistake(error) else 1)
     except MemoryError as error:
         if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
             _end_with_traceback(error)

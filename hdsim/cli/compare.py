@@ -77,7 +77,7 @@ def compare(
     RUN is a run directory, or a sweep: a directory with run directories in it. Directories of trainings are compared by
     their test windows, with the best classic policy as the baseline. The results are a page, a figure and a table.
     """
-    from hdsim.errors import ConfigError
+    from hdsim.errors import ConfigError, is_mistake
     from hdsim.report import compare as comparing
     from hdsim.report import compare_figures, compare_output, compare_page
     from hdsim.report.pairing import joined
@@ -152,6 +152,8 @@ def compare(
         compare_page.write_page(comparison, ranks, page, ratios=relations, to="baseline" if baseline else "best")
         written[page] = "page"
     except OSError as error:
+        if not is_mistake(error):
+            raise
         where = str(error.filename or output)
         raise ConfigError(f"expected a directory that can be written to, got: {error.strerror}", where=where) from None
     click.echo(table)

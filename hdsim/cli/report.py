@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, is_mistake
 
 if TYPE_CHECKING:
     from hdsim.report.charts import Panel
@@ -48,6 +48,8 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
         try:
             written = write_all(content.panels(), figures, kind)
         except OSError as error:
+            if not is_mistake(error):
+                raise
             raise _unwritable("a directory", error, figures) from None
         for path in written:
             click.echo(path)
@@ -57,6 +59,8 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
             with replacing(page) as file:
                 file.write(content.page())
         except OSError as error:
+            if not is_mistake(error):
+                raise
             raise _unwritable("a file", error, page) from None
         click.echo(page)
 

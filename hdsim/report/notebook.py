@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, is_mistake
 from hdsim.report.html import agent_name, main_metrics, render
 from hdsim.report.page import tiles
 from hdsim.report.panels import panels
@@ -70,6 +70,8 @@ def write_report(run: Run, file: Path) -> Path:
         with replacing(file) as page:
             page.write(render(run))
     except OSError as error:
+        if not is_mistake(error):
+            raise
         raise ConfigError(f"expected a file that can be written, got: {error.strerror}", where=str(file)) from None
     return file
 

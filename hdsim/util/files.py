@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from hdsim.errors import HdsimError
+from hdsim.errors import HdsimError, is_mistake
 
 #: End of the names of temporary files.
 _TEMPORARY = ".tmp"
@@ -170,6 +170,8 @@ def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
         with replacing(path, binary=True) as file:
             file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     except OSError as fault:
+        if not is_mistake(fault):
+            raise
         raise error(f"expected a place that can be written: {fault.strerror}", where=str(path)) from None
 
 

@@ -12,7 +12,7 @@ import click
 
 from hdsim.cli.bsp.gang import build
 from hdsim.config.keys import GANG_RULES
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, is_mistake
 from hdsim.util.files import shown
 from hdsim.util.text import format_number, format_table
 
@@ -45,6 +45,8 @@ def account(runs: tuple[Path, ...], orders: int) -> None:
         try:
             write_accounting(directory, items)
         except OSError as error:
+            if not is_mistake(error):
+                raise
             message = f"expected a directory that can be written to: {error.strerror}"
             raise ConfigError(message, where=str(directory)) from None
         click.echo(f"{shown(directory)}\n{_table(items)}\n\ntable  {shown(directory / 'accounting.csv')}\n")
