@@ -157,6 +157,12 @@ def test_figures(result: Result) -> None:
         result.plot("powr")
 
 
+def test_a_metric_that_there_is_not_names_the_nearest(result: Result) -> None:
+    with pytest.raises(KeyError, match="'mean_wait' \\(did you mean 'mean_waiting_time'\\?\\); metrics: makespan, "):
+        result.metrics["mean_wait"]
+    assert "mean_wait" not in result.metrics and result.metrics.get("mean_wait") is None
+
+
 def test_page_and_run_directory(result: Result, tmp_path: Path) -> None:
     page = result.report(tmp_path / "page.html")
     assert "easy backfilling on teaching" in page.read_text(encoding="utf-8")

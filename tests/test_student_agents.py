@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import hdsim
+from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, DecisionError
 
 JOBS = hdsim.Workload.from_columns(
@@ -173,3 +174,20 @@ def test_a_plug_in_cannot_end_the_program_without_a_word(hdsim: Any, tmp_path: P
     assert "Traceback" not in done.stderr
     assert "mine.py" in done.stderr + done.stdout
     assert not list(tmp_path.rglob(".lock"))
+
+
+@pytest.mark.parametrize("platform", ["teaching", "ten_nodes"])
+def test_a_job_is_shown_as_the_scheduler_may_see_it(platform: str) -> None:
+    machine = hdsim.load_platform(platform)
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 5], runtime=[3, 4], requested_cores=[2, 1], user=[7, -1])
+    simulation = hdsim.Simulation(machine, jobs, agent="fcfs")
+    cluster = simulation.cluster
+    for wrong in (0, 2, -1, "0", True):
+        with pytest.raises(DecisionError, match="cannot be shown"):
+            cluster.job(wrong)
+    simulation.run_until(1.0)
+    job = cluster.job(0)
+    assert job[:4] == (0, FinalState.RUNNING, 2, 0) and (job.submission_time, job.requested_time, job.user) == (0, 3, 7)
+    assert job.starting_time == 0 and set(job.nodes) <= set(machine.node_names) and 1 <= len(job.nodes) <= 2
+    simulation.run_until(9.5)
+    assert cluster.job(0).state.name == "COMPLETED_SUCCESSFULLY" and not cluster.job(0).nodes

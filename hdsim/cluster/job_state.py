@@ -50,3 +50,29 @@ class FailedStart(NamedTuple):
     requested: float  # s, when the scheduler asked for it
     refused: float  # s
     reason: str
+
+
+class JobView(NamedTuple):
+    """A job as a scheduler sees it at one instant.
+
+    Attributes:
+        id: Its id in the trace.
+        state: Its state.
+        cores: Requested cores, of quantities the number of pods.
+        gpus: Requested GPUs.
+        submission_time: Submission in seconds.
+        requested_time: Seconds that it is expected to take at reference speed.
+        user: Number of its user, -1 if unknown.
+        starting_time: Its last start in seconds, NaN before the first.
+        nodes: Names of the nodes that it holds cores of.
+    """
+
+    id: int | str
+    state: FinalState
+    cores: float
+    gpus: int
+    submission_time: float
+    requested_time: float
+    user: int
+    starting_time: float
+    nodes: tuple[str, ...]

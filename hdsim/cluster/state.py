@@ -19,14 +19,14 @@ from weakref import WeakMethod
 import numpy as np
 
 from hdsim.cluster.base import ClusterState
-from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, completed
+from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, JobView, completed
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.util.copies import with_own_containers
 
-__all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "completed"]
+__all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "JobView", "completed"]
 
 _RUNNING, _STARTING = int(FinalState.RUNNING), int(FinalState.STARTING)
 
@@ -39,6 +39,28 @@ class Cluster(ClusterState):
     #: The method `fork` of the simulation, or of what knows its models where another backend runs the jobs; weak, since
     #: it has a reference to the cluster.
     forker: WeakMethod[Callable[..., Any]] | None = None
+
+    def job(self, job: int) -> JobView:
+        """Returns what is known of a job that has arrived.
+
+        Raises:
+            DecisionError: There is no such job, or it has not arrived.
+        """
+        known = isinstance(job, int | np.integer) and type(job) is not bool and 0 <= job < len(self.state)
+        if not known or self.state[job] == FinalState.NOT_SUBMITTED:
+            raise self._misplaced(job, "shown", "submitted")
+        jobs, placement, names = self.workload, self.running.get(job), self.platform.node_names
+        return JobView(
+            jobs.job_id[job],
+            FinalState(self.state[job]),
+            self.size[job],
+            self.requests.gpus[job] if self.requests.gpus else 0,
+            float(jobs.submission_time[job]),
+            self.requested_time[job],
+            int(jobs.user[job]),
+            self.starting_time[job],
+            () if placement is None else tuple(names[node] for node in self._nodes_of(placement)),
+        )
 
     def start(self, job: int, placement: Any = None) -> None:
         """Starts a queued job now on the cores of a placement from `pick` (by default one is picked here).
@@ -231,6 +253,15 @@ class Cluster(ClusterState):
             if bandwidth is not None:
                 store.free_bandwidth[:] = bandwidth
             raise
+
+    def _nodes_of(self, placement: Any) -> list[int]:
+        """Nodes of a placement, ascending."""
+        if not self.has_core_ids:
+            return sorted(placement.nodes.tolist())
+        found: list[int] = np.unique(
+            self.platform.processor_node[self.platform.core_processor[self.cores.ids_of(placement)]]
+        ).tolist()
+        return found
 
     def _placement_of(self, job: int, cores: Sequence[int]) -> Any:
         """Turns core ids that an agent chose into a placement."""

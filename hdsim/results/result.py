@@ -35,6 +35,13 @@ def _view(name: str, *arguments: Any) -> Any:
     return getattr(import_module("hdsim.report.notebook"), name)(*arguments)
 
 
+class Metrics(dict[str, float]):
+    """Metrics by name; a KeyError names the nearest one."""
+
+    def __missing__(self, name: str) -> float:
+        raise KeyError(f"'{name}'{nearest(name, self)}; metrics: {', '.join(self)}")
+
+
 class Jobs(dict[str, Column]):
     """Columns of the jobs by name, made when first asked for; rows in the order of the workload.
 
@@ -144,7 +151,7 @@ class Result(Schedule):
     @cached_property
     def metrics(self) -> dict[str, float]:
         """Metrics by name; see :mod:`hdsim.results.metrics`."""
-        return summary(self)
+        return Metrics(summary(self))
 
     def to_pandas(self) -> Any:
         """Returns the jobs as a pandas DataFrame, a row for each.
