@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -142,9 +144,22 @@ def test_show(hdsim) -> None:
         (["experiments", "gaia"], "hdsim train experiment=gaia seed=1"),
         (["studies"], "What are backfilling and its order"),
         (["platforms"], "2,280 cores, 153 nodes"),
+        (["agent"], "options  actor_critic, "),
     ):
         done = hdsim("show", *arguments)
         assert done.returncode == 0 and told in done.stdout, done.stderr
-    for arguments, told in ((["metrics", "makespam"], "did you mean 'makespan'?"), (["agent"], "agents")):
+    for arguments, told in (
+        (["metrics", "makespam"], "did you mean 'makespan'?"),
+        (["agentz"], "did you mean 'agent"),
+    ):
         done = hdsim("show", *arguments)
         assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_name_is_shown_without_its_kind(hdsim: Any) -> None:
+    alone, both = hdsim("show", "ppo"), hdsim("show", "wfp3")
+    assert alone.stdout == hdsim("show", "agents", "ppo").stdout
+    assert re.findall(r"^(\w+) wfp3$", both.stdout, re.MULTILINE) == ["agents", "policies"]
+    for words, message in ((("polices",), "did you mean 'policies'?"), (("agent", "ppo"), "did you mean 'agents'?")):
+        done = hdsim("show", *words)
+        assert done.returncode == 2 and message in done.stderr

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from hdsim.kubernetes.objects import PodView
+from hdsim.errors import ConfigError
+from hdsim.kubernetes.objects import PodView, quantity
 
 pytestmark = pytest.mark.requires("kube")
 
@@ -52,3 +54,9 @@ def test_host_ports_of_sidecars_are_host_ports() -> None:
 )
 def test_pods_of_the_gangs_of_others_are_refused_by_name(metadata: dict[str, Any]) -> None:
     assert view(**metadata).unsupported.startswith("the gang of ")
+
+
+def test_the_package_of_a_client_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.utils.quantity", None)
+    with pytest.raises(ConfigError, match=r"pip install 'hdsim\[kwok\]'"):
+        quantity("123456m")

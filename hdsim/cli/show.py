@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem
@@ -23,11 +24,42 @@ class Name(click.ParamType):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+class Kind(click.ParamType):
+    """A kind, or a name of any kind."""
+
+    name = "KIND"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Completes the kinds."""
+        return [CompletionItem(kind) for kind in KINDS if kind.startswith(incomplete)]
+
+
+def _of_any_kind(name: str) -> dict[str, str]:
+    """Returns the descriptions of a name by kind.
+
+    Raises:
+        ConfigError: No kind has it.
+    """
+    from hdsim.config.catalog import find, listed
+    from hdsim.errors import ConfigError, nearest
+
+    found = {}
+    for kind in KINDS:
+        with suppress(ConfigError):
+            found[kind] = find(kind, name).details
+    if not found:
+        close = nearest(name, [*KINDS, *(one for kind in KINDS for one in listed(kind))])
+        raise ConfigError(
+            f"expected {', '.join(KINDS)}, or a name of one of them, got '{name}'{close}", where="hdsim show"
+        )
+    return found
+
+
 @click.command()
-@click.argument("kind", type=click.Choice(KINDS), metavar="|".join(KINDS))
+@click.argument("kind", type=Kind(), metavar=f"[{'|'.join(KINDS)}]")
 @click.argument("name", required=False, type=Name())
 def show(kind: str, name: str | None) -> None:
-    """Lists the names of a kind, one line each, or describes one of them.
+    """Lists the names of a kind, one line each, or describes one of them; a name alone is that of any kind.
 
     \b
     hdsim show agents
@@ -35,9 +67,18 @@ def show(kind: str, name: str | None) -> None:
     hdsim show policies wfp3
     hdsim show metrics mean_bounded_slowdown
     hdsim show keys workload.jobs
+    hdsim show wfp3
     """  # noqa: D301 - click reads the backspace character
     from hdsim.config.catalog import find, listed
+    from hdsim.errors import ConfigError, not_one_of
 
+    if kind not in KINDS:
+        if name is not None:
+            raise ConfigError(not_one_of(kind, KINDS), where="hdsim show")
+        details = _of_any_kind(kind)
+        heads = {found: f"{found} {kind}\n" if len(details) > 1 else "" for found in details}
+        click.echo("\n\n".join(heads[found] + text for found, text in details.items()))
+        return
     if name is not None:
         click.echo(find(kind, name).details)
         return

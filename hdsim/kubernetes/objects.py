@@ -13,6 +13,7 @@ import orjson
 
 from hdsim.cluster.requests import Amounts
 from hdsim.platform.taints import Taint
+from hdsim.util.plugins import optional
 from hdsim.workload.constraints import Constraints, Requirement
 
 #: Labels and annotations; docs/kwok.md explains them.
@@ -210,11 +211,12 @@ def quantity(text: str | float) -> float:
 
     Raises:
         ValueError: It is none, or too large.
+        ConfigError: The client library of Kubernetes is not installed.
     """
-    from kubernetes.utils.quantity import parse_quantity
+    parsed = optional("kubernetes.utils.quantity").parse_quantity
 
     try:
-        return math.ceil(parse_quantity(text) * 1000) / 1000
+        return math.ceil(parsed(text) * 1000) / 1000
     except OverflowError as error:
         raise ValueError(str(error)) from None
 
