@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from tiers import examples
 from hdsim.config.composer import Composer, plain
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory import manifest
-from hdsim.results.run_directory.manifest import versions
+from hdsim.results.run_directory.manifest import read_manifest, versions
 from hdsim.runs.plan import Sweep, plan
 from hdsim.runs.table import read_table, write_table
 from hdsim.util.resources import folder
@@ -427,3 +428,23 @@ def test_baselines_print_means_with_intervals_and_mark_the_best(hdsim: Hdsim, tm
             assert (rows[agent, metric]["best"] == "True") == (means[agent] == pytest.approx(best, rel=1e-12))
     (line, *_) = (line for line in ran.stdout.splitlines() if line.startswith("easy++  "))
     assert "[" in line
+
+
+def test_a_file_is_swept_beside_names(hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/mine.py").write_text(
+        "import hdsim\n\n\nclass Mine(hdsim.Agent):\n    def __init__(self, most=4):\n        self.most = most\n\n"
+        "    def decide(self, cluster):\n        for job in list(cluster.queue)[: self.most]:\n"
+        "            if cluster.fits(job):\n                cluster.start(job)\n"
+    )
+    done = hdsim("run", "-m", *SMALL, "agent=fcfs,own/mine.py,../nothing.py", "hydra.sweep.dir=bad")
+    assert done.returncode == 2 and "agent.path: expected a Python file with one subclass of Agent" in done.stderr
+    done = hdsim("run", "-m", *SMALL, "agent=fcfs,own/mine.py", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    compared = hdsim("compare", "sweep").stdout
+    assert re.search(r"^fcfs ", compared, re.MULTILINE) and re.search(r"^mine ", compared, re.MULTILINE)
+    done = hdsim("run", *SMALL, "agent=own/mine.py", "agent.most=1", "hydra.run.dir=one")
+    assert done.returncode == 0, done.stderr
+    assert read_manifest(tmp_path / "one")["config"]["agent"] == {"path": "own/mine.py", "most": 1}
+    done = hdsim("run", "-m", *SMALL, f"agent=fcfs,{tmp_path}/own/mine.py")
+    assert done.returncode == 2 and "a file is given as agent.path=FILE" in done.stderr

@@ -192,6 +192,7 @@ class Composer:
         self._add_option("hydra/launcher", "ray", _RAY)
         self._parser = OverridesParser.create(config_loader=self._hydra.config_loader)
         self._bases: dict[tuple[str, ...], bytes] = {}
+        self._files: set[str] = set()  # options that are files of plug-ins
 
     def overrides(self, given: Sequence[str]) -> list[str]:
         """Prepares a user's overrides for the other methods.
@@ -209,7 +210,7 @@ class Composer:
             if not choices and any(text.startswith((f"{group}.path=", f"{group}._target_=")) for text in given):
                 choices = {"custom"}
                 given = [f"{group}=custom", *given]
-            if choices and choices <= foreign:
+            if choices and all(name in foreign or name.endswith(".py") for name in choices):
                 given = [f"++{text}" if text.startswith(f"{group}.") else text for text in given]
         if "backend=kwok" in given and not any(text.startswith(("platform", "experiment=")) for text in given):
             given = ["platform=cluster", *given]
@@ -303,8 +304,8 @@ class Composer:
         return sorted(self._hydra.config_loader.get_group_options(group))
 
     @staticmethod
-    def _add_option(group: str, name: str, node: dict[str, Any]) -> None:
-        ConfigStore.instance().store(group=group, name=name, node=node, provider="hdsim")
+    def _add_option(group: str, name: str, node: dict[str, Any], package: str | None = None) -> None:
+        ConfigStore.instance().store(group=group, name=name, node=node, package=package, provider="hdsim")
 
     def _compose(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
         composed = self._guard(overrides, lambda: self._composed(overrides, mode))
@@ -320,13 +321,19 @@ class Composer:
                     raise self._explain(error, overrides) from error
 
     def _learn_option(self, error: Exception) -> bool:
-        """Makes the short name of an agent, or the name of a bundled trace, an option when Hydra does not find it.
+        """Makes an agent's short name, a bundled trace or a plug-in's file an option when Hydra does not find it.
 
         Raises:
             ConfigError: There is no such agent.
         """
         missing = (error.missing_cfg_file or "") if isinstance(error, MissingConfigException) else ""
         group, _, name = missing.rpartition("/")
+        top, _, file = missing.partition("/")
+        if top in OPEN_GROUPS and file.endswith(".py") and missing not in self._files:
+            self._files.add(missing)
+            # A file of a plug-in is an option as well: agent=fcfs,mine.py.
+            self._add_option(group, name, {"path": file}, package=top)
+            return True
         if group == "workload" and name in bundled("workloads"):
             self._add_option("workload", name, {"defaults": ["default", "_self_"], "path": name})
             return True
