@@ -41,7 +41,7 @@ def kwok(cluster: Cluster, hdsim: Run) -> Iterator[Callable[..., str]]:
     from hdsim.kubernetes.connection import Connection
 
     def run(verb: str, *args: object, status: int = 0) -> str:
-        where = [] if verb == "record" else ["--namespace", cluster.namespace]
+        where = [] if verb in ("record", "nodes") else ["--namespace", cluster.namespace]
         done = hdsim("kwok", verb, "--kubeconfig", cluster.kubeconfig, *where, *args)
         assert done.returncode == status, done.stderr
         return done.stderr if status else done.stdout
@@ -170,3 +170,15 @@ def test_top_shows_what_the_nodes_have_and_why_pods_wait(cluster: Cluster, kwok:
     assert [used[node] for node in order] == sorted(used.values(), reverse=True)
     assert "Insufficient cpu" in lines[f"{cluster.namespace}/big-0-0-0"]
     assert "18: 2 Pending, 16 Running" in shown
+
+
+def test_clusters_with_kubelets_are_left_alone(cluster: Cluster, kwok: Callable[..., str]) -> None:
+    from kube import fake_node
+
+    node = fake_node("real", {"cpu": "4", "memory": "8Gi", "pods": "10"})
+    node["metadata"]["annotations"] = {}
+    cluster.add_nodes([node])
+    for verb, *options in (("load", "--pods", "--wait", 0), ("nodes", "--count", 1), ("clean", "--all")):
+        told = kwok(verb, *options, status=2)
+        assert f"{verb}: expected a cluster whose nodes are all fake, got real" in told and "--real takes any" in told
+    assert "0 pods are deleted" in kwok("clean", "--real")

@@ -17,7 +17,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError, PlatformError
 from hdsim.kubernetes.clean import MANAGED, SELECTOR
 from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import GPU, UNLIMITED, NodeView
+from hdsim.kubernetes.objects import FAKE, GPU, UNLIMITED, NodeView
 from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
 from hdsim.platform.schema import NODE_NAME, QUANTITIES
 from hdsim.platform.taints import NO_SCHEDULE, Taint
@@ -245,6 +245,31 @@ def read_manifests(path: Path) -> list[NodeView]:
                 f"expected a Node as the API has it: {type(error).__name__} {error}", where=where
             ) from None
     return views
+
+
+def require_fake(connection: Connection, done: str) -> None:
+    """Checks that all nodes of a cluster are Kwok's.
+
+    Args:
+        connection: The connection.
+        done: The verb that is about to be carried out.
+
+    Raises:
+        ConfigError: A node has a real kubelet.
+        BackendError: The nodes may not be read.
+    """
+    real = [node["metadata"]["name"] for node in _nodes(connection) if FAKE not in _annotations(node)]
+    if real:
+        also = f" and {len(real) - 1} more" if len(real) > 1 else ""
+        raise ConfigError(
+            f"{done}: expected a cluster whose nodes are all fake, got {real[0]}{also} on {connection.server}; "
+            "--real takes any cluster",
+            where="--kubeconfig",
+        )
+
+
+def _annotations(node: Mapping[str, Any]) -> Mapping[str, str]:
+    return node["metadata"].get("annotations") or {}
 
 
 def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]], timeout: float) -> None:

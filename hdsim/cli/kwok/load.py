@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hdsim.cli.kwok.options import kubeconfig, namespace
+from hdsim.cli.kwok.options import kubeconfig, namespace, real
 
 if TYPE_CHECKING:
     from hdsim.kubernetes.connection import Connection
@@ -59,6 +59,7 @@ _above_zero = click.FloatRange(0, min_open=True)
 @click.command()
 @kubeconfig
 @namespace
+@real
 @click.option("--scheduler-name", default="hdsim", show_default=True, help="Scheduler that is to bind the pods.")
 @click.option("--cpu-load", type=_share, default=0.2, show_default=True, help="Target share of the nodes' CPU.")
 @click.option("--memory-load", type=_share, default=0.2, show_default=True, help="Target share of their memory.")
@@ -84,7 +85,9 @@ _above_zero = click.FloatRange(0, min_open=True)
 @click.option("--cores-per-pod", type=click.IntRange(1), help="Most cores of a pod.  [default: those of the job]")
 @click.option("--in-flight", type=click.IntRange(1), default=48, show_default=True, help="Creations at the same time.")
 @click.pass_context
-def load(ctx: click.Context, kubeconfig: Path | None, namespace: str, trace: str | None, **options: Any) -> None:
+def load(
+    ctx: click.Context, kubeconfig: Path | None, namespace: str, trace: str | None, *, real: bool, **options: Any
+) -> None:
     """Create random deployments until the nodes have a target load, or the jobs of a trace as pods.
 
     An epoch begins with an empty cluster and ends with the deployment that reaches the first of the three targets.
@@ -100,9 +103,12 @@ def load(ctx: click.Context, kubeconfig: Path | None, namespace: str, trace: str
             raise click.UsageError(f"--{key.replace('_', '-')}: expected {needs} --trace")
     from hdsim.kubernetes.connection import Connection
     from hdsim.kubernetes.load import LoadGenerator
+    from hdsim.kubernetes.nodes import require_fake
 
     with Connection(kubeconfig, where="--kubeconfig") as connection:
         connection.require_namespace(namespace, "--namespace")
+        if not real:
+            require_fake(connection, "load")
         generator = LoadGenerator(connection, namespace, options["scheduler_name"], in_flight=options["in_flight"])
         if trace is None:
             _deployments(connection, generator, namespace, options)

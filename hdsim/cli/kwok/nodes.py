@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.kwok.options import kubeconfig
+from hdsim.cli.kwok.options import kubeconfig, real
 
 if TYPE_CHECKING:
     from hdsim.platform.taints import Taint
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("platform", required=False)
 @kubeconfig
+@real
 @click.option("--count", type=click.IntRange(1), help="Create equal nodes instead of those of a platform.")
 @click.option("--type", "node_type", default="node", show_default=True, help="Their type, the begin of their names.")
 @click.option("--cpu", default="64", show_default=True, help="CPU of each, such as 64 or 3920m.")
@@ -42,6 +43,7 @@ def nodes(
     taints: tuple[str, ...],
     control_plane: bool,
     delete: bool,
+    real: bool,
     timeout: float,
 ) -> None:
     """Create fake nodes, and wait until they are ready.
@@ -56,7 +58,14 @@ def nodes(
     """  # noqa: D301 - click reads the backspace character
     from hdsim.cluster.requests import Amounts
     from hdsim.kubernetes.connection import Connection
-    from hdsim.kubernetes.nodes import control_plane_node, create_nodes, delete_nodes, node_manifests, type_manifests
+    from hdsim.kubernetes.nodes import (
+        control_plane_node,
+        create_nodes,
+        delete_nodes,
+        node_manifests,
+        require_fake,
+        type_manifests,
+    )
     from hdsim.platform.load import load_platform
     from hdsim.util.resources import resolve
 
@@ -72,6 +81,8 @@ def nodes(
     if control_plane:
         manifests.append(control_plane_node())
     with Connection(kubeconfig, where="--kubeconfig") as connection:
+        if not real:
+            require_fake(connection, "nodes")
         if delete:
             click.echo(f"{delete_nodes(connection):,} nodes are deleted")
         else:

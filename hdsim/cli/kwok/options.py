@@ -13,6 +13,7 @@ kubeconfig = click.option(
     help="Cluster to use: a kubeconfig file.  [default: $KUBECONFIG, ~/.kube/config or, in a pod, the pod's cluster]",
 )
 namespace = click.option("--namespace", default="default", show_default=True, help="Namespace of the pods.")
+real = click.option("--real", is_flag=True, help="Also on a cluster with nodes that are not fake.")
 name = click.option("--name", default="hdsim", show_default=True, help="Name of the cluster.")
 workdir = click.option(
     "--workdir",
