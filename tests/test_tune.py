@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -153,6 +154,17 @@ def test_equal_searches_are_equal_and_go_on_where_they_stopped(hdsim: Hdsim, tmp
     assert results(tmp_path / "a") == results(tmp_path / "b")
     other = hdsim("tune", *GRID, "tune.trials=8", "workload.jobs=100", cwd=tmp_path / "a")
     assert other.returncode == 2 and "expected the search that began there, overrides differs" in other.stderr
+
+
+def test_a_finite_space_is_gone_through_once(hdsim: Hdsim, tmp_path: Path) -> None:
+    space = ("tune.space.agent.job_policy=fcfs,sjf", "tune.space.workload.jobs=range(5,8)")
+    for trials in (3, 50):
+        done = hdsim("tune", "platform=teaching", *space, f"tune.trials={trials}", "hydra.run.dir=out")
+        assert done.returncode == 0, done.stderr
+    with (tmp_path / "out/tune.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    tried = [(row["agent.job_policy"], row["workload.jobs"]) for row in rows]
+    assert sorted(tried) == sorted(itertools.product(("fcfs", "sjf"), ("5", "6", "7")))
 
 
 @pytest.mark.nightly

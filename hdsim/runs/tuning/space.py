@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +20,8 @@ from optuna.distributions import (
 
 from hdsim.errors import ConfigError
 
+#: Most settings of a space that are listed.
+_MOST = 10_000
 _ALLOWED = "choice(a,b), range(low,high,step), interval(low,high), int(interval(low,high)) or log(low,high)"
 
 
@@ -51,6 +55,26 @@ class Space:
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
         """Overrides that set the values of a trial."""
         return [f"{key}={values[key]}" for key in self.distributions]
+
+    def untried(self, tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+        """The settings that no trial has had, in the order of the choices; None of a space with more than 10,000.
+
+        Args:
+            tried: Values of the trials so far.
+        """
+        values: list[Sequence[Any]] = []
+        for distribution in self.distributions.values():
+            if isinstance(distribution, CategoricalDistribution):
+                values.append(distribution.choices)
+            elif isinstance(distribution, IntDistribution):
+                values.append(range(distribution.low, distribution.high + 1, distribution.step))
+            else:
+                return None
+        if math.prod(map(len, values)) > _MOST:
+            return None
+        known = {tuple(each[key] for key in self.distributions) for each in tried}
+        left = [found for found in itertools.product(*values) if found not in known]
+        return [dict(zip(self.distributions, found, strict=True)) for found in left]
 
     def first(self) -> dict[str, Any]:
         """The first choice, or the lowest value, of each setting."""

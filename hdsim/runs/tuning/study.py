@@ -150,18 +150,22 @@ class Study:
                     go_on(*working.pop(future), future.result())
 
     def _ask(self) -> Trial | None:
-        """A trial that waits, or else a new one."""
+        """A trial that waits, or else a new one of other settings than those before; None if there are no more."""
         trials, distributions = self.study.get_trials(deepcopy=False), dict(self.space.distributions)
         if not any(trial.state is TrialState.WAITING for trial in trials):
-            if len(trials) >= self._settings.trials:
+            tried = [trial.params for trial in trials]
+            untried = self.space.untried(tried)
+            if len(trials) >= self._settings.trials or untried == []:
                 return None
             # All values are sampled before the first is stored: a process that is killed meanwhile leaves no trial
             # with some of them, and the next process samples the same ones.
-            seed = np.random.SeedSequence([self._settings.seed, len(trials)]).generate_state(1)
-            sampler = optuna.samplers.TPESampler(seed=int(seed[0]))
-            copied = optuna.create_study(sampler=sampler, direction=self._direction)
+            seed = int(np.random.SeedSequence([self._settings.seed, len(trials)]).generate_state(1)[0])
+            copied = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), direction=self._direction)
             copied.add_trials(trials)
-            self.study.enqueue_trial(copied.ask(distributions).params)
+            params = copied.ask(distributions).params
+            if untried and params in tried:
+                params = untried[seed % len(untried)]
+            self.study.enqueue_trial(params)
         return self.study.ask(distributions)
 
     def _advanced(
