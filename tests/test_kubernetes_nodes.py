@@ -182,7 +182,8 @@ def test_nodes_are_made_and_deleted(
     nodes("--count", 2, "--type", "gpu", "--gpus", 4, "--label", "zone=b", "--taint", "gpu=yes:NoSchedule")
     gpu = next(node for node in map(NodeView.of, cluster.nodes()) if node.name == "gpu-1")
     assert (gpu.allocatable.cpu, gpu.allocatable.gpus, gpu.labels["zone"], len(gpu.taints)) == (64, 4, "b", 1)
-    cluster.api("POST", "/api/v1/nodes", {"metadata": {"name": "of-others"}})
+    of_others = {"name": "of-others", "annotations": {"kwok.x-k8s.io/node": "fake"}}
+    cluster.api("POST", "/api/v1/nodes", {"metadata": of_others})
     assert nodes("--delete") == "156 nodes are deleted\n"
     assert [node["metadata"]["name"] for node in cluster.nodes()] == ["of-others"]
     assert "expected one of PLATFORM" in nodes("gaia", "--count", 1, status=2)

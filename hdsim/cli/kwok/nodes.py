@@ -81,7 +81,7 @@ def nodes(
     if control_plane:
         manifests.append(control_plane_node())
     with Connection(kubeconfig, where="--kubeconfig") as connection:
-        if not real:
+        if not (real or delete):
             require_fake(connection, "nodes")
         if delete:
             click.echo(f"{delete_nodes(connection):,} nodes are deleted")
