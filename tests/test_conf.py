@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,16 @@ def test_a_path_may_begin_at_home(composer: Composer, monkeypatch: pytest.Monkey
 def test_a_file_named_with_a_comma_is_one_value(composer: Composer, tmp_path: Path) -> None:
     (tmp_path / "a, b.swf").touch()
     assert composer.overrides([f"workload.path={tmp_path}/a, b.swf"]) == [f"workload.path='{tmp_path}/a, b.swf'"]
+
+
+def test_callbacks_that_hydra_refuses_are_one_line(tmp_path: Path, hdsim: Callable) -> None:
+    (tmp_path / "own/experiment").mkdir(parents=True)
+    callbacks = "hydra: {callbacks: {first: {_target_: os.system, command: 'true'}}}"
+    (tmp_path / "own/experiment/night.yaml").write_text(f"# @package _global_\n{callbacks}\n")
+    done = hdsim("run", "--config-dir", "own", "platform=teaching", "workload.jobs=5", "experiment=night", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "hdsim: error: hydra.callbacks: Target 'os.system' is blocklisted" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_extra_folder_adds_options(tmp_path: Path) -> None:

@@ -513,6 +513,27 @@ def test_a_model_that_stops_a_job_is_told(tmp_path: Path, two_jobs: Workload, sp
         simulate(machine(), two_jobs, contention={"path": str(path)})
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("def speeds(", "def speed(", r"Crowd: expected a definition of speeds\(self, processors, demands\)"),
+        (
+            "self, processors, demands",
+            "self, demands",
+            r"Crowd.speeds: expected \(self, processors, demands\), got \(self, demands\)",
+        ),
+    ],
+)
+def test_methods_of_a_model_are_checked_before_the_replay(
+    tmp_path: Path, two_jobs: Workload, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "model.py"
+    assert old in OWN
+    path.write_text(OWN.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        simulate(machine(), two_jobs, contention={"path": str(path)})
+
+
 def test_a_model_of_neither_kind_is_told(tmp_path: Path, two_jobs: Workload) -> None:
     path = tmp_path / "model.py"
     path.write_text(OWN.replace("ProcessorContention", "Contention"))

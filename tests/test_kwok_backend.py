@@ -525,6 +525,10 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
     for settings, message in (
         ({"clok": "wall"}, r"backend\.clok: unknown key \(did you mean 'clock'\?\)"),
         ({"clock": "sun"}, "backend.clock: expected wall or virtual, got 'sun'"),
+        (
+            {"clock": "virtual", "time_scale": 20},
+            "backend.time_scale: expected 1 with backend.clock=virtual, .* got 20",
+        ),
         ({"leader_election": {"lease": 5}}, "expected retry < renew < lease, got 2, 10, 5 s"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -193,3 +193,7 @@ def test_settings_of_ones_own_agent_are_kept(result: Result, tmp_path: Path) -> 
     assert mine.config["agent"]["_target_"].endswith("FirstFit") and mine.config["agent"]["depth"] == 7
     run = read(mine.save(tmp_path / "mine"))
     assert run.manifest["kind"] is None and run.config["workload"]["path"] is None
+
+
+def test_the_package_lists_its_public_names_only() -> None:
+    assert dir(hdsim) == sorted(hdsim.__all__)

@@ -126,6 +126,29 @@ def test_validation_windows_keep_clear_of_named_test_windows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("trace_jobs", "settings", "numbers"),
+    [
+        (150, {"kept": 10}, (4, 10)),
+        (149, {"kept": 10}, (2, 5)),
+        (149, {"kept": 0}, (4, 10)),
+        (59, {"kept": 0}, (1, 4)),
+        (48, {"kept": 10}, (1, 1)),
+        (100, {"validation": 2, "kept": 10}, (2, 3)),
+        (100, {"test": 2, "kept": 10}, (4, 2)),
+        (60, {"test": 2, "kept": 10}, (1, 2)),
+    ],
+)
+def test_a_short_trace_has_fewer_windows_unless_their_number_is_given(
+    trace_jobs: int, settings: dict[str, int], numbers: tuple[int, int]
+) -> None:
+    from hdsim.learning.training.windows import held_out
+
+    validation, test = held_out(trace_jobs, 10, **{"validation": None, "test": None} | settings)
+    assert (len(validation), len(test)) == numbers
+    assert trace_jobs - 10 * sum(numbers) >= settings["kept"]
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"validation": 5, "test": 6}, "train.validation: expected a trace with 5 windows of 10 jobs"),

@@ -452,7 +452,11 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
     """
     swept = composed.hydra.mode is RunMode.MULTIRUN
     setup_globals()
-    context: Any = HydraContext(config_loader=cast(Any, None), callbacks=Callbacks(composed))
+    try:
+        callbacks = Callbacks(composed)
+    except _FAULTS as error:
+        raise ConfigError(" ".join(str(error).split()), where="hydra.callbacks") from error
+    context: Any = HydraContext(config_loader=cast(Any, None), callbacks=callbacks)
     try:
         place, inside = ("hydra.sweep.dir", "hydra.sweep.subdir") if swept else ("hydra.run.dir", None)
         job = run_job(lambda _: function(), composed, place, inside, context)

@@ -108,7 +108,8 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     | {
         "traces": TEXTS | NULL,
         "window_jobs": integers_from(1) | NULL,
-        "test": integers_from(1) | INTEGERS,
+        "validation": integers_from(0) | INTEGERS | NULL,
+        "test": integers_from(1) | INTEGERS | NULL,
         "metric": TEXT | NULL,
         "evolution": Rule("settings of an evolution", lambda value: isinstance(value, dict)) | NULL,
         "rollouts": Rule("local or ray", lambda value: value in ("local", "ray")),

@@ -371,6 +371,8 @@ class Connection:
             # trust_env of aiohttp would read the environment and ~/.netrc in a thread for every request.
             proxy=settings.proxy or _proxy_of(self.server),
             read_bufsize=1 << 20,
+            # Every request has its own limit; the default of 30 s for a connection would be told as `timeout`.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         )
         if user is not None and "exec" in user:
             self._refreshing = asyncio.create_task(config.refresh_token(loader, settings, _REFRESH))

@@ -70,6 +70,29 @@ def loaded(path: Path, name: str, *, where: str) -> ModuleType:
     return module
 
 
+def _fault_of_methods(made: type) -> str:
+    """Describes a method that a class lacks, or whose parameters are not those of its abstract base class."""
+    if missing := sorted(getattr(made, "__abstractmethods__", ())):
+        members = [(name, getattr(made, name)) for name in missing]
+        texts = [
+            f"{name}({', '.join(inspect.signature(each).parameters)})" if callable(each) else name
+            for name, each in members
+        ]
+        return f"{made.__name__}: expected a definition of {', '.join(texts)}"
+    for base in made.__mro__[1:]:
+        for name, abstract in vars(base).items():
+            own = getattr(made, name)
+            if not (getattr(abstract, "__isabstractmethod__", False) and inspect.isfunction(own)):
+                continue
+            expected, got = inspect.signature(abstract).parameters, inspect.signature(own)
+            by_name = {each.name: each for each in expected.values() if each.kind is each.KEYWORD_ONLY}
+            try:
+                got.bind(*(each for each in expected if each not in by_name), **by_name)
+            except TypeError:
+                return f"{made.__name__}.{name}: expected ({', '.join(expected)}), got ({', '.join(got.parameters)})"
+    return ""
+
+
 @dataclass(frozen=True)
 class PluginType:
     """A type of plug-in class.
@@ -116,6 +139,8 @@ class PluginType:
                 f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}",
                 where=f"{self.group} '{name}'",
             )
+        if fault := _fault_of_methods(made):
+            raise ConfigError(fault, where=f"{self.group} '{name}'")
         try:
             return made(*arguments, **settings)
         except TypeError:

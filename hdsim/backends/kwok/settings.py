@@ -71,6 +71,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         require("backend", _RULES, vars(self))
+        if self.clock == "virtual" and self.time_scale != 1:
+            raise ConfigError(
+                f"expected 1 with backend.clock=virtual, whose seconds are simulated, got {self.time_scale:g}",
+                where="backend.time_scale",
+            )
         election = {"enabled": True, "namespace": "kube-system", **asdict(Timing()), **self.leader_election}
         require("backend.leader_election", _ELECTION_RULES, election)
         unknown = [key for key in election if key not in _ELECTION_RULES]

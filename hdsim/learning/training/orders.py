@@ -19,7 +19,7 @@ from hdsim.learning.training.evaluation import ORDERS, Evaluation
 from hdsim.learning.training.learner import Learner
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.setup import Setup, check_patience, jobs_facts, platform_facts
-from hdsim.learning.training.windows import held_out
+from hdsim.learning.training.windows import VALIDATION, held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 from hdsim.scheduling.learned import read_networks
@@ -157,7 +157,8 @@ class OrderSetup(Setup):
         for key in _OTHERS:
             if train[key] is not None:
                 raise ConfigError(f"expected null with train.evolution, got {train[key]}", where=f"train.{key}")
-        if not isinstance(train["validation"], int):
+        validation = VALIDATION if train["validation"] is None else train["validation"]
+        if not isinstance(validation, int):
             raise ConfigError(
                 f"expected a number of windows with train.evolution, got {train['validation']}",
                 where="train.validation",
@@ -186,7 +187,7 @@ class OrderSetup(Setup):
             config,
             platform,
             workload,
-            [draw(rng, "validation") for draw in (draw_home, draw_away) for _ in range(train["validation"])],
+            [draw(rng, "validation") for draw in (draw_home, draw_away) for _ in range(validation)],
             [workload[first : first + jobs] for first in test],
             OrderEvaluation(platform, "mean_bounded_slowdown", options | {"seed": config["seed"]}),
             {name: {**agent, "job_policy": name} for name in names},

@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 
+#: Numbers of windows without `train.validation` and `train.test`, on traces that are long enough.
+VALIDATION, TEST = 4, 10
+
 
 def held_out(
-    trace_jobs: int, jobs: int, *, validation: int | Sequence[int], test: int | Sequence[int]
+    trace_jobs: int,
+    jobs: int,
+    *,
+    validation: int | Sequence[int] | None,
+    test: int | Sequence[int] | None,
+    kept: int = 0,
 ) -> tuple[list[int], list[int]]:
     """First jobs of the validation and of the test windows of a trace.
 
@@ -20,15 +28,39 @@ def held_out(
     Args:
         trace_jobs: Jobs of the trace.
         jobs: Jobs of a window.
-        validation: First jobs of the windows; or their number: adjacent windows before the test windows.
-        test: First jobs of the windows; or their number: adjacent windows at the end of the trace.
+        validation: First jobs of the windows; or their number: adjacent windows before the test windows. None:
+            :data:`VALIDATION` windows, or fewer on a short trace; see `kept`.
+        test: First jobs of the windows; or their number: adjacent windows at the end of the trace. None: :data:`TEST`
+            windows, or fewer.
+        kept: Jobs of an episode of the training, 0 if it has other traces. If the default numbers do not leave as
+            many, half of the trace is held out.
 
     Raises:
         ConfigError: The trace is too short, a window is outside of it, or windows of different kinds share jobs.
     """
+    validation, test = _default_counts(trace_jobs, jobs, validation, test, kept)
     free = np.ones(trace_jobs, bool)
     tested = _starts(test, jobs, free, "train.test")
     return _starts(validation, jobs, free, "train.validation"), tested
+
+
+def _default_counts(
+    trace_jobs: int,
+    jobs: int,
+    validation: int | Sequence[int] | None,
+    test: int | Sequence[int] | None,
+    kept: int,
+) -> tuple[int | Sequence[int], int | Sequence[int]]:
+    """The numbers or first jobs of the windows, with the default numbers in place of None."""
+    given = sum(each if isinstance(each, int) else len(each) for each in (validation, test) if each is not None)
+    default = VALIDATION * (validation is None) + TEST * (test is None)
+    if not default or (given + default) * jobs + kept <= trace_jobs:
+        return VALIDATION if validation is None else validation, TEST if test is None else test
+    room = max(trace_jobs // (2 * jobs if kept else jobs) - given, 0)
+    if validation is None:
+        validation = max(room * VALIDATION // default, 1)
+        room -= validation
+    return validation, max(room, 1) if test is None else test
 
 
 def _starts(wanted: int | Sequence[int], jobs: int, free: NDArray[np.bool_], where: str) -> list[int]:
