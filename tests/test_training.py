@@ -136,16 +136,24 @@ def test_validation_windows_keep_clear_of_named_test_windows() -> None:
         (100, {"validation": 2, "kept": 10}, (2, 3)),
         (100, {"test": 2, "kept": 10}, (4, 2)),
         (60, {"test": 2, "kept": 10}, (1, 2)),
+        (1000, {"kept": 900}, (2, 8)),
     ],
 )
 def test_a_short_trace_has_fewer_windows_unless_their_number_is_given(
-    trace_jobs: int, settings: dict[str, int], numbers: tuple[int, int]
+    trace_jobs: int, settings: dict[str, int], numbers: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     from hdsim.learning.training.windows import held_out
 
     validation, test = held_out(trace_jobs, 10, **{"validation": None, "test": None} | settings)
     assert (len(validation), len(test)) == numbers
     assert trace_jobs - 10 * sum(numbers) >= settings["kept"]
+    fewer = [
+        f"{number} in place of {usual} {name} windows"
+        for name, number, usual in zip(("validation", "test"), numbers, (4, 10), strict=True)
+        if name not in settings and number < usual
+    ]
+    assert all(text in caplog.text for text in fewer)
+    assert bool(fewer) == bool(caplog.records)
 
 
 @pytest.mark.parametrize(

@@ -452,10 +452,8 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
     """
     swept = composed.hydra.mode is RunMode.MULTIRUN
     setup_globals()
-    try:
+    with _explained("hydra.callbacks", _in_one_line):
         callbacks = Callbacks(composed)
-    except _FAULTS as error:
-        raise ConfigError(" ".join(str(error).split()), where="hydra.callbacks") from error
     context: Any = HydraContext(config_loader=cast(Any, None), callbacks=callbacks)
     try:
         place, inside = ("hydra.sweep.dir", "hydra.sweep.subdir") if swept else ("hydra.run.dir", None)
@@ -470,11 +468,11 @@ def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Resul
 
 
 @contextlib.contextmanager
-def _explained(where: str) -> Iterator[None]:
+def _explained(where: str, text: Callable[[BaseException], str] | None = None) -> Iterator[None]:
     try:
         yield
     except _FAULTS as error:
-        raise ConfigError(_first_line(error), where=where) from error
+        raise ConfigError((text or _first_line)(error), where=where) from error
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:
@@ -503,6 +501,10 @@ def _texts(overrides: ListConfig) -> list[str]:
     texts = OmegaConf.to_container(overrides)
     assert isinstance(texts, list)
     return texts
+
+
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _first_line(error: BaseException) -> str:

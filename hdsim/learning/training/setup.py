@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +21,13 @@ from hdsim.learning.agent import LearningAgent
 from hdsim.learning.training.environments import Environments
 from hdsim.learning.training.evaluation import Evaluation, Scoring, classic_baselines, metric_of
 from hdsim.learning.training.learner import EpisodeLearner, Learner
-from hdsim.learning.training.windows import TEST, VALIDATION, held_out
+from hdsim.learning.training.windows import held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
-
-log = logging.getLogger(__name__)
 
 
 class Setup(ABC):
@@ -181,18 +178,8 @@ class TrainingSetup(EpisodeSetup):
                 where="agent.num_envs",
             )
         check_patience(train)
-        counts, kept = {key: train[key] for key in ("validation", "test")}, 0 if traces else env["jobs"] or jobs
-        validation, test = held_out(len(workload), jobs, **counts, kept=kept)
-        fewer = [
-            f"{len(starts)} in place of {usual} {key} windows"
-            for key, starts, usual in (("validation", validation, VALIDATION), ("test", test, TEST))
-            if train[key] is None and len(starts) < usual
-        ]
-        if fewer:
-            log.warning(
-                "%s, as the trace has %d windows of %d jobs (train.window_jobs); scores of few windows vary",
-                " and ".join(fewer), len(workload) // jobs, jobs,
-            )  # fmt: skip
+        kept = 0 if traces else env["jobs"] or jobs
+        validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"], kept=kept)
         # Options that episodes and replays share.
         options = {
             **{group: config[group] for group in ("contention", "network", "failures")},
@@ -308,7 +295,7 @@ def check_patience(train: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: It has none.
     """
-    if train["patience"] and train["validation"] in (0, []):
+    if train["patience"] and train["validation"] is not None and not train["validation"]:
         raise ConfigError(
             f"expected null with train.validation={train['validation']}, as there are no evaluations, got "
             f"{train['patience']}",

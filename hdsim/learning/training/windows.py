@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 #: Numbers of windows without `train.validation` and `train.test`, on traces that are long enough.
 VALIDATION, TEST = 4, 10
@@ -23,7 +26,8 @@ def held_out(
 ) -> tuple[list[int], list[int]]:
     """First jobs of the validation and of the test windows of a trace.
 
-    Named windows of one kind may overlap; windows of different kinds have no job in common.
+    Named windows of one kind may overlap; windows of different kinds have no job in common. Fewer windows than the
+    default numbers are a warning in the log.
 
     Args:
         trace_jobs: Jobs of the trace.
@@ -33,7 +37,7 @@ def held_out(
         test: First jobs of the windows; or their number: adjacent windows at the end of the trace. None: :data:`TEST`
             windows, or fewer.
         kept: Jobs of an episode of the training, 0 if it has other traces. If the default numbers do not leave as
-            many, half of the trace is held out.
+            many, half of the trace is held out, or less, so that one episode is left.
 
     Raises:
         ConfigError: The trace is too short, a window is outside of it, or windows of different kinds share jobs.
@@ -56,11 +60,21 @@ def _default_counts(
     default = VALIDATION * (validation is None) + TEST * (test is None)
     if not default or (given + default) * jobs + kept <= trace_jobs:
         return VALIDATION if validation is None else validation, TEST if test is None else test
-    room = max(trace_jobs // (2 * jobs if kept else jobs) - given, 0)
+    fewer: list[str] = []
+    most = min(trace_jobs // 2, trace_jobs - kept) if kept else trace_jobs
+    room = max(most // jobs - given, 0)
     if validation is None:
         validation = max(room * VALIDATION // default, 1)
         room -= validation
-    return validation, max(room, 1) if test is None else test
+        fewer.append(f"{validation} in place of {VALIDATION} validation windows")
+    if test is None:
+        test = max(room, 1)
+        fewer.append(f"{test} in place of {TEST} test windows")
+    log.warning(
+        "%s, as the trace has %d windows of %d jobs (train.window_jobs); scores of few windows vary",
+        " and ".join(fewer), trace_jobs // jobs, jobs,
+    )  # fmt: skip
+    return validation, test
 
 
 def _starts(wanted: int | Sequence[int], jobs: int, free: NDArray[np.bool_], where: str) -> list[int]:
