@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hdsim.envs.vector import make_vec
     from hdsim.platform.load import load_platform
     from hdsim.platform.model import Platform
+    from hdsim.results.own_metrics import metric
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.simulation.simulation import Simulation, simulate
@@ -36,6 +37,7 @@ _HOME = {
     "Workload": "hdsim.workload.model",
     "load_workload": "hdsim.workload.load",
     "make_vec": "hdsim.envs.vector",
+    "metric": "hdsim.results.own_metrics",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "load_platform",
     "load_workload",
     "make_vec",
+    "metric",
     "simulate",
 ]
 

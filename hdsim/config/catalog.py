@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from hdsim.config.keys import RULES, TRAINING_RULES
 from hdsim.errors import ConfigError, not_one_of
+from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, options
 from hdsim.util.rules import Rule
 
@@ -117,6 +118,10 @@ def metrics() -> dict[str, Entry]:
         lines = (f"formula    {metric.description}", f"unit       {metric.unit or 'none'}", f"direction  {better}")
         found[name] = Entry(
             f"{metric.description} [{metric.unit or '1'}]", "\n".join([*lines, f"names      {', '.join(names)}"])
+        )
+    for entry in installed("metric"):
+        found.setdefault(
+            entry.name, Entry(f"of {entry.value}, with metrics=[{entry.name}]", f"hdsim run metrics=[{entry.name}]")
         )
     return found
 

@@ -59,6 +59,7 @@ _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": _SEED,
     "check": FLAG | NULL,
+    "metrics": TEXT | TEXTS | NULL,
     "platform": {"path": TEXT | NULL, "types": TEXT | NULL, "kind": TEXT | NULL},
     "workload": {
         "path": TEXT | NULL,

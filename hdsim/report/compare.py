@@ -26,6 +26,7 @@ from hdsim.report.labels import text as key_text
 from hdsim.report.pairing import (
     EVALUATION,
     Entry,
+    check_definitions,
     evaluated_entries,
     finished,
     joined,
@@ -35,7 +36,7 @@ from hdsim.report.pairing import (
     run_entries,
 )
 from hdsim.report.statistics import NO_INTERVAL, Floats, Interval, bootstrap, interquartile_mean
-from hdsim.results.metrics import GANG_METRICS, Direction, bounded_slowdown, direction, slowdown, unit
+from hdsim.results.metrics import GANG_METRICS, Direction, bounded_slowdown, direction, is_own, slowdown, unit
 from hdsim.results.run_directory.reader import read, read_jobs
 
 #: Metrics compared when none are named.
@@ -190,6 +191,7 @@ def compare(
         ]
         base = keys.get(base, base)
     names = _metric_names(entries, metrics)
+    check_definitions(found, names)
     groups: dict[tuple[Key, Key], list[Entry]] = {}
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
     for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
@@ -378,6 +380,12 @@ def jobs_of(path: Path) -> Mapping[str, NDArray[Any]]:
     return read_jobs(path, ("job_id", "submission_time", "waiting_time", "turnaround_time", "execution_time"))
 
 
+def _own_metrics(names: Sequence[str]) -> list[str]:
+    """Returns the metrics of the user, of quantities of jobs the mean alone."""
+    own = [name for name in names if is_own(name)]
+    return [name for name in own if name.startswith("mean_") or f"mean_{name.partition('_')[2]}" not in own]
+
+
 def _metric_names(entries: list[Entry], asked: Sequence[str]) -> tuple[str, ...]:
     common = [name for name in entries[0].metrics if all(name in entry.metrics for entry in entries)]
     for name in asked:
@@ -389,7 +397,7 @@ def _metric_names(entries: list[Entry], asked: Sequence[str]) -> tuple[str, ...]
             )
     defined = [
         name
-        for name in DEFAULT_METRICS
+        for name in (*DEFAULT_METRICS, *_own_metrics(common))
         if name in common and not all(math.isnan(entry.metrics[name]) for entry in entries)
     ]
     return tuple(dict.fromkeys(asked)) or tuple(defined) or tuple(common)

@@ -26,6 +26,8 @@ _CLASSES = ("agent", "controller", "backend", "contention", "network", "failures
 _FILES = ("platform", "workload")
 #: Classes that need no ``key=`` before their name.
 SUBJECTS = ("agent", "controller")
+#: Settings that change no result.
+_NEUTRAL = ("check", "metrics")
 #: Settings that only runs with generated jobs have.
 _GENERATED = "workload.generate."
 _SUFFIXES = re.compile(r"(\.(json|swf|txt|csv|xml|py|safetensors|pkl|pt|zip|gz))+$")
@@ -135,6 +137,8 @@ def _named(config: Mapping[str, Any], *, cores: bool) -> dict[str, Any]:
     """The configuration with names for classes and files, and settings of classes as ``agent.guard``."""
     named: dict[str, Any] = {}
     for group, value in config.items():
+        if group in _NEUTRAL:
+            continue
         if not isinstance(value, Mapping) or group not in (*_CLASSES, *_FILES):
             named[group] = value
             continue

@@ -13,6 +13,8 @@ from typing import Any
 from hdsim.errors import ConfigError
 from hdsim.report import labels
 from hdsim.report.labels import Key
+from hdsim.results.metrics import Metric, is_own
+from hdsim.results.own_metrics import recorded
 from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.util.inputs import regular_text
@@ -77,6 +79,29 @@ def finished(directories: Iterable[Path]) -> tuple[list[Finished], dict[Path, st
         except ConfigError as error:
             left_out[path] = error.message
     return found, left_out
+
+
+def check_definitions(runs: Iterable[Finished], names: Iterable[str]) -> None:
+    """Checks that metrics of the user have one unit and one direction in all runs.
+
+    Args:
+        runs: The runs.
+        names: Names of the compared metrics.
+
+    Raises:
+        ConfigError: Two runs differ in those of a metric.
+    """
+    compared = {part for name in names if is_own(name) for part in (name, name.partition("_")[2])}
+    known: dict[str, tuple[Path, Metric]] = {}
+    for run in runs:
+        for name, metric in recorded(run.manifest.get("own_metrics") or {}).items():
+            first, other = known.setdefault(name, (run.path, metric))
+            if name in compared and other[:2] != metric[:2]:
+                meant = " and ".join(
+                    f"{each.direction.name.lower()} [{each.unit or '1'}] in {path}"
+                    for path, each in ((first, other), (run.path, metric))
+                )
+                raise ConfigError(f"expected one direction and unit in all runs, got {meant}", where=f"metric {name}")
 
 
 def other_sources(runs: Iterable[Finished]) -> list[str]:

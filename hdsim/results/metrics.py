@@ -127,6 +127,9 @@ GANG_METRICS: dict[str, Metric] = {
     "elapsed": Metric("s", _LOWER, "from the first start of a real run to the end of its last superstep"),
 }
 
+#: Metrics of users by name, as :mod:`hdsim.results.own_metrics` and manifests describe them.
+_OWN: dict[str, Metric] = {}
+
 
 def unit(name: str) -> str:
     """Unit of a metric, empty for a pure number."""
@@ -138,10 +141,28 @@ def direction(name: str) -> Direction:
     return _entry(name).direction
 
 
+def is_built_in(name: str) -> bool:
+    """Whether a name is that of a metric or a quantity of hdsim itself."""
+    return _entry_in(GANG_METRICS | METRICS, name) is not None
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is that of a registered metric of a user."""
+    return not is_built_in(name) and _entry_in(_OWN, name) is not None
+
+
+def register(metrics: Mapping[str, Metric]) -> None:
+    """Makes metrics of users known to :func:`unit` and :func:`direction`; of one name the latest counts."""
+    _OWN.update(metrics)
+
+
 def _entry(name: str) -> Metric:
+    return _entry_in(_OWN | GANG_METRICS | METRICS, name) or Metric("", Direction.NEITHER, "")
+
+
+def _entry_in(known: Mapping[str, Metric], name: str) -> Metric | None:
     statistic, _, quantity = name.partition("_")
-    known = GANG_METRICS | METRICS
-    return known.get(quantity if statistic in STATISTICS else name, Metric("", Direction.NEITHER, ""))
+    return known.get(name) or (known.get(quantity) if statistic in STATISTICS else None)
 
 
 def families(metrics: Mapping[str, float]) -> tuple[list[str], list[str]]:

@@ -28,10 +28,12 @@ def check_replay(config: Mapping[str, Any]) -> None:
         ConfigError: A file is missing, or the agent cannot be made.
     """
     from hdsim.config.inputs import find_inputs
+    from hdsim.results.own_metrics import load_metrics
     from hdsim.scheduling.agent import make_agent
 
     find_inputs(config)
     make_agent(config["agent"])
+    load_metrics(config.get("metrics"))
 
 
 def _begins(inputs: Any, directory: Path) -> None:

@@ -44,6 +44,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     from hdsim.backends.sim import Sim
     from hdsim.decisions import DecisionProblem
     from hdsim.decisions.episode_settings import KEYS, check_episode_settings
+    from hdsim.results.own_metrics import load_metrics
     from hdsim.scheduling.agent import make_agent
 
     # A replay takes the decision problem from the checkpoint; mistakes in `env` are reported all the same.
@@ -51,6 +52,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     problem = DecisionProblem(**{key: value for key, value in env.items() if key not in KEYS})
     check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
     agent = make_agent(config["agent"])
+    load_metrics(config.get("metrics"))
     backend = make_backend(config["backend"])
     if config.get("check") and not isinstance(backend, Sim):
         raise ConfigError(f"expected false on backend {backend.name}, whose state is its own", where="check")

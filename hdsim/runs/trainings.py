@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.config.inputs import read_platform, read_workload
+from hdsim.errors import ConfigError
 from hdsim.runs.command import Command
 from hdsim.util.files import shown
 
@@ -25,6 +26,8 @@ def build_training(config: Mapping[str, Any]) -> Setup:
     from hdsim.backends.base import make_backend
     from hdsim.learning.training.setup import TrainingSetup
 
+    if config.get("metrics"):
+        raise ConfigError("expected null: metrics of one's own are of replays, of hdsim run", where="metrics")
     backend = make_backend(config["backend"])
     platform = read_platform(config, backend)
     workload = read_workload(config, platform)

@@ -65,6 +65,7 @@ def settings(
     return {
         "seed": seed,
         "check": check,
+        "metrics": None,
         "platform": {"path": file, "types": None, "kind": None if platform.kind == CORES else platform.kind},
         "workload": {**model_settings("workload", "default"), "path": None, **workload.settings},
         "agent": _agent_settings(agent),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import signal as signals
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.errors import ConfigError, HdsimError
+from hdsim.errors import ConfigError, HdsimError, PluginError
+from hdsim.results.own_metrics import described, evaluate, load_metrics
 from hdsim.results.run_directory.failure import Failure
-from hdsim.results.run_directory.formats import plain, write_json
+from hdsim.results.run_directory.formats import plain, read_json, write_json
 from hdsim.results.run_directory.inputs import (
     changed_inputs,
     digest,
@@ -40,6 +42,8 @@ from hdsim.util.files import synchronize
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
+
+log = logging.getLogger(__name__)
 
 #: Further files of trainings, sweeps and pods.
 _FURTHER = ("progress.csv", "evaluation.csv", "checkpoints", "pods.csv", "runs.csv")
@@ -119,6 +123,7 @@ class RunDirectory:
             ConfigError: The directory cannot be made, has files in the place of results, or another process uses it.
         """
         check_place(self.path, config)
+        self._own = load_metrics(config.get("metrics"))
         self._lock = Lock.of(self.path)
         for name in OUTPUTS:
             (self.path / name).unlink(missing_ok=True)
@@ -140,6 +145,7 @@ class RunDirectory:
             "git_commit": git_commit(),
             "command": sys.argv,
             "kind": kind,
+            "own_metrics": described(self._own),
             "working_directory": str(Path.cwd()),
             "machine": machine(),
         }
@@ -152,8 +158,14 @@ class RunDirectory:
             result: The replay, or what `write` takes.
             **facts: Further entries of the manifest.
         """
-        self._results(result)
-        self._end("interrupted" if getattr(result, "interrupted", False) else "finished", **facts)
+        faults = self._results(result)
+        self._manifest |= facts
+        if getattr(result, "interrupted", False):
+            self._end("interrupted", faults)
+        elif faults:
+            raise PluginError.many(faults)
+        else:
+            self._end("finished")
 
     def interrupt(self, result: Any, signal: int) -> None:
         """Writes the results of the jobs that had ended when a signal arrived.
@@ -162,8 +174,7 @@ class RunDirectory:
             result: The replay until then.
             signal: Number of the signal.
         """
-        self._results(result)
-        self._end("interrupted", signal=signals.Signals(signal).name)
+        self._end("interrupted", self._results(result), signal=signals.Signals(signal).name)
 
     def fail(self, error: BaseException) -> None:
         """Keeps in the manifest why there are no results; also the results of a replay until then.
@@ -171,17 +182,16 @@ class RunDirectory:
         Args:
             error: The failure; a KeyboardInterrupt is an interruption and no failure.
         """
-        if (result := getattr(error, "result", None)) is not None:
-            self._results(result)
+        faults = self._results(result) if (result := getattr(error, "result", None)) is not None else []
         failure = Failure.of(error)
         if isinstance(error, KeyboardInterrupt):
-            self._end("interrupted", error=failure.message)
+            self._end("interrupted", faults, error=failure.message)
         elif isinstance(error, HdsimError):
-            self._end("failed", error=str(error), failure=asdict(failure))
+            self._end("failed", faults, error=str(error), failure=asdict(failure))
         else:
             told = "".join(traceback.format_exception(error))
             text = f"{failure.kind}: {failure.message}"
-            self._end("failed", error=text, failure=asdict(failure), traceback=told)
+            self._end("failed", faults, error=text, failure=asdict(failure), traceback=told)
 
     def outdated(self, config: Mapping[str, Any]) -> str | None:
         """Returns None if the directory holds a finished run of a configuration, else the reason in words.
@@ -213,14 +223,22 @@ class RunDirectory:
         """
         return read_metrics(self.path, read_manifest(self.path))
 
-    def _results(self, result: Any) -> None:
+    def _results(self, result: Any) -> list[PluginError]:
+        """Writes results and the metrics of the user; returns the failures of the latter."""
         self._manifest |= self._write(self.path, result)
+        faults: list[PluginError] = []
+        if self._own:  # a function of a user is called when all else is on the disk
+            values, faults = evaluate(self._own, result)
+            write_json(self.path / "metrics.json", read_json(self.path / "metrics.json") | values)
         # After a power cut results may be missing behind a manifest that is there: it has their digests.
         kept = [self.path / name for name in OUTPUTS if (self.path / name).is_file()]
         synchronize(kept)
         self._manifest["results"] = {path.name: file_digest(path) for path in kept}
+        return faults
 
-    def _end(self, status: str, **more: Any) -> None:
+    def _end(self, status: str, faults: Sequence[PluginError] = (), **more: Any) -> None:
+        for fault in faults:
+            log.warning("%s", fault)
         self._manifest |= {"status": status, "duration": (datetime.now(UTC) - self._begin).total_seconds(), **more}
         self._write_manifest()
         self._lock.release()

@@ -21,6 +21,8 @@ from hdsim.errors import ConfigError
 from hdsim.failures import Outages
 from hdsim.platform.model import Platform
 from hdsim.results import details
+from hdsim.results.metrics import register
+from hdsim.results.own_metrics import recorded
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
@@ -415,6 +417,7 @@ def read_metrics(path: Path, manifest: Mapping[str, Any]) -> dict[str, float]:
     Raises:
         ConfigError: metrics.json is missing or damaged.
     """
+    register(recorded(manifest.get("own_metrics") or {}))
     metrics = read_json(path / "metrics.json")
     metrics |= {name: manifest[name] for name in WALL_METRICS if name in manifest}
     for name, value in metrics.items():
