@@ -383,6 +383,24 @@ def test_the_table_of_runs_has_types(hdsim: Hdsim, tmp_path: Path) -> None:
         assert [row["directory"] for row in csv.DictReader(file)] == table["directory"].to_pylist()
 
 
+def test_the_table_is_there_while_the_sweep_runs(hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "see.py").write_text(
+        "from pathlib import Path\n\nfrom hdsim.agents.classic import ClassicAgent\n\n\n"
+        "class See(ClassicAgent):\n"
+        "    def decide(self, cluster):\n"
+        "        table, copy = Path('sweep/runs.csv'), Path('seen.csv')\n"
+        "        if table.exists() and not copy.exists():\n"
+        "            copy.write_text(table.read_text())\n"
+        "        super().decide(cluster)\n"
+    )
+    done = hdsim("run", "-m", "platform=teaching", "agent.path=see.py", "workload.jobs=20,21", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "seen.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["finished"]
+    assert float(rows[0]["makespan"]) > 0
+
+
 def test_the_table_of_an_empty_folder_is_empty(tmp_path: Path) -> None:
     assert read_table(tmp_path) == {}
     write_table(tmp_path)

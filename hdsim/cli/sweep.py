@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import sys
@@ -25,6 +26,8 @@ from hdsim.util.text import format_number, format_table
 if TYPE_CHECKING:
     from hdsim.config.composer import Composer
 
+#: Shortest time between two versions of runs.csv, in seconds.
+_TABLE_PAUSE = 2.0
 #: Runs in the table at the end, and metrics in the line of each run.
 _BEST, _SHOWN = 10, 3
 
@@ -72,12 +75,13 @@ def run_sweep(
 
 
 class _Progress(Observer):
-    """Prints a line for each run, above a bar on a terminal."""
+    """Prints a line for each run, above a bar on a terminal, and keeps the table of the runs up to date."""
 
     def __init__(self, command: Command, sweep: Sweep) -> None:
         self._metrics, self._directory, self._total = command.metrics[:_SHOWN], sweep.directory, len(sweep.runs)
         self._begin = perf_counter()
         self._ended = self._known = 0
+        self._next_table = self._begin
 
     def __enter__(self) -> _Progress:
         self._bar = tqdm(total=self._total, unit="run", disable=not sys.stderr.isatty())
@@ -110,6 +114,17 @@ class _Progress(Observer):
         if outcome.notes:
             tqdm.write(outcome.notes.rstrip("\n"), file=sys.stderr)
         self._bar.update()
+        self._write_table()
+
+    def _write_table(self) -> None:
+        """Writes runs.csv, in a twentieth of the time at most: it reads the manifest of every run."""
+        begin = perf_counter()
+        if begin >= self._next_table:
+            from hdsim.runs.table import write_table
+
+            with contextlib.suppress(OSError):  # the runs and the table at the end report a full disk
+                write_table(self._directory, parquet=False)
+            self._next_table = perf_counter() + max(_TABLE_PAUSE, 19 * (perf_counter() - begin))
 
 
 class _Lines(io.TextIOBase):

@@ -21,24 +21,25 @@ from hdsim.util.inputs import regular_text
 CSV, PARQUET = "runs.csv", "runs.parquet"
 
 
-def write_table(directory: Path) -> Path:
+def write_table(directory: Path, *, parquet: bool = True) -> Path:
     """Writes the table of the runs in the folder of a sweep, from their directories alone.
 
     Args:
         directory: The folder.
+        parquet: Write ``runs.parquet`` too, where the package pyarrow is installed.
 
     Returns:
-        ``runs.parquet``, or ``runs.csv`` where the package pyarrow is missing.
+        The last file written.
     """
     columns = read_table(directory)
     write_csv(directory / CSV, list(columns), zip(*columns.values(), strict=True))
-    if importlib.util.find_spec("pyarrow") is None:
+    if not parquet or importlib.util.find_spec("pyarrow") is None:
         return directory / CSV
     import pyarrow
-    from pyarrow import parquet
+    from pyarrow import parquet as tables
 
     with replacing(directory / PARQUET, binary=True) as file:
-        parquet.write_table(pyarrow.table(columns), file)
+        tables.write_table(pyarrow.table(columns), file)
     return directory / PARQUET
 
 
