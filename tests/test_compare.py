@@ -208,6 +208,50 @@ def test_baseline_by_option(tmp_path: Path) -> None:
     assert row(compare([tmp_path / "a"], baseline=tmp_path / "b"), "makespan", "sjf").baseline
 
 
+def test_baseline_by_label(tmp_path: Path) -> None:
+    for factor in (1.0, 2.0, 3.0):
+        for agent in ("fcfs", "sjf", "saf"):
+            made(tmp_path / f"{agent}{factor}", agent, arrival_factor=factor)
+    by_run = compare([tmp_path], baseline=tmp_path / "sjf1.0")
+    assert compare([tmp_path], baseline=Path("sjf")).rows == by_run.rows
+    named = compare([tmp_path], baseline=Path("mine"), labels={"mine": tmp_path / "saf1.0"})
+    assert [row.configuration for row in named.rows if row.baseline and row.metric == "makespan"] == ["mine"] * 3
+    expected = (
+        r"--baseline: expected a run directory or one of the labels fcfs, saf, sjf, got 'sfj' \(did you mean 'sjf'\?\)"
+    )
+    with pytest.raises(ConfigError, match=expected):
+        compare([tmp_path], baseline=Path("sfj"))
+
+
+def test_many_scenarios_fit_a_screen(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    """Configurations by scenarios for each metric, then ratios over all of them; every detail on request."""
+    for factor in (1.0, 2.0, 3.0):
+        for seed in (1, 2):
+            for agent in ("fcfs", "sjf", "saf"):
+                made(tmp_path / f"sweep/{agent}{factor}{seed}", agent, seed, arrival_factor=factor)
+    done = hdsim("compare", "sweep", "--metric", "mean_waiting_time")
+    assert done.returncode == 0, done.stderr
+    blocks = done.stdout.split("\n\n")
+    heading, columns, *lines = blocks[0].splitlines()
+    assert heading == "mean_waiting_time (s, lower is better)"
+    assert columns.split() == ["arrival_factor=1.0", "arrival_factor=2.0", "arrival_factor=3.0"]
+    comparison = compare([tmp_path / "sweep"], ["mean_waiting_time"])
+    assert sorted(line.split()[0] for line in lines) == ["fcfs", "saf", "sjf"]
+    for line in lines:
+        agent, *cells = line.split()
+        means = [
+            row(comparison, "mean_waiting_time", agent, f"arrival_factor={load}") for load in ("1.0", "2.0", "3.0")
+        ]
+        assert [float(cell.rstrip("*").replace(",", "")) for cell in cells] == pytest.approx(
+            [each.mean for each in means], rel=1e-3
+        )
+        assert [cell.endswith("*") for cell in cells] == [each.best for each in means]
+    assert blocks[1].startswith("ratio of means to fcfs over ")
+    assert "--details" in done.stdout and "difference" not in blocks[0]
+    whole = hdsim("compare", "sweep", "--metric", "mean_waiting_time", "--details")
+    assert whole.stdout.count("difference") >= 3 and "--details" not in whole.stdout
+
+
 def test_the_best_has_the_highest_utilization_and_the_lowest_makespan(tmp_path: Path) -> None:
     results = {agent: made(tmp_path / agent, agent) for agent in ("fcfs", "ljf", "easy")}
     comparison = compare([tmp_path], ["utilization", "makespan"])

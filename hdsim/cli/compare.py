@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+#: Largest number of scenarios each of which is printed with its intervals and differences.
+_MOST_SCENARIOS = 2
 #: Largest number of distinguishable schedules in one figure.
 _MOST_SCHEDULES = 8
 
@@ -24,8 +26,8 @@ _MOST_SCHEDULES = 8
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="Run whose configuration the others are compared with  [default: the first].",
+    metavar="RUN|LABEL",
+    help="Configuration that the others are compared with: one of its runs, or its label  [default: the first run's].",
 )
 @click.option(
     "--label",
@@ -34,6 +36,7 @@ _MOST_SCHEDULES = 8
     metavar="NAME=RUN",
     help="Label of the configuration of a run; give it several times.",
 )
+@click.option("--details", is_flag=True, help="Print intervals and differences also of more than two scenarios.")
 @click.option("--strict", is_flag=True, help="Refuse runs that did not finish, instead of leaving them out.")
 @click.option(
     "--html",
@@ -68,6 +71,7 @@ def compare(
     latex: Path | None,
     figure_format: str,
     *,
+    details: bool,
     strict: bool,
     heatmap: bool,
     schedules: bool,
@@ -107,7 +111,8 @@ def compare(
             click.echo(f"  {line}", err=True)
     ranks, relations = standings(comparison), ratios(comparison)
     short = compare_output.short_labels(comparison)
-    table = compare_output.table(comparison, ranks, relations)
+    whole = details or len({row.scenario for row in comparison.rows}) <= _MOST_SCENARIOS
+    table = (compare_output.table if whole else compare_output.summary)(comparison, ranks, relations)
     page = page or output / "compare.html"
     written = {output / "compare.csv": "table"}
 
@@ -157,6 +162,8 @@ def compare(
         where = str(error.filename or output)
         raise ConfigError(f"expected a directory that can be written to, got: {error.strerror}", where=where) from None
     click.echo(table)
+    if not whole:
+        click.echo("\nintervals and differences of each scenario: the page, the table, or --details")
     warning = seed_warning(comparison.runs)
     if warning:
         click.echo(f"hdsim: warning: {warning}", err=True)

@@ -162,7 +162,8 @@ def compare(
     Args:
         paths: Run directories, or sweeps: directories with run directories in them.
         metrics: Names of metrics; by default :data:`DEFAULT_METRICS`.
-        baseline: Run whose configuration the others are compared with; by default the first run's.
+        baseline: Run whose configuration the others are compared with, or the label of a configuration; by default the
+            first run's.
         labels: Labels, each with a run of the configuration that it stands for.
         strict: Refuse runs that failed, died, have not finished or are damaged, instead of leaving them out.
 
@@ -171,7 +172,8 @@ def compare(
     """
     jobs_of.cache_clear()  # Runs may have been repeated in their directories since another comparison.
     directories = list(dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given))))
-    chosen = None if baseline is None else run_directories(Path(baseline))[0].resolve()
+    by_label = baseline is not None and not Path(baseline).exists()
+    chosen = None if baseline is None or by_label else run_directories(Path(baseline))[0].resolve()
     found, left_out = finished(dict.fromkeys([*directories, *([chosen] if chosen else [])]))
     refused = [
         ConfigError(f"expected a finished run, got {reason}", where=str(path)) for path, reason in left_out.items()
@@ -183,13 +185,20 @@ def compare(
     if len(found) < 2 and not trained:
         alone = ConfigError(f"expected at least two runs to compare, got {found[0].path} alone")
         raise ConfigError.many([alone, *refused])
-    entries, base = evaluated_entries(found, first) if trained else run_entries(found, first)
-    if labels:
-        keys = renamed(entries, labels)
-        entries = [
-            replace(entry, configuration=keys.get(entry.configuration, entry.configuration)) for entry in entries
-        ]
-        base = keys.get(base, base)
+    entries, base = _labelled(*(evaluated_entries if trained else run_entries)(found, first), labels)
+    if by_label:
+        places = {key_text(entry.configuration): entry for entry in reversed(entries)}
+        if str(baseline) not in places:
+            raise ConfigError(
+                f"expected a run directory or one of the labels {', '.join(sorted(places))}, got '{baseline}'"
+                f"{nearest(str(baseline), places)}",
+                where="--baseline",
+            )
+        place = places[str(baseline)]
+        # The baseline decides which settings make a scenario.
+        entries, base = (
+            (entries, place.configuration) if trained else _labelled(*run_entries(found, place.path), labels)
+        )
     names = _metric_names(entries, metrics)
     check_definitions(found, names)
     groups: dict[tuple[Key, Key], list[Entry]] = {}
@@ -378,6 +387,13 @@ def jobs_of(path: Path) -> Mapping[str, NDArray[Any]]:
         ConfigError: ``jobs.csv`` is missing or damaged.
     """
     return read_jobs(path, ("job_id", "submission_time", "waiting_time", "turnaround_time", "execution_time"))
+
+
+def _labelled(entries: list[Entry], base: Key, labels: Mapping[str, str | Path] | None) -> tuple[list[Entry], Key]:
+    """Returns the entries and the baseline with the labels of the user."""
+    keys = renamed(entries, labels) if labels else {}
+    changed = [replace(entry, configuration=keys.get(entry.configuration, entry.configuration)) for entry in entries]
+    return changed, keys.get(base, base)
 
 
 def _own_metrics(names: Sequence[str]) -> list[str]:

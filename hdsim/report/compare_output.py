@@ -60,6 +60,58 @@ def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Se
     return "\n\n".join(parts)
 
 
+def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Sequence[Ratio] = ()) -> str:
+    """The comparison of many scenarios as text that fits a screen, at most 100 columns wide.
+
+    For each metric the means, configurations by scenarios, the best of each scenario marked with an asterisk; then the
+    ratios to the baseline and the average ranks over all scenarios, configurations by metrics.
+    """
+    short = short_labels(comparison)
+    parts = []
+    for name in comparison.metrics:
+        rows = [row for row in comparison.rows if row.metric == name]
+        scenarios = _by_scenario(rows)
+        values = {(row.scenario, row.configuration): row for row in rows}
+        lines = [["", *(short[scenario] for scenario in scenarios)]]
+        for configuration in dict.fromkeys(row.configuration for row in rows):
+            cells = [values.get((scenario, configuration)) for scenario in scenarios]
+            texts = (f"{format_number(row.mean)}{'*' if row.best else ' '}" if row else "" for row in cells)
+            lines.append([short[configuration], *texts])
+        parts.append(f"{_heading(rows[0])}\n{folded(lines, _WIDTH)}")
+    if ratios:
+        parts.append(_over_metrics(by_metric(ratios), short))
+    if standings:
+        parts.append(_ranks_over_metrics(by_metric(standings), short))
+    return "\n\n".join(parts)
+
+
+def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str]) -> str:
+    every = [one for found in ratios.values() for one in found]
+    values = {(one.configuration, one.metric): one for one in every}
+    lines = [["", *ratios]]
+    for configuration in dict.fromkeys(one.configuration for one in every):
+        found = [values.get((configuration, metric)) for metric in ratios]
+        texts = (_interval(one.ratio, one.ratio_low, one.ratio_high) if one else "" for one in found)
+        lines.append([short[configuration], *texts])
+    windows = " or ".join(dict.fromkeys(map(told_windows, every)))
+    missing = shortfall(min(one.windows for one in every), min(one.traces for one in every))
+    note = f"\n{missing}" if missing else ""
+    heading = f"ratio of means to {short[every[0].baseline]} over {windows}"
+    return f"{heading}\n{folded(lines, _WIDTH)}{note}"
+
+
+def _ranks_over_metrics(standings: Mapping[str, Sequence[Standing]], short: Mapping[str, str]) -> str:
+    every = [one for found in standings.values() for one in found]
+    values = {(one.configuration, one.metric): one for one in every}
+    lines = [["", *standings]]
+    for configuration in dict.fromkeys(one.configuration for one in every):
+        cells = [values.get((configuration, metric)) for metric in standings]
+        lines.append([short[configuration], *(f"{one.average_rank:.2f}" if one else "" for one in cells)])
+    lines.append(["Friedman p", *(f"{found[0].friedman_p:.2g}" for found in standings.values())])
+    lines.append(["critical difference", *(f"{found[0].critical_difference:.2f}" for found in standings.values())])
+    return f"average rank over {every[0].blocks} blocks\n{folded(lines, _WIDTH)}"
+
+
 def means(comparison: Comparison) -> str:
     """The means with their intervals as text, the best of each column marked with an asterisk."""
     return "\n\n".join(_means(comparison, short_labels(comparison), intervals=True))
@@ -84,9 +136,13 @@ def _means(comparison: Comparison, short: Mapping[str, str], *, intervals: bool 
         yield folded(lines, _WIDTH)
 
 
+def _heading(row: Row) -> str:
+    name, *notes = filter(None, (row.metric, row.unit, str(direction(row.metric))))
+    return f"{name} ({', '.join(notes)})" if notes else name
+
+
 def _details(rows: Sequence[Row], short: Mapping[str, str]) -> Iterator[str]:
-    name, *notes = filter(None, (rows[0].metric, rows[0].unit, str(direction(rows[0].metric))))
-    heading = f"{name} ({', '.join(notes)})" if notes else name
+    heading = _heading(rows[0])
     middle = not all(math.isnan(row.iqm) for row in rows)
     for scenario, found in _by_scenario(rows).items():
         lines = [["", "runs", "mean", *(["interquartile mean"] if middle else []), "difference", "pairs"]]
