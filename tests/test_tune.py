@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import json
 import math
 import os
+import sqlite3
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -259,3 +261,28 @@ def test_one_process_at_a_time_works_on_a_search(hdsim: Hdsim, tmp_path: Path) -
     second = hdsim("tune", *GRID, "tune.trials=2")
     lock.release()
     assert second.returncode == 2 and f"in use by process {os.getpid()}" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("delete from trial_values", "trial 0 without a value"),
+        ("delete from trial_params", "trial 0 with the settings none"),
+        ("update trial_params set param_value = 99", "IndexError"),
+        ("update trials set number = 0", "3 trials with 2 different numbers"),
+        ("update trials set state = 'LOST'", "LookupError"),
+        ("update study_user_attributes set value_json = 'x'", "JSONDecodeError"),
+        ("drop table trial_params", "trial 0 with the settings none"),
+    ],
+)
+def test_a_changed_database_is_one_line(statement: str, found: str, hdsim: Hdsim, tmp_path: Path) -> None:
+    given = ("tune", "platform=teaching", "workload.path=even_1000", "workload.jobs=10", "agent=classic",
+             "tune.space.agent=choice(fcfs,sjf,saf)", "hydra.run.dir=tune")  # fmt: skip
+    assert hdsim(*given, "tune.trials=2").returncode == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "tune/study.db")) as database:
+        database.execute(statement)
+        database.commit()
+    done = hdsim(*given, "tune.trials=3")
+    assert done.returncode != 0
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "tune/study.db" in done.stderr and found in done.stderr

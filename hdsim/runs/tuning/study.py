@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import CategoricalDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
@@ -64,7 +66,7 @@ class Study:
         identity: Facts that are equal in all processes that work on the search.
 
     Raises:
-        ConfigError: The directory has another search.
+        ConfigError: The directory has another search, or a damaged one.
     """
 
     def __init__(
@@ -80,14 +82,21 @@ class Study:
         self.directory, self.space, self.goal = directory, space, goal
         self._settings, self._plan = settings, plan
         self._pruner = optuna.pruners.MedianPruner(n_warmup_steps=1) if settings.pruner == "median" else optuna.pruners.NopPruner()
-        self.study = optuna.create_study(
-            study_name=_NAME,
-            storage=database(directory),
-            pruner=self._pruner,
-            direction=self._direction,
-            load_if_exists=True,
-        )
-        begun = self.study.user_attrs.get("identity")
+        storage = database(directory)
+        try:
+            self.study = optuna.create_study(
+                study_name=_NAME,
+                storage=storage,
+                pruner=self._pruner,
+                direction=self._direction,
+                load_if_exists=True,
+            )
+            begun = self.study.user_attrs.get("identity")
+            self._check_trials()
+        except (HdsimError, OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError):
+            raise
+        except Exception as error:  # Optuna checks little of what it reads
+            raise self._damage(f"{type(error).__name__}: {error}") from error
         if begun is None:
             self.study.set_user_attr("identity", dict(identity))
         elif begun != dict(identity):
@@ -96,6 +105,31 @@ class Study:
         # Trials of a killed process wait again, with their values.
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self.study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+
+    def _check_trials(self) -> None:
+        """Checks the trials that have ended.
+
+        Raises:
+            ConfigError: One has another number, other settings than those searched for, or no value.
+        """
+        for number, trial in enumerate(self.study.get_trials(deepcopy=False)):
+            if trial.number != number:
+                raise self._damage(f"trial {trial.number} in the place of {number}")
+            if trial.state in _OVER and trial.params.keys() != self.space.distributions.keys():
+                raise self._damage(f"trial {number} with the settings {', '.join(trial.params) or 'none'}")
+            for key, value in trial.params.items():
+                known: Any = self.space.distributions.get(key)
+                if isinstance(known, CategoricalDistribution):
+                    inside = value in known.choices
+                else:
+                    inside = known is not None and known.low <= value <= known.high
+                if not inside:
+                    raise self._damage(f"trial {number} with {key}={value}")
+            if trial.state is TrialState.COMPLETE and not (trial.values and math.isfinite(trial.values[0])):
+                raise self._damage(f"trial {number} without a value")
+
+    def _damage(self, found: str) -> ConfigError:
+        return ConfigError(f"expected trials that hdsim tune has written, got {found}", where=str(self.directory / DATABASE))
 
     @property
     def _direction(self) -> StudyDirection:
@@ -166,7 +200,10 @@ class Study:
             if untried and params in tried:
                 params = untried[seed % len(untried)]
             self.study.enqueue_trial(params)
-        return self.study.ask(distributions)
+        trial = self.study.ask(distributions)
+        if trial.number >= (known := len(self.study.get_trials(deepcopy=False))):
+            raise self._damage(f"{trial.number + 1} trials with {known} different numbers")
+        return trial
 
     def _advanced(
         self, trial: Trial, evaluation: Evaluation, outcome: Outcome | None
