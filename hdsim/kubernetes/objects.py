@@ -175,7 +175,7 @@ class NodeView:
         uid: Unique id.
         version: Resource version.
         name: Name.
-        allocatable: Amounts that pods can have; without ephemeral storage an unlimited amount of it. 1Ei and more is
+        allocatable: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
             unlimited.
         labels: Labels.
         taints: Taints.
@@ -207,7 +207,7 @@ class NodeView:
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             metadata["name"],
-            Amounts(cpu, memory, pods, gpus, storage if "ephemeral-storage" in amounts else math.inf),
+            Amounts(cpu, memory, pods, gpus, storage),
             metadata.get("labels") or {},
             tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()),
             bool(spec.get("unschedulable")),
