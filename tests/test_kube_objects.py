@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from hdsim.backends.kwok.members import Member
+from hdsim.backends.kwok.rows import rows_of
 from hdsim.errors import ConfigError
-from hdsim.kubernetes.objects import PodView, quantity
+from hdsim.kubernetes.objects import DURATION, PodView, quantity
 
 pytestmark = pytest.mark.requires("kube")
 
@@ -54,6 +56,29 @@ def test_host_ports_of_sidecars_are_host_ports() -> None:
 )
 def test_pods_of_the_gangs_of_others_are_refused_by_name(metadata: dict[str, Any]) -> None:
     assert view(**metadata).unsupported.startswith("the gang of ")
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-5s", "5", "5 s", "1e3s", "1d", "s", "1000000000h"])
+def test_a_duration_that_is_none_is_refused_by_name(text: str) -> None:
+    pod = view(annotations={DURATION: text})
+    told = f"the annotation hdsim.io/duration: '{text}', expected a duration such as 12.5s or 1h30m"
+    assert (pod.unsupported, pod.duration) == (told, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("12.5s", 12.5), ("1h30m", 5400), ("250ms", 0.25), ("0", 0), ("1.5h.5s", 5400.5)]
+)
+def test_durations_are_those_of_kwok(text: str, seconds: float) -> None:
+    pod = view(annotations={DURATION: text})
+    assert (pod.unsupported, pod.duration) == ("", seconds)
+    rows = rows_of([[Member(pod, 0.0, pod.requests)]], now=5.0, time_scale=2.0)
+    assert rows.runtime.tolist() == [2 * seconds]
+
+
+def test_a_pod_without_a_duration_is_requested_for_an_hour() -> None:
+    pod = view()
+    assert pod.unsupported == ""
+    assert rows_of([[Member(pod, 0.0, pod.requests)]], now=0.0, time_scale=1.0).runtime.tolist() == [3600]
 
 
 def test_the_package_of_a_client_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

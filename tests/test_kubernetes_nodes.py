@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from kube import Cluster
 from tiers import examples
 
-from hdsim import Platform, load_platform
+from hdsim import Platform, Workload, load_platform
+from hdsim.cluster.state import Cluster as Simulated
 from hdsim.errors import PlatformError
-from hdsim.kubernetes.nodes import GFLOPS, node_manifests, platform_of, read_manifests
+from hdsim.kubernetes.nodes import GFLOPS, amounts_of, node_manifests, platform_of, read_manifests
 from hdsim.kubernetes.objects import NodeView
 
 EQUAL = ("node_cpu", "memory", "node_pods", "node_gpus", "node_storage")
@@ -112,6 +113,21 @@ def test_nodes_of_any_cluster_make_a_platform() -> None:
     assert platform.node_gpus.tolist() == [0, 2, 0]
     assert platform.gflops[~platform.is_gpu].tolist() == [1, 1, 1]
     assert platform.kind == "quantities"
+
+
+@pytest.mark.parametrize("allocatable", [{}, {"ephemeral-storage": "0"}])
+def test_a_node_without_ephemeral_storage_has_none_for_pods_that_request_it(allocatable: dict[str, str]) -> None:
+    bare, ample = view("bare", **allocatable), view("ample", **{"ephemeral-storage": "10Gi"})
+    platform = platform_of([bare, ample])
+    assert platform.node_storage.tolist() == [0, 10 * 2.0**30]
+    assert amounts_of(platform) == [bare.allocatable, ample.allocatable]
+    jobs = Workload.from_columns(submission_time=[0, 0], runtime=1, requested_cores=1, storage=[1000, 0])
+    store = Simulated(platform, jobs).cores
+    assert store.pick(0).nodes.tolist() == [1]
+    assert store.pick(1).nodes.tolist() == [0]
+    alone = Simulated(platform_of([bare]), jobs).cores
+    assert (alone.feasible(0), alone.feasible(1)) == (False, True)
+    assert alone.explain(0, empty=True).endswith(": 1 without enough ephemeral storage")
 
 
 def test_nodes_without_a_speed_have_the_mean_of_the_others() -> None:

@@ -100,7 +100,7 @@ class LoadGenerator:
             bare: Create their pods, where no controller manager does so.
             duration: Run time of the pods in seconds; None: until they are deleted.
         """
-        notes = {} if duration is None else {DURATION: f"{duration:g}s"}
+        notes = {} if duration is None else {DURATION: f"{duration:.6f}s"}
         for number, deployment in enumerate(made):
             name, (cpu, memory, gpus) = f"{prefix}-{deployment.epoch}-{number}", deployment.requests
             labels = {**MANAGED, "app.kubernetes.io/name": name}

@@ -210,7 +210,7 @@ def _node_type(amounts: Amounts, gflops: float, processors: dict[str, dict[str, 
     found: dict[str, Any] = {"processors": parts, "cpu": amounts.cpu, "pods": int(amounts.pods)}
     if amounts.memory < math.inf:
         found["memory"] = {"capacity": f"{amounts.memory:.0f}B"}
-    if 0 < amounts.storage < math.inf:
+    if amounts.storage < math.inf:
         found["ephemeral_storage"] = f"{amounts.storage:.0f}B"
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +39,10 @@ _LARGEST = 1e18
 _FOREIGN_GANGS = ("scheduling.k8s.io/group-name", "pod-group.scheduling.sigs.k8s.io")
 #: Bytes that stand for an unlimited amount: 1Ei.
 UNLIMITED = 2.0**60
+#: Seconds of the units of a duration, and the most seconds that Kwok can wait: those of Go.
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+_LONGEST = 2.0**63 / 1e9
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|µs|μs|ns)", re.ASCII)
 _IMAGE = "registry.k8s.io/pause:3.10"
 _constraints: dict[bytes, tuple[Constraints | None, str]] = {}
 
@@ -93,6 +98,11 @@ class PodView:
     repels: tuple[Repulsion, ...]
 
     @property
+    def duration(self) -> float | None:
+        """Run time of the annotation `DURATION` in seconds, None without one that is valid."""
+        return _duration(self.annotations.get(DURATION, ""))
+
+    @property
     def holds(self) -> bool:
         """Whether the pod takes its requests from a node."""
         return bool(self.node) and self.phase not in ENDED
@@ -125,7 +135,7 @@ class PodView:
             spec.get("priority") or 0,
             requests,
             constraints,
-            unsupported or extended or gang,
+            unsupported or extended or gang or _fault_of_duration(annotations),
             annotations.get(POD_GROUP) or labels.get(POD_GROUP_LABEL) or "",
             _count(annotations.get(POD_GROUP_SIZE)),
             spec.get("activeDeadlineSeconds"),
@@ -165,7 +175,7 @@ class NodeView:
         uid: Unique id.
         version: Resource version.
         name: Name.
-        allocatable: Amounts that pods can have; without ephemeral storage an unlimited amount of it. 1Ei and more is
+        allocatable: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
             unlimited.
         labels: Labels.
         taints: Taints.
@@ -197,7 +207,7 @@ class NodeView:
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             metadata["name"],
-            Amounts(cpu, memory, pods, gpus, storage if "ephemeral-storage" in amounts else math.inf),
+            Amounts(cpu, memory, pods, gpus, storage),
             metadata.get("labels") or {},
             tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()),
             bool(spec.get("unschedulable")),
@@ -368,6 +378,27 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     return {key: max(one.get(key, 0.0), other.get(key, 0.0)) for key in one.keys() | other.keys()}
+
+
+def _duration(text: str) -> float | None:
+    """Returns the seconds of a duration of Go, None for a text that is none, or one that is negative or too long."""
+    text = text.removeprefix("+")
+    if text == "0":
+        return 0.0
+    parts = list(_PART.finditer(text))
+    if not text or "".join(part[0] for part in parts) != text:
+        return None
+    seconds = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
+    return seconds if seconds < _LONGEST else None
+
+
+def _fault_of_duration(annotations: Mapping[str, str]) -> str:
+    """Returns the annotation `DURATION` if it is no duration: Kwok would end the pod at once."""
+    text = annotations.get(DURATION)
+    if text is None or _duration(text) is not None:
+        return ""
+    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    return f"the annotation {DURATION}: '{shown}', expected a duration such as 12.5s or 1h30m"
 
 
 def _count(text: str | None) -> int | None:

@@ -16,7 +16,7 @@ import orjson
 from hdsim.errors import BackendError
 from hdsim.kubernetes.cache import Cache, Change
 from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import DURATION, NodeView, PodView
+from hdsim.kubernetes.objects import NodeView, PodView
 from hdsim.kubernetes.recording import FORMAT, FreeAmounts
 
 #: Seconds between two looks at the ends of a recording.
@@ -115,7 +115,7 @@ class Recorder:
             "requests": pod.requests._asdict(),
             "constraints": pod.constraints.to_spec() if pod.constraints else {},
             "priority": pod.priority,
-            "duration": duration_of(pod),
+            "duration": pod.duration,
         }
         self._write(entry | ({"free": self._free.by_resource()} if decided else {}))
         self._free.change(pod.node, pod.requests, -1)
@@ -135,11 +135,3 @@ class Recorder:
 def _version(change: Change[PodView]) -> int:
     pod = change[1] or change[0]
     return int(pod.version) if pod else 0
-
-
-def duration_of(pod: PodView) -> float | None:
-    """Returns the run time of a pod's annotation in seconds, None without one in seconds."""
-    try:
-        return float(pod.annotations.get(DURATION, "").removesuffix("s"))
-    except ValueError:
-        return None

@@ -177,18 +177,18 @@ def _node_type(checker: Checker, value: Any, path: str, types: Types) -> NodeTyp
         memory,
         cpu,
         None if spec.get("pods") is None else checker.count(spec, "pods", path),
-        _size(checker, spec, "ephemeral_storage", path),
+        _size(checker, spec, "ephemeral_storage", path, zero=True),
         _labels(checker, spec, path),
         _taints(checker, spec, path),
     )
 
 
-def _size(checker: Checker, holder: Mapping[str, Any], key: str, path: str) -> float:
+def _size(checker: Checker, holder: Mapping[str, Any], key: str, path: str, *, zero: bool = False) -> float:
     """Returns an amount of memory or storage in MB, given in GB or as a text with a unit."""
     if not isinstance(holder.get(key), str):
-        return checker.number(holder, key, path, "GB", default=_UNLIMITED) * 1000
+        return checker.number(holder, key, path, "GB", default=_UNLIMITED, zero=zero) * 1000
     size = checker.quantity(holder, key, path, parse_size, _UNLIMITED)
-    if size == 0:
+    if size == 0 and not zero:
         checker.fault(child_path(path, key), f"expected more than 0, got {holder[key]!r}")
     return size
 

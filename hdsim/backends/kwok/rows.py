@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hdsim.backends.kwok.members import Member
-from hdsim.kubernetes.objects import DURATION, PodView
+from hdsim.kubernetes.objects import PodView
 from hdsim.workload.model import Workload
 
 #: Requested time in seconds of a pod that tells none.
@@ -48,11 +48,6 @@ def rows_of(jobs: Sequence[Sequence[Member]], now: float, time_scale: float) -> 
 
 
 def _requested_seconds(pod: PodView) -> float:
-    from kubernetes.utils.duration import parse_duration
-
     if pod.deadline is not None:
         return pod.deadline
-    try:
-        return max(0.0, float(parse_duration(pod.annotations[DURATION]).total_seconds()))
-    except (KeyError, ValueError):
-        return _UNKNOWN
+    return _UNKNOWN if pod.duration is None else pod.duration
