@@ -87,7 +87,7 @@ _EXTRAS = {
     "batsim": ("zmq",),
     "bsp": ("kazoo", "sklearn", "statsforecast"),
     "frames": ("pandas", "polars", "pyarrow"),
-    "kwok": ("aiohttp", "kubernetes", "prometheus_client", "psutil", "rich"),
+    "kwok": ("aiohttp", "durationpy", "kubernetes", "prometheus_client", "psutil", "rich"),
     "minari": ("h5py", "minari"),
     "ray": ("ray",),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,10 +38,8 @@ _LARGEST = 1e18
 _FOREIGN_GANGS = ("scheduling.k8s.io/group-name", "pod-group.scheduling.sigs.k8s.io")
 #: Bytes that stand for an unlimited amount: 1Ei.
 UNLIMITED = 2.0**60
-#: Seconds of the units of a duration, and the most seconds that Kwok can wait: those of Go.
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+#: Longest duration of Go, in seconds.
 _LONGEST = 2.0**63 / 1e9
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|µs|μs|ns)", re.ASCII)
 _IMAGE = "registry.k8s.io/pause:3.10"
 _constraints: dict[bytes, tuple[Constraints | None, str]] = {}
 
@@ -382,14 +379,14 @@ def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, flo
 
 def _duration(text: str) -> float | None:
     """Returns the seconds of a duration of Go, None for a text that is none, or one that is negative or too long."""
-    text = text.removeprefix("+")
-    if text == "0":
-        return 0.0
-    parts = list(_PART.finditer(text))
-    if not text or "".join(part[0] for part in parts) != text:
+    from durationpy import DurationError, from_str
+
+    try:
+        seconds = float(from_str(text).total_seconds())
+    except (DurationError, OverflowError):
         return None
-    seconds = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
-    return seconds if seconds < _LONGEST else None
+    longer = any(unit in text for unit in ("d", "w", "y", "mm"))  # units of durationpy that Go lacks
+    return seconds if 0 <= seconds < _LONGEST and not longer else None
 
 
 def _fault_of_duration(annotations: Mapping[str, str]) -> str:
