@@ -212,6 +212,44 @@ def test_no_node_is_overcommitted_and_every_constraint_respected(
                 assert sum(number * amounts[job][column_index] for job, number in pods.items()) <= limit
 
 
+def test_each_taint_that_excludes_nodes_is_named() -> None:
+    gpu = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
+    drain = {"key": "drain", "effect": "NoExecute"}
+    soft = {"key": "soft", "effect": "PreferNoSchedule"}
+    ssd = {"disk": "ssd"}
+    platform = platform_of(
+        [{"taints": [gpu]}, {"taints": [soft, drain, gpu]}, {"taints": [gpu], "labels": ssd}, {}, {"labels": ssd}]
+    )
+    selects: dict[str, Any] = {"nodeSelector": ssd}
+    tolerates = selects | {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0.0] * 2,
+        runtime=1,
+        requested_cores=1,
+        cpu=3,
+        constraints=[Constraints.from_spec(selects), Constraints.from_spec(tolerates)],
+    )
+    store = Cluster(platform, jobs).cores
+    assert store.explain(0) == (
+        "5 nodes have room for 0 of 1 pods: 2 excluded by the taint gpu=a100:NoSchedule, "
+        "1 excluded by the taint drain:NoExecute, 1 excluded by node selector or affinity, 1 without enough cpu"
+    )
+    assert store.explain(1) == (
+        "5 nodes have room for 0 of 1 pods: 1 excluded by the taint drain:NoExecute, "
+        "2 excluded by node selector or affinity, 2 without enough cpu"
+    )
+    store.relabel(3, {}, [Taint(f"own-{n}", "", "NoSchedule") for n in range(2)])
+    assert "1 excluded by the taint own-0:NoSchedule, 1 excluded by node selector" in store.explain(1)
+
+
+def test_many_taints_are_counted_together() -> None:
+    groups = [{"taints": [{"key": f"own-{n}", "effect": "NoSchedule"}]} for n in range(8)]
+    jobs = hdsim.Workload.from_columns(submission_time=[0.0], runtime=1, requested_cores=1)
+    told = Cluster(platform_of(groups), jobs).cores.explain(0)
+    assert told.count("excluded by the taint own-") == 5
+    assert told.endswith(", 3 excluded by other taints")
+
+
 def test_pods_of_others_and_nodes_that_are_down() -> None:
     platform = platform_of([{}, {"labels": {"zone": "a"}}])
     jobs = hdsim.Workload.from_columns(
@@ -234,7 +272,7 @@ def test_pods_of_others_and_nodes_that_are_down() -> None:
     store.repair(1)
     cluster.start(1, store.placement_on(1, {1: 2}))
     assert store.jobs_on(1) == [1]
-    assert "1 excluded by node selector, affinity or taints, 1 without enough cpu" in store.explain(2)
+    assert "1 excluded by node selector or affinity, 1 without enough cpu" in store.explain(2)
     with pytest.raises(DecisionError, match="expected nodes with capacity"):
         cluster.start(2, store.placement_on(2, {1: 1}))
     store.vacate(0, Amounts(cpu=3.0, memory=1e9, pods=1))

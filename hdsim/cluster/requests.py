@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.platform.taints import Taint
     from hdsim.workload.model import Workload
+
+#: Most taints that a message lists.
+_LISTED = 5
 
 
 class Amounts(NamedTuple):
@@ -195,6 +199,24 @@ class AllowedNodes:
                 mask[node] = allows
             elif not allows:
                 self.masks[place] = self._mask(constraints)
+
+    def exclusions(self, place: int, among: NDArray[np.bool_]) -> list[tuple[int, str]]:
+        """Returns why constraints exclude nodes: the number of nodes of each reason, taints first.
+
+        A node counts once, as for kube-scheduler: for its first taint that is not tolerated, otherwise for its labels.
+
+        Args:
+            place: Index in `masks` of the constraints.
+            among: (N,) nodes to look at.
+        """
+        mask = self.masks[place]
+        excluded = [] if mask is None else np.flatnonzero(among & ~mask).tolist()
+        taints = Counter(self._known[place].untolerated(self._nodes[node][2]) for node in excluded)
+        by_labels = taints.pop(None, 0)
+        listed = taints.most_common()
+        reasons = [(count, f"excluded by the taint {taint}") for taint, count in listed[:_LISTED]]
+        reasons.append((sum(count for _, count in listed[_LISTED:]), "excluded by other taints"))
+        return [*reasons, (by_labels, "excluded by node selector or affinity")]
 
     def _place(self, constraints: Constraints) -> int:
         place = self._index.get(constraints)

@@ -21,6 +21,10 @@ class Taint:
     value: str
     effect: str
 
+    def __str__(self) -> str:
+        """The taint as ``kubectl`` writes it, ``KEY=VALUE:EFFECT``."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
     @property
     def forbids(self) -> bool:
         """Whether the node takes only pods that tolerate the taint; PreferNoSchedule is a preference."""

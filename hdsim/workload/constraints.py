@@ -97,8 +97,17 @@ class Constraints:
             term and all(requirement.holds(name, labels) for requirement in term) for term in self.affinity
         ):
             return False
-        return all(
-            any(toleration.tolerates(taint) for toleration in self.tolerations) for taint in taints if taint.forbids
+        return self.untolerated(taints) is None
+
+    def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
+        """Returns the first taint that keeps a pod off a node, None without one."""
+        return next(
+            (
+                taint
+                for taint in taints
+                if taint.forbids and not any(toleration.tolerates(taint) for toleration in self.tolerations)
+            ),
+            None,
         )
 
     @classmethod

@@ -224,13 +224,14 @@ class NodeQuantities:
         room = int(np.minimum(free.capacity(chunk), chunk.number).sum())
         mask, up = free.masks[chunk.place], free.up
         left = np.ones(len(free.idle), np.bool_) if up is None else up
-        reasons = [(len(left) - np.count_nonzero(left), "down")]
+        reasons = [(len(left) - int(np.count_nonzero(left)), "down")]
         if mask is not None:
-            reasons.append((np.count_nonzero(left & ~mask), "excluded by node selector, affinity or taints"))
+            assert self._requests.places is not None
+            reasons += self._requests.places.exclusions(chunk.place, left)
             left = left & mask
         for name, (taken, amounts) in free.resources(chunk).items():
             if amounts is not None:
-                reasons.append((np.count_nonzero(left & (amounts < taken)), f"without enough {name}"))
+                reasons.append((int(np.count_nonzero(left & (amounts < taken))), f"without enough {name}"))
         listed = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
         return f"{len(left)} nodes have room for {room} of {chunk.number} pods: {listed or 'all others are full'}"
 
