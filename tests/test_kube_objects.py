@@ -9,6 +9,7 @@ import pytest
 
 from hdsim.backends.kwok.members import Member
 from hdsim.backends.kwok.rows import rows_of
+from hdsim.backends.kwok.virtual import warning_of_others
 from hdsim.errors import ConfigError
 from hdsim.kubernetes.objects import DURATION, PodView, quantity
 
@@ -79,6 +80,12 @@ def test_a_pod_without_a_duration_is_requested_for_an_hour() -> None:
     pod = view()
     assert pod.unsupported == ""
     assert rows_of([[Member(pod, 0.0, pod.requests)]], now=0.0, time_scale=1.0).runtime.tolist() == [3600]
+
+
+def test_pods_of_others_are_told_when_time_is_simulated() -> None:
+    assert warning_of_others([]) == ""
+    assert warning_of_others([view()]).startswith("1 pod of others is on the nodes of the platform, such as default/p")
+    assert warning_of_others([view(name="q"), view()]).startswith("2 pods of others are on the nodes of the platform, ")
 
 
 def test_the_package_of_a_client_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,12 @@ from kube import Cluster, amount
 import hdsim
 from hdsim.agents.kube_scheduler import KubeScheduler
 from hdsim.backends.kwok.backend import Kwok
+from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import Cluster as State
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.nodes import node_manifests
+from hdsim.kubernetes.objects import pod_manifest
 from hdsim.platform.load import load_platform
 from hdsim.results.run_directory.writers import write_jobs
 from hdsim.scheduling.agent import Agent
@@ -226,6 +228,22 @@ def test_a_pod_that_another_client_changes_ends_the_run(nodes: Cluster, tmp_path
     with pytest.raises(BackendError, match=r"another client has changed pod .*: expected .*, it is") as caught:
         backend(nodes).run(PLATFORM, jobs(20), Cleans(), tmp_path)
     assert len(caught.value.result.jobs["job_id"]) == 20
+
+
+def test_pods_of_others_are_told(nodes: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        backend(nodes).run(PLATFORM, jobs(1), "fcfs", tmp_path / "clean")
+    assert "of others" not in caplog.text
+    for item in nodes.pods():
+        nodes.api(
+            "DELETE", f"/api/v1/namespaces/{nodes.namespace}/pods/{item['metadata']['name']}?gracePeriodSeconds=0"
+        )
+    foreign = pod_manifest("foreign", Amounts(cpu=1.0), namespace=nodes.namespace, scheduler="another")
+    foreign["spec"]["nodeName"] = PLATFORM.node_names[0]
+    nodes.api("POST", f"/api/v1/namespaces/{nodes.namespace}/pods", foreign)
+    with caplog.at_level(logging.WARNING):
+        backend(nodes).run(PLATFORM, jobs(1), "fcfs", tmp_path / "shared")
+    assert caplog.text.count(f"1 pod of others is on the nodes of the platform, such as {nodes.namespace}/foreign") == 1
 
 
 def test_pods_of_an_earlier_run_are_named(nodes: Cluster, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class Session(ABC):
         caches: Copies of objects of the API server.
         heard: Monotonic time of the last sign of progress in seconds.
         decisions: Number of pods that were decided on.
+        warning: Finding of the start that makes the results others, empty for none.
     """
 
     cluster: Cluster
@@ -30,6 +31,7 @@ class Session(ABC):
     caches: Sequence[Cache[Any]] = ()
     heard: float
     decisions: int = 0
+    warning: str = ""
 
     @property
     @abstractmethod

@@ -42,6 +42,17 @@ _INFEASIBLE = "the pods of the job fit on no nodes, not even on empty ones"
 _PAUSE = 0.5
 
 
+def warning_of_others(pods: Sequence[PodView]) -> str:
+    """Returns the warning of pods of others that are on the nodes at the start, empty without any."""
+    if not pods:
+        return ""
+    number = "1 pod of others is" if len(pods) == 1 else f"{len(pods):,} pods of others are"
+    return (
+        f"{number} on the nodes of the platform, such as {min(pod.key for pod in pods)}: they take their requests for "
+        "the whole run, so that its results differ from those of the simulation"
+    )
+
+
 class Virtual(Session):
     """Jobs of a trace in simulated time.
 
@@ -106,8 +117,10 @@ class Virtual(Session):
                     where="platform",
                 )
         self._trace.prepare(self._connection)
-        for pod in map(PodView.of, self._connection.get("/api/v1/pods")["items"]):
+        pods = [PodView.of(item) for item in self._connection.get("/api/v1/pods")["items"]]
+        for pod in pods:
             nodes.occupy(pod)
+        self.warning = warning_of_others([pod for pod in pods if pod.holds and pod.node in nodes.number])
         self._connection.call(self.sender.start())
 
     def discard(self) -> None:
