@@ -171,6 +171,7 @@ def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster,
         pod("gpu", more=gpu),
         pod("huge", "64"),
         pod("nowhere", nodeSelector={"disk": "tape"}),
+        pod("undated", notes={"hdsim.io/duration": "abc"}),
         pod("spread", affinity={"podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
         }}),
@@ -183,7 +184,8 @@ def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster,
     assert set(bound) == {"ssd", "tolerant", "elsewhere", "gpu", *(f"small-{i}" for i in range(6))}
     assert set(events(cluster, "Scheduled")) == set(bound)
     told = events(cluster, "FailedScheduling")
-    assert {name: len(notes) for name, notes in told.items()} == {"huge": 1, "nowhere": 1, "spread": 1}
+    assert {name: len(notes) for name, notes in told.items()} == {"huge": 1, "nowhere": 1, "spread": 1, "undated": 1}
+    assert "hdsim.io/duration: 'abc', expected" in told["undated"][0]
     assert "without enough cpu" in told["huge"][0] and "excluded by node selector" in told["nowhere"][0]
     assert "podAntiAffinity" in told["spread"][0]
     assert facts["pods_bound"] == 10 and facts["api_calls_per_pod"] <= 2.4

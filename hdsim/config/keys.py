@@ -53,13 +53,17 @@ _AMOUNTS = Rule(
     "a list of numbers >= 0",
     lambda value: isinstance(value, list) and len(value) > 0 and all(map(NOT_NEGATIVE.accepts, value)),
 )
+_METRICS = Rule(
+    "a Python file, a function or a name, or a list of them such as [my_metrics.py]",
+    (TEXT | TEXTS).accepts,
+)
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
 
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": _SEED,
     "check": FLAG | NULL,
-    "metrics": TEXT | TEXTS | NULL,
+    "metrics": _METRICS | NULL,
     "platform": {"path": TEXT | NULL, "types": TEXT | NULL, "kind": TEXT | NULL},
     "workload": {
         "path": TEXT | NULL,

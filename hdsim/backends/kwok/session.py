@@ -23,7 +23,7 @@ class Session(ABC):
         caches: Copies of objects of the API server.
         heard: Monotonic time of the last sign of progress in seconds.
         decisions: Number of pods that were decided on.
-        warning: State found at the start that changes the results, in words; empty without any.
+        warning: Finding of the start that makes the results others, empty for none.
     """
 
     cluster: Cluster
