@@ -115,6 +115,26 @@ def test_malformed_line(tmp_path: Path, line: str, message: str) -> None:
     assert str(caught.value) == f"{tmp_path / 't.swf'}:4: {message}"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (
+            "JobID|User|State\n1|anna|COMPLETED\n2|ben|FAILED\n",
+            "; it looks like the output of sacct, which hdsim does not read",
+        ),
+        ("a,b\n1,2\n3,4\n", ""),
+    ],
+)
+def test_a_file_of_another_format_is_one_error(tmp_path: Path, text: str, hint: str) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_text(text)
+    (error,) = validate_workload(path)
+    assert str(error) == (
+        f"{path}:1: expected an SWF trace with 18 fields a job, or a .json file in the format of Batsim, got 3 lines "
+        f"with fewer fields, the first '{text.splitlines()[0]}'{hint}"
+    )
+
+
 def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "t.swf"
     path.write_text("".join(line.strip() + "\n" for line, _ in BAD) + GOOD.replace(" 10 ", " -3 "))
@@ -136,7 +156,7 @@ def test_a_line_may_have_several_faults(tmp_path: Path) -> None:
 
 def test_many_faults_are_cut_short_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError) as caught:
-        read(tmp_path, "1 2\n" * 50)
+        read(tmp_path, GOOD + "1 2\n" * 50)
     assert len(str(caught.value).splitlines()) == 11
     assert str(caught.value).endswith(f"... and 40 more; `hdsim workload validate {tmp_path / 't.swf'}` lists them all")
     assert len(caught.value.errors) == 50

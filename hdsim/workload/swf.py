@@ -95,6 +95,8 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
         table, lines, errors = _parse_line_by_line(content, path)
     if not len(table) and not errors:
         raise WorkloadError("expected at least one job, got an empty trace", where=str(path))
+    if not len(table) and len(errors) > 1:
+        _require_fields(content, path)
 
     @functools.cache
     def line_numbers() -> NDArray[np.int64]:
@@ -154,6 +156,25 @@ def _parse_line_by_line(
             rows.append(row)
             lines.append(line)
     return np.array(rows, np.float64).reshape(-1, 18), np.array(lines, np.int64), tuple(errors)
+
+
+def _require_fields(content: bytes, path: str | Path) -> None:
+    """Checks that some line has as many fields as a job of SWF.
+
+    Raises:
+        WorkloadError: None has, one error for all of them.
+    """
+    lines = list(_data_lines(content))
+    if any(len(text.split()) >= 18 for _, text in lines):
+        return
+    number, first = lines[0]
+    columns = {word.strip().lower() for word in re.split(r"[|,;\t]", first)}
+    sacct = "; it looks like the output of sacct, which hdsim does not read" if "jobid" in columns else ""
+    raise WorkloadError(
+        "expected an SWF trace with 18 fields a job, or a .json file in the format of Batsim, got "
+        f"{len(lines):,} lines with fewer fields, the first '{first[:60]}'{sacct}",
+        where=f"{path}:{number}",
+    )
 
 
 def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]]:
