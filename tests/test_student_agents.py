@@ -188,6 +188,7 @@ def test_a_job_is_shown_as_the_scheduler_may_see_it(platform: str) -> None:
     simulation.run_until(1.0)
     job = cluster.job(0)
     assert job[:4] == (0, FinalState.RUNNING, 2, 0) and (job.submission_time, job.requested_time, job.user) == (0, 3, 7)
+    assert dict(job.extra) == {}
     assert job.starting_time == 0 and set(job.nodes) <= set(machine.node_names) and 1 <= len(job.nodes) <= 2
     simulation.run_until(9.5)
     assert cluster.job(0).state.name == "COMPLETED_SUCCESSFULLY" and not cluster.job(0).nodes

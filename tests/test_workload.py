@@ -369,3 +369,23 @@ def test_times_of_json_that_floats_do_not_resolve_are_refused(tmp_path: Path) ->
     first, second = (str(error) for error in caught.value.errors[:2])
     assert first == f"{path}: jobs[0].subtime: expected at most 1e+12 s, got 1e+18"
     assert second == f"{path}: jobs[0].profile (runtime): expected at most 1e+12 s, got 1e+13"
+
+
+def test_columns_of_the_user_follow_their_jobs() -> None:
+    made = Workload.from_columns(
+        submission_time=[5, 0, 9], runtime=[1, 2, 3], requested_cores=1,
+        extra={"deadline": [50, 20, 90], "tier": np.array(["gold", "tin", "gold"])},
+    )  # fmt: skip
+    assert made.extra.tolist()[0] == {"deadline": 20, "tier": "tin"}
+    assert made.own_column("deadline").tolist() == [20, 50, 90]
+    assert made.select([0, 2]).own_column("tier").tolist() == ["tin", "gold"]
+    some = made.replaced(extra=[None, {"deadline": 7}, {"other": 1}])
+    assert np.array_equal(some.own_column("deadline"), [np.nan, 7, np.nan], equal_nan=True)
+    with pytest.raises(
+        WorkloadError, match=r"expected a field of some job, got 'deadlin' \(did you mean 'deadline'\?\)"
+    ):
+        made.own_column("deadlin")
+    with pytest.raises(WorkloadError, match=r"extra\['deadline'\]: expected 3 values"):
+        made.replaced(extra={"deadline": [1, 2]})
+    with pytest.raises(WorkloadError, match="expected another name than that of a column, got 'runtime'"):
+        made.replaced(extra={"runtime": 1})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class JobView(NamedTuple):
         user: Number of its user, -1 if unknown.
         starting_time: Its last start in seconds, NaN before the first.
         nodes: Names of the nodes that it holds cores of.
+        extra: Its further fields in the trace, by name.
     """
 
     id: int | str
@@ -76,3 +78,4 @@ class JobView(NamedTuple):
     user: int
     starting_time: float
     nodes: tuple[str, ...]
+    extra: Mapping[str, Any]

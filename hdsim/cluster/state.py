@@ -13,6 +13,7 @@ place in the queue, which an agent sees as an end and a submission, as after the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakMethod
 
@@ -60,6 +61,7 @@ class Cluster(ClusterState):
             int(jobs.user[job]),
             self.starting_time[job],
             () if placement is None else tuple(names[node] for node in self._nodes_of(placement)),
+            MappingProxyType(jobs.extra[job] or {}),
         )
 
     def start(self, job: int, placement: Any = None) -> None:

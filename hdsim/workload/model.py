@@ -7,6 +7,8 @@ to the reference speed (the mean speed of the cores of the platform) and scale i
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -143,7 +145,7 @@ class Workload:
         header: dict[str, Any] | None = None,
         dropped: tuple[WorkloadError, ...] = (),
         reference_gflops: float | None = None,
-        **columns: ArrayLike,
+        **columns: ArrayLike | Mapping[str, ArrayLike],
     ) -> Workload:
         """Creates a workload from columns, which are copied, sorted by submission and shifted to start at 0.
 
@@ -160,7 +162,8 @@ class Workload:
             dropped: See the attributes.
             reference_gflops: See the attributes.
             **columns: Further columns, (J,) or one value for all jobs. Defaults: job ids 0 to J-1, requested time = run
-                time, no walltime, no memory, no bandwidth, everything else unknown.
+                time, no walltime, no memory, no bandwidth, everything else unknown. `extra` also takes columns of
+                one's own by name, such as ``{"deadline": [60, 90]}``.
 
         Raises:
             WorkloadError: There is no job, a column is unknown or of a wrong length, or a value is not allowed.
@@ -270,6 +273,40 @@ class Workload:
         made = {key: _column(key, value, len(self), self.source) for key, value in columns.items()}
         return dataclasses.replace(self, **_frozen(made))
 
+    def own_column(self, name: str) -> NDArray[Any]:
+        """Returns a field of `extra` as a column.
+
+        Args:
+            name: The field.
+
+        Returns:
+            (J,) numbers as float64, NaN where a job has none; of other values objects, None where a job has none.
+
+        Raises:
+            WorkloadError: No job has the field.
+        """
+        if name not in self._own_columns:
+            self._own_columns[name] = self._own_column(name)
+        return self._own_columns[name]
+
+    @cached_property
+    def _own_columns(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def _own_column(self, name: str) -> NDArray[Any]:
+        fields: list[Mapping[str, Any]] = [one or {} for one in self.extra.tolist()]
+        known = dict.fromkeys(key for one in fields for key in one)
+        if name not in known:
+            message = f"expected a field of some job, got '{name}'{nearest(name, known)}; there are: "
+            raise WorkloadError(f"{message}{', '.join(known) or 'none'}", where=self.source)
+        values = [one.get(name) for one in fields]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            column = np.array([math.nan if value is None else float(value) for value in values])
+        else:
+            column = _objects(name, values, len(self), self.source)
+        column.flags.writeable = False
+        return column
+
     @cached_property
     def trace_time(self) -> Floats:
         """(J,) submission times for files in seconds, on the clock of the trace unless arrivals were changed."""
@@ -335,6 +372,8 @@ class Workload:
 
 def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
     """Returns a column as a checked array of its type."""
+    if key == "extra" and isinstance(value, Mapping):
+        value = _fields_of_jobs(value, jobs, source)
     if key in _OBJECTS:
         return _objects(key, _OBJECTS[key] if value is None else value, jobs, source)
     if key == "job_id":
@@ -369,6 +408,19 @@ def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
             _require(column >= least, key, column, f"at least {least}", source)
         column = column.astype(np.int64)
     return np.array(column)
+
+
+def _fields_of_jobs(columns: Mapping[str, ArrayLike], jobs: int, source: str) -> list[dict[str, Any] | None]:
+    """Returns the fields of each job from columns of the user."""
+    lists: dict[str, list[Any]] = {}
+    for name, values in columns.items():
+        if name in COLUMNS:
+            raise WorkloadError(f"expected another name than that of a column, got '{name}'", where=f"{source}: extra")
+        try:
+            lists[name] = np.broadcast_to(np.asarray(values), jobs).tolist()
+        except ValueError as error:
+            raise WorkloadError(f"expected {jobs} values: {error}", where=f"{source}: extra['{name}']") from None
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)] or [None] * jobs
 
 
 def _objects(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
