@@ -76,7 +76,7 @@ def test_numbers_arrays_and_none(hdsim: Hdsim, tmp_path: Path) -> None:
     assert any(line[0] == "area" for line in table if line)
 
 
-def test_comparison_and_search_know_the_direction(hdsim: Hdsim, tmp_path: Path) -> None:
+def test_comparison_knows_the_direction(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     sweep = ("run", "-m", *SMALL, "agent=fcfs,sjf", "metrics=mine.py", "hydra.sweep.dir=sweep")
     assert hdsim(*sweep).returncode == 0
@@ -91,11 +91,14 @@ def test_comparison_and_search_know_the_direction(hdsim: Hdsim, tmp_path: Path) 
     listed = hdsim("compare", "sweep")
     assert "mean_area (higher is better)" in listed.stdout
     assert "max_area" not in listed.stdout
-    (tmp_path / "gone.py").rename(tmp_path / "mine.py")
     page = hdsim("report", "single")
     assert page.returncode == 0, page.stderr
     assert "last wait" in (tmp_path / "single/report.html").read_text()
-    pytest.importorskip("optuna", reason="pip install 'hdsim[tune]'")
+
+
+@pytest.mark.requires("optuna")
+def test_a_search_by_a_metric(hdsim: Hdsim, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
     given = ("tune", *SMALL, "agent=classic", "tune.space.agent=choice(fcfs,sjf)", "tune.trials=2", "metrics=[mine.py]")
     tuned = hdsim(*given, "tune.metric=last_wait", "hydra.run.dir=tune")
     assert tuned.returncode == 0, tuned.stderr
@@ -168,8 +171,8 @@ def test_mistakes_are_one_line_before_the_replay(
     assert not (tmp_path / "run/jobs.csv").exists()
 
 
+@pytest.mark.requires("torch")
 def test_training_refuses(hdsim: Hdsim, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="pip install 'hdsim[rl]'")
     one(tmp_path, "return 1")
     done = hdsim("train", *SMALL, "metrics=[one.py]")
     assert done.returncode == 2
