@@ -13,6 +13,7 @@ from hdsim.errors import ConfigError, is_mistake
 
 if TYPE_CHECKING:
     from hdsim.report.charts import Panel
+    from hdsim.results.run_directory.reader import Run
 
 
 @click.command()
@@ -88,7 +89,17 @@ def _replay(directory: Path) -> _Content:
     run = read(directory)
     if run.dead:
         click.echo(f"hdsim: {directory}: {run.dead}; the report shows what it has left", err=True)
-    return _Content(lambda: panels(run), lambda: render(run))
+    return _Content(lambda: panels(run), lambda: render(run), _recorded(run))
+
+
+def _recorded(run: Run) -> str:
+    """Waiting times beside those that the trace recorded; empty if it recorded none."""
+    from hdsim.report.recorded import waits
+    from hdsim.results.metrics import STATISTICS
+    from hdsim.util.text import format_table
+
+    found = waits(run.path, run.manifest)
+    return "" if found is None else f"{format_table([['waiting time', *STATISTICS, ''], *found.rows()])}\n{found}"
 
 
 def _gang(directory: Path) -> _Content:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from hdsim.report.compare import JOBS, Comparison, Row, Window
 from hdsim.report.labels import clipped
+from hdsim.report.pairing import joined
 from hdsim.report.ranking import Standing, by_metric
 from hdsim.report.ratios import Ratio
+from hdsim.report.recorded import HEADS, NOTE, by_configuration
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.claims import shortfall
 from hdsim.results.metrics import direction
@@ -53,6 +55,7 @@ def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Se
     parts += [_ratios(found, short) for found in by_metric(ratios).values()]
     parts += [_ranks(found, short) for found in by_metric(standings).values()]
     sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == JOBS else "")
+    parts += _recorded(comparison, short)
     best = [
         textwrap.fill(line, _WIDTH, initial_indent="  ", subsequent_indent="    ") for line in _best(comparison, short)
     ]
@@ -82,7 +85,7 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
         parts.append(_over_metrics(by_metric(ratios), short))
     if standings:
         parts.append(_ranks_over_metrics(by_metric(standings), short))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_recorded(comparison, short)])
 
 
 def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str]) -> str:
@@ -110,6 +113,16 @@ def _ranks_over_metrics(standings: Mapping[str, Sequence[Standing]], short: Mapp
     lines.append(["Friedman p", *(f"{found[0].friedman_p:.2g}" for found in standings.values())])
     lines.append(["critical difference", *(f"{found[0].critical_difference:.2f}" for found in standings.values())])
     return f"average rank over {every[0].blocks} blocks\n{folded(lines, _WIDTH)}"
+
+
+def _recorded(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
+    """Waiting times beside those that the traces recorded, where any did."""
+    lines = [
+        [joined(short[scenario], short[configuration]), *(cell for cell, _ in found.cells())]
+        for (scenario, configuration), found in by_configuration(comparison.entries).items()
+    ]
+    if lines:
+        yield f"waiting time beside the recorded one (s)\n{folded([['', *HEADS], *lines], _WIDTH)}\n{NOTE}"
 
 
 def means(comparison: Comparison) -> str:

@@ -18,6 +18,7 @@ from hdsim.report.labels import text
 from hdsim.report.page import page, words
 from hdsim.report.ranking import Standing
 from hdsim.report.ratios import Ratio
+from hdsim.report.recorded import HEADS, NOTE, by_configuration
 from hdsim.report.relative import relative
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.report.tables import Cell, sortable
@@ -85,6 +86,7 @@ def render(
         parts.append(_ratios(ratios, short))
     if standings:
         parts.append(_ranking(standings, short))
+    parts.append(_recorded(comparison, short))
     manifest = read_manifest(next(iter(comparison.runs)))
     numbers = "".join(parts) + tables.script()
     return page(title, manifest, _heading(comparison, title, short), numbers, panels(comparison, short))
@@ -231,6 +233,20 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
     missing = shortfall(min(one.windows for one in ratios), min(one.traces for one in ratios))
     note += f" This is {missing}." if missing else ""
     return _section("Relative to the baseline", note, sortable("ratios", [*heads, "P(better than baseline)"], rows))
+
+
+def _recorded(comparison: Comparison, short: Mapping[str, str]) -> str:
+    """Waiting times beside those that the traces recorded, empty where none did."""
+    rows = [
+        [Cell(_label(configuration, short), configuration), Cell(_label(scenario, short), scenario)]
+        + [Cell(told, value) for told, value in found.cells()]
+        for (scenario, configuration), found in by_configuration(comparison.entries).items()
+    ]
+    if not rows:
+        return ""
+    heads = ["configuration", "scenario", *HEADS]
+    note = f"In seconds; {NOTE}."
+    return _section("Waiting time beside the recorded one", note, sortable("recorded waiting times", heads, rows))
 
 
 def _ranking(standings: Sequence[Standing], short: Mapping[str, str]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.report.charts import duration
 from hdsim.report.page import component, facts, heading, listed, page, tiles, versions, words
 from hdsim.report.panels import panels
+from hdsim.report.recorded import waits
 from hdsim.results import metrics
 from hdsim.util.text import format_number
 
@@ -29,7 +31,7 @@ _TILES = {
 
 def render(run: Run) -> str:
     """Returns the page of a run."""
-    return page(title(run), run.manifest, _header(run), _metrics(run.metrics), panels(run))
+    return page(title(run), run.manifest, _header(run), _metrics(run.metrics) + _recorded(run), panels(run))
 
 
 def title(run: Run) -> str:
@@ -144,6 +146,15 @@ def _metrics(values: Mapping[str, float]) -> str:
     quantities, others = metrics.families(values)
     statistics = f"<div class='scroll'>{_statistics(quantities, values)}</div>"
     return tiles(main_metrics(values)) + statistics + listed(others, values)
+
+
+def _recorded(run: Run) -> str:
+    """Waiting times beside those that the trace recorded."""
+    found = waits(run.path, run.manifest)
+    if found is None:
+        return ""
+    table = facts(("waiting time", "mean", "median", "p95", "p99", "max", "unit"), found.rows())
+    return f"<div class='scroll'>{table}</div><p class='note'>{escape(str(found))}</p>"
 
 
 def main_metrics(values: Mapping[str, float]) -> dict[str, str]:

@@ -23,7 +23,7 @@ USES = ("recorded", "completed", "ignore")
 _log = logging.getLogger(__name__)
 
 
-def apply_status(raw: RawJobs, use: str, path: str | Path) -> RawJobs:
+def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJobs:
     """Leaves out lines that are no jobs to replay, which one warning counts, and makes failures end as failures.
 
     Partial executions are left out where another line has the whole job, and so are jobs that were cancelled before
@@ -33,7 +33,7 @@ def apply_status(raw: RawJobs, use: str, path: str | Path) -> RawJobs:
     Args:
         raw: The jobs of an SWF file.
         use: One of `USES`.
-        path: The file, for the warning.
+        path: The file, for the warning; None for no warning.
     """
     if use == "ignore":
         return raw
@@ -52,7 +52,8 @@ def apply_status(raw: RawJobs, use: str, path: str | Path) -> RawJobs:
         keep &= ~rows
     if told:
         what = "workload.status=ignore keeps all lines"
-        _log.warning("%s: left out %d of %d lines: %s; %s", path, (~keep).sum(), len(keep), ", ".join(told), what)
+        if path is not None:
+            _log.warning("%s: left out %d of %d lines: %s; %s", path, (~keep).sum(), len(keep), ", ".join(told), what)
         raw = _rows(raw, np.flatnonzero(keep))
     status, runtime = raw.columns["status"], raw.columns["runtime"]
     failed = (status == FAILED) | ((status == CANCELLED) & (runtime > 0))
@@ -61,8 +62,13 @@ def apply_status(raw: RawJobs, use: str, path: str | Path) -> RawJobs:
     return raw
 
 
-def distinct_ids(raw: RawJobs, path: str | Path) -> RawJobs:
-    """Gives jobs whose number an earlier line has the number with .1, .2 and so on; a warning counts them."""
+def distinct_ids(raw: RawJobs, path: str | Path | None = None) -> RawJobs:
+    """Gives jobs whose number an earlier line has the number with .1, .2 and so on; a warning counts them.
+
+    Args:
+        raw: The jobs of an SWF file.
+        path: The file, for the warning; None for no warning.
+    """
     ids = raw.columns["job_id"]
     if len(np.unique(ids)) == len(ids):
         return raw
@@ -74,8 +80,9 @@ def distinct_ids(raw: RawJobs, path: str | Path) -> RawJobs:
         seen[number] = copy + 1
         taken.add(name)
         names.append(name)
-    renamed = len(ids) - len(seen)
-    _log.warning("%s: %d jobs have the number of an earlier one and are named such as %s", path, renamed, _first(names))
+    if path is not None:
+        count, example = len(ids) - len(seen), _first(names)
+        _log.warning("%s: %d jobs have the number of an earlier one and are named such as %s", path, count, example)
     return replace(raw, columns=raw.columns | {"job_id": np.array(names, object)})
 
 

@@ -72,7 +72,7 @@ _COMMENT = re.compile(rb"(?:^|\r);([^\r\n]*)", re.MULTILINE)
 KB_PER_MB = 1000.0
 
 
-def read_swf(path: str | Path) -> tuple[RawJobs, str]:
+def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
     """Reads a trace.
 
     Processors are field 8, else 5; requested time is field 9, else the run time; memory is field 10, else 7, else 0.
@@ -80,6 +80,7 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
 
     Args:
         path: ``.swf`` or ``.swf.gz``.
+        waits: With field 3 as the column ``recorded_wait``, which no replay sees.
 
     Returns:
         The jobs in file order with malformed lines as errors, and the sha256 of the file.
@@ -124,6 +125,8 @@ def read_swf(path: str | Path) -> tuple[RawJobs, str]:
         "requested_time": np.where(table[:, REQUESTED_TIME] > 0, table[:, REQUESTED_TIME], table[:, RUN]),
         "memory": np.maximum(memory, 0.0) / KB_PER_MB,
     }
+    if waits:
+        columns["recorded_wait"] = table[:, WAIT].copy()
     return RawJobs(columns, where, header=_header(content), errors=errors), digest
 
 

@@ -1,0 +1,156 @@
+"""Waiting times of a replay beside those of its SWF trace (field 3).
+
+The trace's own machine, its scheduler, its priorities and its outages made the recorded waiting times, so that the
+difference shows how far platform and agent of the replay stand for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+from hdsim.report.labels import text
+from hdsim.report.pairing import Entry
+from hdsim.results.metrics import STATISTICS
+from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.results.run_directory.reader import read_jobs
+from hdsim.util.arrays import Floats
+from hdsim.util.inputs import STANDARD_INPUT
+from hdsim.util.text import format_number
+from hdsim.workload.load import is_json
+from hdsim.workload.status import apply_status, distinct_ids
+from hdsim.workload.swf import read_swf
+
+#: Waiting times that differ by at most this many seconds, or by at most this factor, count as near.
+_SECONDS, _FACTOR = 60.0, 2.0
+#: Settings that change when the jobs of a trace come or how long they run, and the values that leave them as they are.
+_UNCHANGED = {"arrival_factor": 1.0, "runtime": "trace", "generate": None, "cluster": False}
+
+_NEAR = f"within {_SECONDS:g} s or a factor of {_FACTOR:g}"
+_ORIGIN = "the trace's own machine and scheduler made the recorded times"
+#: Explanation of a table of `HEADS`.
+NOTE = f"near: {_NEAR}; {_ORIGIN}"
+#: Names of `Waits.cells`.
+HEADS = ("jobs", "simulated mean", "recorded mean", "simulated p95", "recorded p95", "near")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Waiting times of the jobs that started in the replay and have a recorded one.
+
+    Attributes:
+        simulated: (J,) s.
+        recorded: (J,) s.
+    """
+
+    simulated: Floats
+    recorded: Floats
+
+    @property
+    def near(self) -> float:
+        """Share of the jobs whose simulated time is near the recorded one: within a minute, or a factor of two."""
+        low, high = np.minimum(self.simulated, self.recorded), np.maximum(self.simulated, self.recorded)
+        return float(((high - low <= _SECONDS) | (high <= _FACTOR * low)).mean())
+
+    def rows(self) -> list[list[str]]:
+        """Returns the names simulated and recorded, each with its `STATISTICS` and the unit."""
+        kinds = {"simulated": self.simulated, "recorded": self.recorded}
+        return [[name, *map(format_number, _statistics(values)), "s"] for name, values in kinds.items()]
+
+    def cells(self) -> list[tuple[str, float]]:
+        """Returns the text and the value of each of `HEADS`, times in seconds."""
+        kinds = [self.simulated, self.recorded]
+        times = [float(values.mean()) for values in kinds] + [_p95(values) for values in kinds]
+        texts = [f"{len(self.recorded):,}", *map(format_number, times), f"{self.near:.0%}"]
+        return list(zip(texts, [len(self.recorded), *times, self.near], strict=True))
+
+    def __str__(self) -> str:
+        """Returns the number of jobs, the share of near ones and what near means."""
+        return f"{len(self.recorded):,} jobs have a recorded waiting time, {self.near:.0%} of them {_NEAR}; {_ORIGIN}"
+
+
+def waits(path: Path, manifest: Mapping[str, Any]) -> Waits | None:
+    """Returns the waiting times of a run and of its trace.
+
+    Args:
+        path: The run directory.
+        manifest: Its manifest, which names the trace and its SHA-256.
+
+    Returns:
+        None if the trace has none, if arrivals or run times of the replay are not those of the trace, or if the file is
+        gone or has changed, of which a warning tells.
+    """
+    return pooled([(path, manifest)])
+
+
+def pooled(runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> Waits | None:
+    """Returns the waiting times of the jobs of several runs, as `waits` does of one."""
+    simulated, recorded = [], []
+    for path, manifest in runs:
+        times = _recorded(path, manifest)
+        if times:
+            jobs = read_jobs(path, ("job_id", "waiting_time"))
+            simulated.append(jobs["waiting_time"])
+            recorded.append(np.array([times.get(job, np.nan) for job in jobs["job_id"].tolist()], np.float64))
+    if not simulated:
+        return None
+    found = Waits(np.concatenate(simulated), np.concatenate(recorded))
+    known = ~np.isnan(found.simulated) & ~np.isnan(found.recorded)
+    return Waits(found.simulated[known], found.recorded[known]) if known.any() else None
+
+
+def by_configuration(entries: Iterable[Entry]) -> dict[tuple[str, str], Waits]:
+    """Returns the waiting times of compared runs by the texts of scenario and configuration, as `pooled` does."""
+    runs: dict[tuple[str, str], list[Path]] = {}
+    for entry in entries:
+        runs.setdefault((text(entry.scenario), text(entry.configuration)), []).append(entry.path)
+    found = {names: pooled((path, read_manifest(path)) for path in paths) for names, paths in runs.items()}
+    return {names: waits for names, waits in found.items() if waits is not None}
+
+
+def _p95(values: Floats) -> float:
+    return float(np.quantile(values, 0.95))
+
+
+def _statistics(values: Floats) -> Sequence[float]:
+    found = {"mean": values.mean(), "median": np.median(values), "max": values.max()}
+    found |= {name: np.quantile(values, int(name[1:]) / 100) for name in STATISTICS if name not in found}
+    return [float(found[name]) for name in STATISTICS]
+
+
+def _recorded(path: Path, manifest: Mapping[str, Any]) -> Mapping[str, float]:
+    """Recorded waiting times in seconds by job id."""
+    workload = manifest["config"].get("workload")
+    trace = next((entry for entry in manifest.get("inputs") or () if entry["kind"] == "workload"), None)
+    if not isinstance(workload, Mapping) or trace is None or (path / "progress.csv").is_file():
+        return {}
+    if any(workload.get(key, value) != value for key, value in _UNCHANGED.items()):
+        return {}
+    if trace["path"] == STANDARD_INPUT or is_json(trace["path"]):
+        return {}
+    return _of_trace(trace["path"], trace["sha256"], str(workload.get("status", "recorded")))
+
+
+@lru_cache(maxsize=16)
+def _of_trace(path: str, digest: str, use: str) -> Mapping[str, float]:
+    """Waiting times of a trace in seconds by the ids that its jobs have in a run."""
+    try:
+        raw, found = read_swf(path, waits=True)
+    except WorkloadError as error:
+        _log.warning("the recorded waiting times are left out: %s", error)
+        return {}
+    if found != digest:
+        _log.warning("the recorded waiting times are left out: %s is not the file that was replayed", path)
+        return {}
+    raw = distinct_ids(apply_status(raw, use))
+    recorded, ids = raw.columns["recorded_wait"], raw.columns["job_id"]
+    return {str(ids[row]): float(recorded[row]) for row in np.flatnonzero(recorded >= 0)}
