@@ -26,6 +26,7 @@ class ActorCriticAgent(SoftmaxAgent):
         gamma: Discount factor.
         ent_coef: Weight of the entropy bonus.
         vf_coef: Weight of the value's loss.
+        normalize_advantage: Whether the advantages of an update are shifted to mean 0 and scaled to deviation 1.
         max_grad_norm: Gradients are scaled down to this norm.
         hidden: Widths of the perceptron's hidden layers.
         kernel: Widths of the kernel's layers.
@@ -36,11 +37,12 @@ class ActorCriticAgent(SoftmaxAgent):
     starts_from = ("ImitationAgent",)
 
     num_envs: int = integer(8)
-    num_steps: int = integer(5)
+    num_steps: int = integer(16)
     learning_rate: float = number(7e-4)
     gamma: float = number(0.99, high=1)
-    ent_coef: float = number(0.0)
+    ent_coef: float = number(0.01)
     vf_coef: float = number(0.5)
+    normalize_advantage: bool = True
     max_grad_norm: float = number(0.5)
     hidden: Sequence[int] = layer_widths(64, 64)
     kernel: Sequence[int] = layer_widths(32, 16, 8)
@@ -95,7 +97,10 @@ class ActorCriticAgent(SoftmaxAgent):
         log_probs = masked_log_softmax(logits, self.tensors(masks))
         advantage = self.tensors(np.concatenate(targets)) - values
         taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)
-        policy_loss = -(advantage.detach() * taken).mean()
+        weight = advantage.detach()
+        if self.normalize_advantage:
+            weight = (weight - weight.mean()) / (weight.std() + 1e-8)
+        policy_loss = -(weight * taken).mean()
         value_loss = advantage.square().mean()
         entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
         loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy

@@ -1,6 +1,6 @@
 """Deep Q-learning on graphs: :mod:`hdsim.agents.dqn` with values from graph convolutions.
 
-After the Kubernetes scheduler that hdsim's `node` action comes from, with its defaults: graph convolutions, then a
+After the Kubernetes scheduler that hdsim's `node` action comes from: graph convolutions, then a
 value for every node or queued job, or, for other actions, values from the mean over all vertices. The graph of that
 scheduler has its control plane and workers, as has hdsim's on platforms of quantities
 (:class:`hdsim.decisions.observations.star.StarGraph`); otherwise hdsim's has vertices for jobs, nodes, processors and
@@ -15,6 +15,7 @@ from torch import nn
 
 from hdsim.agents.dqn import DQNAgent
 from hdsim.learning.agent import TensorShapes
+from hdsim.learning.settings import integer
 from hdsim.learning.training.graphs import GraphAgentMixin
 
 
@@ -22,8 +23,10 @@ from hdsim.learning.training.graphs import GraphAgentMixin
 class GNNDQNAgent(GraphAgentMixin, DQNAgent):
     """GNN-DQN: learns the value of every node, job or other action from the graph of the cluster.
 
-    All settings of :class:`DQNAgent` and :class:`GraphAgentMixin`.
+    All settings of :class:`DQNAgent` and :class:`GraphAgentMixin`; graphs take more memory, so that fewer are kept.
     """
+
+    buffer_size: int = integer(2000)
 
     starts_from = ("GNNImitationAgent",)
 

@@ -37,19 +37,18 @@ LEARNERS = sorted(
 _GRAPH = "env.observation=graph"
 _GAMMA = "agent.gamma=0.95"
 #: By agent, or agent and algorithm: what it needs on the two cases besides its defaults, which learn the second one.
-#: Only dqn differs there: with rewards of single steps it forgets what the other action is worth. With the seeds given
+#: With the seeds given
 #: the untrained network prefers the wrong action.
 CASES: dict[str, dict[str, tuple[str, ...]]] = {
     "spread_or_pack": {
         "actor_critic": (_GAMMA, "train.steps=4000"),
-        "dqn": (_GAMMA, "agent.buffer_size=10000", "agent.n_step=5", "train.steps=8000", "seed=3"),
+        "dqn": (_GAMMA, "train.steps=8000", "seed=3"),
         "evolution": ("agent.pairs=8", "agent.windows=2", "agent.hidden=[16]", "train.steps=3000"),
         "gnn_actor_critic": (_GRAPH, "~env.scale", _GAMMA, "agent.learning_rate=7e-3", "train.steps=2500"),
         "gnn_dqn": (
             _GRAPH,
             "~env.scale",
             _GAMMA,
-            "agent.n_step=5",
             "agent.batch_size=64",
             "train.steps=2500",
             "seed=6",
@@ -66,7 +65,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "fast_or_frugal": {
         "actor_critic": ("train.steps=3000",),
-        "dqn": ("agent.n_step=5", "train.steps=3000"),
+        "dqn": ("train.steps=3000",),
         "evolution": ("train.steps=2500", "seed=2"),
         "gnn_actor_critic": (_GRAPH, "train.steps=3000"),
         "gnn_dqn": (_GRAPH, "train.steps=2500"),

@@ -78,8 +78,9 @@ def test_the_share_of_the_heuristic_is_the_one_asked_for() -> None:
 @pytest.mark.parametrize(("problem", "policy"), [(NODES, "first-spread"), (JOBS, "sjf")])
 def test_the_buffer_is_filled_with_what_the_recording_did(problem: tuple[str, ...], policy: str) -> None:
     learner, environments = ready(
-        *problem, "agent=dqn", f"agent.replay_from={policy}", "agent.replay_steps=100", "agent.buffer_size=300"
-    )
+        *problem, "agent=dqn", f"agent.replay_from={policy}", "agent.replay_steps=100", "agent.buffer_size=300",
+        "agent.n_step=1",
+    )  # fmt: skip
     weights = [parameter.clone() for parameter in learner.network.parameters()]
     (environment,) = learner.environments
     seen, actions, rewards, finished = [], [], [], []
