@@ -68,7 +68,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "dqn": ("train.steps=3000",),
         "evolution": ("train.steps=2500", "seed=2"),
         "gnn_actor_critic": (_GRAPH, "train.steps=3000"),
-        "gnn_dqn": (_GRAPH, "train.steps=2500"),
+        "gnn_dqn": (_GRAPH, "train.steps=2500", "seed=6"),
         "gnn_imitation": (_GRAPH, "agent.teacher=first-low_power", "train.steps=2500"),
         "gnn_ppo": (_GRAPH, "agent.learning_rate=3e-3", "train.steps=8000"),
         "imitation": ("agent.teacher=first-low_power", "train.steps=2500"),
