@@ -68,7 +68,7 @@ class Kwok(Backend):
         self._lease: Lease | None = None
         self._monitoring: Monitoring | None = None
         self._directory: Path | None = None
-        self._warned = ""
+        self._warned: set[str] = {""}
         if self.settings.clock == "virtual":
             self.episodes = {"kill_at_walltime": False, "batch_events": True}
         self._facts: dict[str, Any] = {}
@@ -170,10 +170,11 @@ class Kwok(Backend):
         if self._lease is not None:
             session.sender.may_bind = self._lease.is_valid
         session.start()
-        if session.warning and session.warning != self._warned:
-            # Once for all episodes of a training.
-            self._warned = session.warning
-            log.warning(session.warning)
+        for warning in session.warnings:
+            if warning not in self._warned:
+                # Once for all episodes of a training.
+                self._warned.add(warning)
+                log.warning(warning)
         return session
 
     def _lose(self, reason: BackendError) -> None:

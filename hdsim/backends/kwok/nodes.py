@@ -30,6 +30,7 @@ class Nodes:
     Attributes:
         number: Number of each node by its name.
         relabelled: Labels or taints have changed, so that jobs may fit that did not; to be cleared by the reader.
+        warning: Nodes that are not in the platform at the start, empty for none.
 
     Args:
         cluster: The state.
@@ -44,6 +45,7 @@ class Nodes:
         self.number = {name: node for node, name in enumerate(cluster.platform.node_names)}
         self._amounts = amounts_of(cluster.platform)
         self.relabelled = False
+        self.warning = ""
         # Node of each pod that is no job, its amounts, and those that its job holds instead.
         self._others: dict[str, tuple[int, Amounts, Amounts | None]] = {}
         self._labels = list(zip(cluster.platform.node_labels, cluster.platform.node_taints, strict=True))
@@ -61,7 +63,7 @@ class Nodes:
         self._unknown = {name for name in views if name not in self.number}
         if self._unknown:
             number, one = len(self._unknown), min(self._unknown)
-            log.warning("%d nodes are not in the platform and get no pods, such as %s", number, one)
+            self.warning = f"{number} nodes are not in the platform and get no pods, such as {one}"
         for name in self.number:
             self._update(views[name])
 
