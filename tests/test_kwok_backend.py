@@ -338,6 +338,32 @@ def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: p
         wait_for(lambda: "late" in check(cluster), "a pod after its taint")
 
 
+def test_a_cordoned_node_takes_pods_that_tolerate_it(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Source: Kubernetes, the scheduler plug-in NodeUnschedulable."""
+    key = "node.kubernetes.io/unschedulable"
+    tolerations = {
+        "by-key": {"key": key, "operator": "Exists", "effect": "NoSchedule"},
+        "all": {"operator": "Exists"},
+        "another": {"key": key, "operator": "Exists", "effect": "NoExecute"},
+    }
+    create(cluster, node("a"), node("b", {"cpu": "500m"}))
+    cluster.api("PATCH", "/api/v1/nodes/a", {"spec": {"unschedulable": True}}, "merge-patch+json")
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        create(cluster, pod("none"), *(pod(name, tolerations=[each]) for name, each in tolerations.items()))
+        wait_for(lambda: len(events(cluster, "FailedScheduling")) == 2, "the word of those that must wait")
+        wait_for(lambda: len(check(cluster)) == 2, "the pods that tolerate it")
+        assert check(cluster) == {"by-key": "a", "all": "a"}
+        cluster.api("PATCH", "/api/v1/nodes/a", {"spec": {"unschedulable": False}}, "merge-patch+json")
+        wait_for(lambda: len(check(cluster)) == 4, "the others")
+    told = events(cluster, "FailedScheduling")
+    assert told.keys() == {"none", "another"}
+    assert all(f"1 excluded by the taint {key}:NoSchedule" in notes[0] for notes in told.values())
+    assert caplog.text.count("node a is cordoned") == 2 and "node a is cordoned no more" in caplog.text
+    assert outcome[0][1]["pods_bound"] == 4
+
+
 def test_deleted_pods_leave_the_queue_and_free_their_nodes(cluster: Cluster, tmp_path: Path) -> None:
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
     create(cluster, node("a"), pod("runs", "4"), pod("waits", "3"), pod("ends", "4"))

@@ -24,8 +24,8 @@ _ROUNDING = 1.0
 class Nodes:
     """Keeps the nodes of a cluster as those of the API server.
 
-    A node that is deleted, cordoned or not ready takes no pods until it is back. Nodes that are new, or whose amounts
-    have changed, are used after a restart only.
+    A node that is deleted or not ready takes no pods until it is back, a cordoned one those that tolerate its taint.
+    Nodes that are new, or whose amounts have changed, are used after a restart only.
 
     Attributes:
         number: Number of each node by its name.
@@ -44,6 +44,7 @@ class Nodes:
         self._cluster = cluster
         self.number = {name: node for node, name in enumerate(cluster.platform.node_names)}
         self._amounts = amounts_of(cluster.platform)
+        self._cordoned: set[int] = set()
         self.relabelled = False
         self.warning = ""
         # Node of each pod that is no job, its amounts, and those that its job holds instead.
@@ -127,9 +128,12 @@ class Nodes:
             self._cluster.cores.relabel(node, *seen)
             self.relabelled = True
             self._cluster.node_changes.append(node)
-        if not view.ready or view.unschedulable:
+        if view.unschedulable != (node in self._cordoned):
+            log.warning("node %s is %s", view.name, "cordoned" if view.unschedulable else "cordoned no more")
+            self._cordoned ^= {node}
+        if not view.ready:
             if node not in self._cluster.down:
-                log.warning("node %s is %s", view.name, "cordoned" if view.ready else "not ready")
+                log.warning("node %s is not ready", view.name)
             self._take_down(node)
         elif node in self._cluster.down:
             log.warning("node %s is back", view.name)
