@@ -338,6 +338,33 @@ def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: p
         wait_for(lambda: "late" in check(cluster), "a pod after its taint")
 
 
+def test_a_node_whose_amounts_change_stays_in_service(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(cluster, node("a", {"cpu": "8"}))
+
+    def change(**amounts: str) -> None:
+        body = {"status": {"allocatable": amounts, "capacity": amounts}}
+        cluster.api("PATCH", "/api/v1/nodes/a/status", body, "strategic-merge-patch+json")
+
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        create(cluster, pod("first", "6"))
+        wait_for(lambda: "first" in check(cluster), "a pod on the node as it was")
+        change(cpu="7900m", pods="20")
+        wait_for(lambda: "node a has 7.9 cpu instead of 8, 20 pods instead of 10; what it has more" in caplog.text,
+                 "the log")  # fmt: skip
+        create(cluster, pod("large", "2"), pod("small", "1900m"))
+        wait_for(lambda: "small" in check(cluster), "the pod that fits on what is left")
+        wait_for(lambda: "large" in events(cluster, "FailedScheduling"), "the word of the one that does not")
+        assert check(cluster).keys() == {"first", "small"}
+        cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/small?gracePeriodSeconds=0")
+        change(cpu="8")
+        wait_for(lambda: "large" in check(cluster), "the pod that fits now")
+    (note,) = events(cluster, "FailedScheduling")["large"]
+    assert note == "1 nodes have room for 0 of 1 pods: 1 without enough cpu"
+    assert outcome[0][1]["pods_bound"] == 3
+
+
 def test_a_cordoned_node_takes_pods_that_tolerate_it(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
