@@ -338,6 +338,33 @@ def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: p
         wait_for(lambda: "late" in check(cluster), "a pod after its taint")
 
 
+def test_pods_that_wait_have_a_condition(cluster: Cluster, tmp_path: Path) -> None:
+    """Source: Kubernetes, "Pod conditions"; autoscalers and dashboards look at it."""
+
+    def conditions() -> dict[str, dict[str, Any]]:
+        return {
+            found["metadata"]["name"]: each
+            for found in cluster.pods()
+            for each in found["status"].get("conditions", [])
+            if each["type"] == "PodScheduled"
+        }
+
+    create(cluster, node("a"), pod("large", "9"), pod("runs", "3"))
+    with running(cluster, tmp_path, stop_when_idle=6.0):
+        wait_for(lambda: "runs" in check(cluster) and "large" in conditions(), "a bound pod and one that fits nowhere")
+        create(cluster, pod("waits", "2"))
+        wait_for(lambda: "waits" in conditions(), "the condition of a pod that waits")
+        found = conditions()
+        for name in ("large", "waits"):
+            assert (found[name]["status"], found[name]["reason"]) == ("False", "Unschedulable")
+            assert [found[name]["message"]] == events(cluster, "FailedScheduling")[name]
+            assert found[name]["lastTransitionTime"]
+        assert found["runs"]["status"] == "True"
+        cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/runs?gracePeriodSeconds=0")
+        wait_for(lambda: "waits" in check(cluster), "a pod that fits now")
+        assert conditions()["waits"]["status"] == "True" and conditions()["large"]["status"] == "False"
+
+
 def test_a_node_whose_amounts_change_stays_in_service(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -270,6 +270,7 @@ class Kwok(Backend):
             for verb in ("list", "watch"):
                 yield Permission(Call(verb, "", resource))
         yield Permission(Call("create", "", "pods/binding"))
+        yield Permission(Call("patch", "", "pods/status"))
         yield Permission(Call("create", "events.k8s.io", "events"))
         if self.settings.leader_election["enabled"]:
             leases, namespace = ("coordination.k8s.io", "leases"), self.settings.leader_election["namespace"]
@@ -285,8 +286,6 @@ class Kwok(Backend):
                 yield Permission(Call(verb, "", "pods"), namespace)
             if jobs.priority.any():
                 yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
-        if self.settings.clock == "virtual":
-            yield Permission(Call("patch", "", "pods/status"), namespace)
 
     def _told(self) -> dict[str, Any]:
         """Returns the entries of the manifest."""
