@@ -148,6 +148,8 @@ def test_states_of_nodes_are_no_part_of_the_platform() -> None:
         "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "1"}},
     }
     assert [taint.key for taint in platform_of([NodeView.of(node)]).node_taints[0]] == ["gpu"]
+    node["spec"]["unschedulable"] = True
+    assert [taint.key for taint in platform_of([NodeView.of(node)]).node_taints[0]] == ["gpu"]
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,86 @@ def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: p
         wait_for(lambda: "late" in check(cluster), "a pod after its taint")
 
 
+def test_pods_that_wait_have_a_condition(cluster: Cluster, tmp_path: Path) -> None:
+    """Source: Kubernetes, "Pod conditions"; autoscalers and dashboards look at it."""
+
+    def conditions() -> dict[str, dict[str, Any]]:
+        return {
+            found["metadata"]["name"]: each
+            for found in cluster.pods()
+            for each in found["status"].get("conditions", [])
+            if each["type"] == "PodScheduled"
+        }
+
+    create(cluster, node("a"), pod("large", "9"), pod("runs", "3"))
+    with running(cluster, tmp_path, stop_when_idle=6.0):
+        wait_for(lambda: "runs" in check(cluster) and "large" in conditions(), "a bound pod and one that fits nowhere")
+        create(cluster, pod("waits", "2"))
+        wait_for(lambda: "waits" in conditions(), "the condition of a pod that waits")
+        found = conditions()
+        for name in ("large", "waits"):
+            assert (found[name]["status"], found[name]["reason"]) == ("False", "Unschedulable")
+            assert [found[name]["message"]] == events(cluster, "FailedScheduling")[name]
+            assert found[name]["lastTransitionTime"]
+        assert found["runs"]["status"] == "True"
+        cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/runs?gracePeriodSeconds=0")
+        wait_for(lambda: "waits" in check(cluster), "a pod that fits now")
+        assert conditions()["waits"]["status"] == "True" and conditions()["large"]["status"] == "False"
+
+
+def test_a_node_whose_amounts_change_stays_in_service(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(cluster, node("a", {"cpu": "8"}))
+
+    def change(**amounts: str) -> None:
+        body = {"status": {"allocatable": amounts, "capacity": amounts}}
+        cluster.api("PATCH", "/api/v1/nodes/a/status", body, "strategic-merge-patch+json")
+
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        create(cluster, pod("first", "6"))
+        wait_for(lambda: "first" in check(cluster), "a pod on the node as it was")
+        change(cpu="7900m", pods="20")
+        wait_for(lambda: "node a has 7.9 cpu instead of 8, 20 pods instead of 10; what it has more" in caplog.text,
+                 "the log")  # fmt: skip
+        create(cluster, pod("large", "2"), pod("small", "1900m"))
+        wait_for(lambda: "small" in check(cluster), "the pod that fits on what is left")
+        wait_for(lambda: "large" in events(cluster, "FailedScheduling"), "the word of the one that does not")
+        assert check(cluster).keys() == {"first", "small"}
+        cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/small?gracePeriodSeconds=0")
+        change(cpu="8")
+        wait_for(lambda: "large" in check(cluster), "the pod that fits now")
+    (note,) = events(cluster, "FailedScheduling")["large"]
+    assert note == "1 nodes have room for 0 of 1 pods: 1 without enough cpu"
+    assert outcome[0][1]["pods_bound"] == 3
+
+
+def test_a_cordoned_node_takes_pods_that_tolerate_it(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Source: Kubernetes, the scheduler plug-in NodeUnschedulable."""
+    key = "node.kubernetes.io/unschedulable"
+    tolerations = {
+        "by-key": {"key": key, "operator": "Exists", "effect": "NoSchedule"},
+        "all": {"operator": "Exists"},
+        "another": {"key": key, "operator": "Exists", "effect": "NoExecute"},
+    }
+    create(cluster, node("a"), node("b", {"cpu": "500m"}))
+    cluster.api("PATCH", "/api/v1/nodes/a", {"spec": {"unschedulable": True}}, "merge-patch+json")
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        create(cluster, pod("none"), *(pod(name, tolerations=[each]) for name, each in tolerations.items()))
+        wait_for(lambda: len(events(cluster, "FailedScheduling")) == 2, "the word of those that must wait")
+        wait_for(lambda: len(check(cluster)) == 2, "the pods that tolerate it")
+        assert check(cluster) == {"by-key": "a", "all": "a"}
+        cluster.api("PATCH", "/api/v1/nodes/a", {"spec": {"unschedulable": False}}, "merge-patch+json")
+        wait_for(lambda: len(check(cluster)) == 4, "the others")
+    told = events(cluster, "FailedScheduling")
+    assert told.keys() == {"none", "another"}
+    assert all(f"1 excluded by the taint {key}:NoSchedule" in notes[0] for notes in told.values())
+    assert caplog.text.count("node a is cordoned") == 2 and "node a is cordoned no more" in caplog.text
+    assert outcome[0][1]["pods_bound"] == 4
+
+
 def test_deleted_pods_leave_the_queue_and_free_their_nodes(cluster: Cluster, tmp_path: Path) -> None:
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
     create(cluster, node("a"), pod("runs", "4"), pod("waits", "3"), pod("ends", "4"))

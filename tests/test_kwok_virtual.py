@@ -19,7 +19,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import Cluster as State
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
-from hdsim.kubernetes.nodes import node_manifests
+from hdsim.kubernetes.nodes import control_plane_node, node_manifests
 from hdsim.kubernetes.objects import pod_manifest
 from hdsim.platform.load import load_platform
 from hdsim.results.run_directory.writers import write_jobs
@@ -283,6 +283,7 @@ def test_what_has_no_simulated_time_is_refused(nodes: Cluster, tmp_path: Path) -
 
 def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tmp_path: Path) -> None:
     cluster.add_nodes(node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))))
+    cluster.add_nodes([control_plane_node()])
     settings = [
         "env=kubernetes", "platform=ten_nodes", "workload=deployments", "agent=dqn", "agent.learning_starts=10",
         "env.jobs=25", "train.steps=60", "train.validation=1", "train.test=1", "train.log_every=20",
@@ -293,6 +294,8 @@ def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tm
     for folder, more in (("sim", []), ("kwok", real)):
         done = hdsim("train", *settings, *more, f"hydra.run.dir={folder}")
         assert done.returncode == 0, done.stderr
+    # Once for the three episodes.
+    assert done.stderr.count("not in the platform and get no pods, such as control-plane") == (folder == "kwok")
     # A step binds a pod, and an episode leaves no pod of the one before: 60 steps are 10 in the third one.
     bound = [pod["spec"]["nodeName"] for pod in cluster.pods() if "nodeName" in pod["spec"]]
     assert len(bound) == 60 - 2 * 25

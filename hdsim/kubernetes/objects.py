@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from hdsim.cluster.requests import Amounts
-from hdsim.platform.taints import Taint
+from hdsim.platform.taints import NO_SCHEDULE, Taint
 from hdsim.util.plugins import optional
 from hdsim.workload.constraints import Constraints, Requirement
 
@@ -27,6 +27,8 @@ POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 #: Annotation of nodes whose pods Kwok runs.
 FAKE = "kwok.x-k8s.io/node"
 GPU = "nvidia.com/gpu"
+#: Taint of a cordoned node, which kube-scheduler assumes even before the node has it.
+_CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 #: Phases of a pod that has ended, and takes nothing of its node any more.
 ENDED = ("Succeeded", "Failed")
 
@@ -175,8 +177,8 @@ class NodeView:
         allocatable: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
             unlimited.
         labels: Labels.
-        taints: Taints.
-        unschedulable: The node takes no new pods (``kubectl cordon``).
+        taints: Taints; a cordoned node has that of kube-scheduler, whether the API server lists it or not.
+        unschedulable: The node is cordoned (``kubectl cordon``).
         ready: The condition Ready is true.
     """
 
@@ -199,6 +201,9 @@ class NodeView:
         memory, storage = (math.inf if size >= UNLIMITED else size for size in (memory, storage))
         pods = quantity(amounts.get("pods", 0))
         conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+        taints = [Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()]
+        if spec.get("unschedulable") and _CORDON not in taints:
+            taints.append(_CORDON)
         return cls(
             metadata["name"],
             metadata.get("uid", ""),
@@ -206,7 +211,7 @@ class NodeView:
             metadata["name"],
             Amounts(cpu, memory, pods, gpus, storage),
             metadata.get("labels") or {},
-            tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()),
+            tuple(taints),
             bool(spec.get("unschedulable")),
             conditions.get("Ready", "True") == "True",
         )

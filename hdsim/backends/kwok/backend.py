@@ -68,7 +68,7 @@ class Kwok(Backend):
         self._lease: Lease | None = None
         self._monitoring: Monitoring | None = None
         self._directory: Path | None = None
-        self._warned = ""
+        self._warned: set[str] = {""}
         if self.settings.clock == "virtual":
             self.episodes = {"kill_at_walltime": False, "batch_events": True}
         self._facts: dict[str, Any] = {}
@@ -170,10 +170,11 @@ class Kwok(Backend):
         if self._lease is not None:
             session.sender.may_bind = self._lease.is_valid
         session.start()
-        if session.warning and session.warning != self._warned:
-            # Once for all episodes of a training.
-            self._warned = session.warning
-            log.warning(session.warning)
+        for warning in session.warnings:
+            if warning not in self._warned:
+                # Once for all episodes of a training.
+                self._warned.add(warning)
+                log.warning(warning)
         return session
 
     def _lose(self, reason: BackendError) -> None:
@@ -269,6 +270,7 @@ class Kwok(Backend):
             for verb in ("list", "watch"):
                 yield Permission(Call(verb, "", resource))
         yield Permission(Call("create", "", "pods/binding"))
+        yield Permission(Call("patch", "", "pods/status"))
         yield Permission(Call("create", "events.k8s.io", "events"))
         if self.settings.leader_election["enabled"]:
             leases, namespace = ("coordination.k8s.io", "leases"), self.settings.leader_election["namespace"]
@@ -284,8 +286,6 @@ class Kwok(Backend):
                 yield Permission(Call(verb, "", "pods"), namespace)
             if jobs.priority.any():
                 yield Permission(Call("create", "scheduling.k8s.io", "priorityclasses"))
-        if self.settings.clock == "virtual":
-            yield Permission(Call("patch", "", "pods/status"), namespace)
 
     def _told(self) -> dict[str, Any]:
         """Returns the entries of the manifest."""

@@ -20,7 +20,7 @@ _LONGEST_NOTE = 1000
 
 
 class Notices:
-    """Events about pods that are not scheduled, one for each change of the reason.
+    """Events about pods that are not scheduled, and their conditions, one for each change of the reason.
 
     Args:
         cluster: The cluster.
@@ -44,9 +44,12 @@ class Notices:
         # Numbers of nodes change all the time.
         reason = "".join(letter for letter in text if not letter.isdigit())
         fresh = [member for member in members if member.phase is Phase.WAITING and member.told != reason]
+        requests = []
         for member in fresh:
+            requests.append(_event(member.pod, "FailedScheduling", text, self._identity))
+            requests.append(_condition(member.pod, text, new=not member.told))
             member.told = reason
-        self._sender.send([_event(member.pod, "FailedScheduling", text, self._identity) for member in fresh])
+        self._sender.send(requests)
 
     def tell_waiting(self, pods: Mapping[int, Sequence[Member]]) -> None:
         """Tells the pods of all queued jobs; `pods` are those of each job."""
@@ -71,6 +74,19 @@ class Notices:
 def lacks_gpus(members: Sequence[Member], cluster: Cluster) -> bool:
     """Whether pods request GPUs of a platform without any, whose store does not count them."""
     return members[0].pod.requests.gpus > 0 and not cluster.platform.n_gpus
+
+
+def _condition(pod: PodView, message: str, *, new: bool) -> Request:
+    """Returns the request that sets the condition PodScheduled=False of a pod.
+
+    The version of the pod is part of it, so that a pod that has been bound or changed meanwhile keeps its conditions.
+    """
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    if new:
+        condition["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = {"metadata": {"uid": pod.uid, "resourceVersion": pod.version}, "status": {"conditions": [condition]}}
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+    return Request("PATCH", path, body, content_type="application/strategic-merge-patch+json")
 
 
 def _event(pod: PodView, reason: str, note: str, identity: str) -> Request:

@@ -58,12 +58,14 @@ class Request(NamedTuple):
 
     Attributes:
         needed: The run cannot do without it: it is sent again after a fault, and ends the run if it is refused.
+        content_type: Type of the body.
     """
 
     method: str
     path: str
     body: Any
     needed: bool = False
+    content_type: str = "application/json"
 
 
 class Sender:
@@ -216,14 +218,14 @@ class Sender:
         Raises:
             BackendError: It is not permitted, or it is needed and refused or without an answer for the time-out.
         """
-        method, path, body, needed = request
+        method, path, body, needed, content_type = request
         loop = asyncio.get_running_loop()
         end = loop.time() + self._connection.timeout
         while True:
             try:
-                status, answer = await self._connection.send(method, path, body)
-                # The object is there where an attempt before was carried out without an answer.
-                if status < 300 or status == 409:
+                status, answer = await self._connection.send(method, path, body, content_type=content_type)
+                # The object is there where an attempt before was carried out without an answer, or has changed or gone.
+                if status < 300 or status == 409 or (method == "PATCH" and status == 404):
                     return
                 refusal = self._connection.refusal(method, path, status, answer)
                 fault: BackendError = refusal

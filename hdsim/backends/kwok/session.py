@@ -23,7 +23,7 @@ class Session(ABC):
         caches: Copies of objects of the API server.
         heard: Monotonic time of the last sign of progress in seconds.
         decisions: Number of pods that were decided on.
-        warning: Finding of the start that makes the results others, empty for none.
+        warnings: Findings of the start, such as pods of others on the nodes; empty texts are none.
     """
 
     cluster: Cluster
@@ -31,7 +31,7 @@ class Session(ABC):
     caches: Sequence[Cache[Any]] = ()
     heard: float
     decisions: int = 0
-    warning: str = ""
+    warnings: Sequence[str] = ()
 
     @property
     @abstractmethod

@@ -120,7 +120,8 @@ class Virtual(Session):
         pods = [PodView.of(item) for item in self._connection.get("/api/v1/pods")["items"]]
         for pod in pods:
             nodes.occupy(pod)
-        self.warning = warning_of_others([pod for pod in pods if pod.holds and pod.node in nodes.number])
+        others = [pod for pod in pods if pod.holds and pod.node in nodes.number]
+        self.warnings = nodes.warning, warning_of_others(others)
         self._connection.call(self.sender.start())
 
     def discard(self) -> None:

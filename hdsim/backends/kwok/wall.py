@@ -95,6 +95,7 @@ class Wall(Session):
         self._connection.call(self.sender.start())
         self._connection.call(nodes.start())
         self._nodes = Nodes(self.cluster, dict(nodes.objects))
+        self.warnings = (self._nodes.warning,)
         self.jobs = Jobs(
             self.cluster,
             self._nodes,
