@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from lxml import html as dom
 
 import hdsim
-from hdsim.report import distributions, jobs, page, panels
+from hdsim.report import distributions, figures, jobs, page, panels
 from hdsim.report.charts import POINTS, STRETCHES, WINDOW, Blocks, Heat, Line, Lines, Table, duration
 from hdsim.report.colors import COLORS
 from hdsim.report.html import agent_name, render
@@ -278,6 +278,22 @@ def test_small_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     assert duration(run.metrics["makespan"]) in text
 
 
+def test_blocks_with_room_have_the_id_of_their_job(tmp_path: Path, visit: Callable[..., Visit]) -> None:
+    platform = hdsim.load_platform(resolve("platforms", "teaching"))
+    ids = ["a", "<b>$x$</b>", "short", "d"]
+    workload = hdsim.Workload.from_columns(
+        job_id=ids, submission_time=[0.0, 0, 0, 0], runtime=[1000.0, 500, 2, 500], requested_cores=[8, 8, 4, 4],
+    )  # fmt: skip
+    run = recorded(tmp_path / "run", platform, workload, "fcfs")
+    page = visit(render(run))
+    plot = page.page.get_element_by_id("gantt_cores")
+    # The third job is too short for its name; the second one's is no markup.
+    named = {"".join(text.itertext()) for text in plot.find_class("annotation-text")}
+    assert named == {"a", "<b>$x$</b>", "d"}
+    drawn = figures.draw(panels.panels(run), "gantt")
+    assert {text.get_text() for axes in drawn.axes for text in axes.texts} == {"a", "<b>$x$</b>", "d"}
+
+
 def test_two_thousand_jobs_are_drawn_one_by_one(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = on_gaia(tmp_path / "run", panels.MAX_JOBS)
     page = visit(render(run), VISITOR)
@@ -379,11 +395,13 @@ def test_contrast(theme: int) -> None:
     texts = [(text, ground) for text in ("ink", "soft") for ground in ("paper", "wash", "raised", "caution")]
     for text, ground in (*texts, ("accent", "paper"), ("on-accent", "accent")):
         assert contrast(text, ground) >= 4.5, (text, ground)
-    grounds = {"paper", "wash", "raised", "caution", "ink", "soft", "line", "accent", "on-accent"}
-    shapes = [name for name in COLORS if name not in grounds and not name.startswith("heat-")]
+    grounds = {"paper", "wash", "raised", "caution", "ink", "soft", "line", "accent"}
+    shapes = [name for name in COLORS if name not in grounds and not name.startswith(("heat-", "on-"))]
     assert len(shapes) == 20
     for name in shapes:
         assert contrast(name, "paper") >= 3, name
+        # Names of blocks are black or white.
+        assert max(contrast(name, "on-bright"), contrast(name, "on-dark")) >= 4.5, name
     scale = [luminance(name) for name in COLORS if name.startswith("heat-")]
     assert sorted(scale, reverse=not theme) == scale
     assert contrast("heat-5", "heat-0") > 10

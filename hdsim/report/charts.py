@@ -144,6 +144,7 @@ class Blocks:
         groups: Names of the lanes.
         facts: Properties of the items.
         strip: Marks beside the axis, None for none.
+        named: The largest block of each item has its first fact, where that fits.
     """
 
     x: Axis
@@ -161,6 +162,7 @@ class Blocks:
     groups: Groups
     facts: tuple[Fact, ...]
     strip: Strip | None = None
+    named: bool = False
     kind: str = "blocks"
 
 

@@ -39,6 +39,8 @@ COLORS = {
     "job-7": ("#8f6a54", "#8f6a54"),
     "job-8": ("#a88913", "#a88913"),
     "job-9": ("#6b86d6", "#6b86d6"),
+    "on-bright": ("#000000", "#000000"),
+    "on-dark": ("#ffffff", "#ffffff"),
     "heat-0": ("#f1f5f9", "#1b242d"),
     "heat-1": ("#cfe0ee", "#1c3d5a"),
     "heat-2": ("#8fbcdb", "#215f8d"),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 OVERVIEW = ("occupancy", "utilization", "queue", "running", "power")
 #: Number of blocks beyond which a bitmap of this many pixels is drawn, since the SVG would be too large to open.
 _MAX_SHAPES, _PIXELS = 3_000, (2_700, 1_200)
+#: Size of the names of blocks, in points.
+_NAME = 8
 #: Most columns of a legend, and letters in its width.
 _COLUMNS, _WIDTH = 4, 110
 #: Most types of nodes in a legend.
@@ -345,8 +347,29 @@ def _draw_blocks(ax: Any, chart: Blocks) -> None:
         extent = (chart.x.low, chart.x.high or 1.0, chart.y.low, chart.y.high or 1.0)
         picture = _paint(start, finish, low, high, color, palette, extent)
         ax.imshow(picture, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
+    if chart.named:
+        _name_blocks(ax, chart, start, finish, low, high)
     _lanes(ax, chart.y)
     _strip(ax, chart)
+
+
+def _name_blocks(
+    ax: Any, chart: Blocks, start: Floats, finish: Floats, low: NDArray[np.float32], high: NDArray[np.float32]
+) -> None:
+    """Writes the first fact of each item into its largest block, where there is room for it."""
+    across, up = (72 * ax.get_window_extent().size / ax.figure.dpi) / (chart.x.high or 1.0, chart.y.high or 1.0)
+    wide, tall = (finish - start) * across, (high - low) * up
+    texts = chart.facts[0].values
+    # Brighter than this, black has more contrast than white (relative luminance of WCAG 2.2).
+    bright = to_rgba_array([light(name) for name in chart.colors])[:, :3] ** 2.2 @ (0.2126, 0.7152, 0.0722) > 0.179
+    order = np.argsort(-(wide * tall), kind="stable")
+    items, first = np.unique(chart.item[order], return_index=True)
+    for item, block in zip(items.tolist(), order[first].tolist(), strict=True):
+        text = str(texts[item])
+        if tall[block] >= 1.2 * _NAME and wide[block] >= 0.7 * _NAME * len(text) + 2:
+            place = (start[block] + finish[block]) / 2, (low[block] + high[block]) / 2
+            ink = light(f"var(--on-{'bright' if bright[chart.color[item]] else 'dark'})")
+            ax.text(*place, text, ha="center", va="center", fontsize=_NAME, color=ink, clip_on=True, parse_math=False)
 
 
 def _paint(

@@ -153,7 +153,7 @@ def _recorded(run: Run) -> str:
     found = waits(run.path, run.manifest)
     if found is None:
         return ""
-    table = facts(("waiting time", "mean", "median", "p95", "p99", "max", "unit"), found.rows())
+    table = facts(("waiting time", *metrics.STATISTICS, "unit"), found.rows())
     return f"<div class='scroll'>{table}</div><p class='note'>{escape(str(found))}</p>"
 
 
@@ -177,7 +177,7 @@ def _tile(name: str, value: float) -> str:
 
 
 def _statistics(quantities: Sequence[str], values: Mapping[str, float]) -> str:
-    heads = ("", "mean", "median", "95 %", "99 %", "max", "unit")
+    heads = ("", *metrics.STATISTICS, "unit")
     rows = (
         [
             words(quantity),

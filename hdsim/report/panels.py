@@ -98,7 +98,8 @@ def schedule(run: Run) -> Panel:
     position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
     strip = strip_of(run.platform, np.arange(nodes + 1))
     by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position, strip=strip)
-    note = "One colour per job; colours only distinguish neighbours. Drag to zoom, double-click to go back."
+    note = "One colour per job; colours only distinguish neighbours. Blocks with room for it have the job's id. "
+    note += "Drag to zoom, double-click to go back."
     return Panel(
         title,
         note,
@@ -157,6 +158,7 @@ def _job_blocks(run: Run) -> Blocks | None:
             ),
         ),
         strip=strip_of(run.platform, run.platform.node_first_core),
+        named=True,
     )
 
 

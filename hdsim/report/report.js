@@ -5,6 +5,8 @@
   // Room left of every plot, so that the time axes of all panels lie below each other.
   const LEFT = 76;
   const HEIGHTS = { lines: 250, blocks: 520, heat: 520 };
+  /** Most names of blocks in a plot. */
+  const NAMES = 300;
 
   const read = (id) => document.getElementById(id).textContent;
   const arrays = JSON.parse(read("arrays")).map(({ dtype, data }) => {
@@ -238,6 +240,30 @@
     }];
   };
 
+  /** A text without the markup that plots know. */
+  const plain = (text) => text.replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
+  /** First facts of the largest blocks in sight, where they fit, as a layout's `annotations`. */
+  const names = (chart, [left, right], [bottom, top], width, height) => {
+    if (!chart.named) return [];
+    const across = width / (right - left), up = height / (top - bottom), largest = new Map();
+    for (let i = 0; i < chart.item.length; i++) {
+      const item = chart.item[i];
+      const x0 = Math.max(chart.start[item], left), x1 = Math.min(chart.finish[item], right);
+      const y0 = Math.max(chart.position[chart.low[i]], bottom), y1 = Math.min(chart.position[chart.high[i]], top);
+      const text = String(chart.facts[0].values[item]), wide = (x1 - x0) * across, tall = (y1 - y0) * up;
+      if (tall < 14 || wide < 7 * text.length + 4) continue;
+      if (wide * tall > (largest.get(item)?.area ?? 0)) largest.set(item, { area: wide * tall, text, x: (x0 + x1) / 2, y: (y0 + y1) / 2 });
+    }
+    const inks = chart.colors.map((name) => {
+      const [red, green, blue] = color(name).match(/[\d.]+/g).map((part) => (part / 255) ** 2.2);
+      return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? color("var(--on-bright)") : color("var(--on-dark)");
+    });
+    // The largest ones, as many as a page draws without delay.
+    return [...largest].sort(([, a], [, b]) => b.area - a.area).slice(0, NAMES).map(([item, { text, x, y }]) => ({
+      x, y, text: plain(text), showarrow: false, font: { size: 11, color: inks[chart.color[item]] }, captureevents: false,
+    }));
+  };
+
   // ---- drawing -----------------------------------------------------------------------------------------------------
   const CONFIG = {
     responsive: true, displaylogo: false, doubleClick: "reset", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
@@ -263,7 +289,9 @@
     }
     if (chart.kind === "blocks") {
       xaxis.showgrid = layout.yaxis.showgrid = false;
-      layout.images = paint(chart, xaxis.range, layout.yaxis.range, widthOf(plot), layout.height - kind.above - 52);
+      const sight = [xaxis.range, layout.yaxis.range, widthOf(plot), layout.height - kind.above - 52];
+      layout.images = paint(chart, ...sight);
+      layout.annotations = [...(layout.annotations ?? []), ...names(chart, ...sight)];
     }
     plot.chart = chart;
     return Plotly.react(plot, kind.traces(chart), layout, CONFIG);
@@ -285,7 +313,9 @@
         if (plot !== source) change["xaxis.range"] = range;
         if (plot.chart.kind === "blocks") {
           const { width, height } = plot.querySelector(".nsewdrag").getBoundingClientRect();
-          change.images = paint(plot.chart, range, plot.layout.yaxis.range, width, height);
+          const sight = [range, plot.layout.yaxis.range, width, height];
+          change.images = paint(plot.chart, ...sight);
+          change.annotations = [...(plot.chart.strip ? beside(plot.chart.strip).annotations : []), ...names(plot.chart, ...sight)];
         }
         await Plotly.relayout(plot, change);
       }
