@@ -422,12 +422,12 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
         "pdf",
         "--heatmap",
         "--label",
-        "mine=sweep/b1",
+        "mine=2=sweep/b1",
     )
     done = hdsim("compare", "sweep", "-o", "papers", *options)
     assert done.returncode == 0, done.stderr
     assert "warning: 1 of 5 runs are left out:" in done.stderr and "sweep/bad: interrupted" in done.stderr
-    assert "makespan: mine" in done.stdout or "makespan: fcfs" in done.stdout
+    assert "makespan: mine=2" in done.stdout or "makespan: fcfs" in done.stdout
     assert sorted(path.name for path in (tmp_path / "papers").iterdir()) == [
         "compare.csv", "compare.pdf", "compare_heatmap.pdf", "compare_ratios.csv", "compare_windows.csv",
         "compare_windows.pdf",

@@ -124,6 +124,15 @@ def test_a_lock_that_hdsim_did_not_make_is_refused(kind: str, hdsim: Callable, t
     assert owner(tmp_path / "r") is None
 
 
+def test_a_lock_of_another_origin_sends_no_escape_sequences(hdsim: Callable, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    facts = {"host": "\x1b]0;mine\x07", "pid": 1, "start": "\x1b[2J"}
+    (tmp_path / "r/.lock").write_text(json.dumps(facts))
+    done = hdsim("run", *QUICK, "hydra.run.dir=r", timeout=120)
+    assert done.returncode == 2 and r"process 1 on host \x1b]0;mine\x07 since \x1b[2J" in done.stderr
+    assert "\x1b" not in done.stderr and "\x07" not in done.stderr
+
+
 def test_the_lock_comes_before_anything_is_written(hdsim: Callable, tmp_path: Path) -> None:
     assert hdsim("run", *QUICK, "seed=1", "hydra.run.dir=r").returncode == 0
     before = {path: path.read_bytes() for path in (tmp_path / "r/.hydra").iterdir()}

@@ -173,13 +173,15 @@ def compare(
 
 
 def _by_name(labels: tuple[str, ...]) -> dict[str, Path]:
-    """Runs by label, from texts ``NAME=RUN``."""
+    """Runs by label, from texts ``NAME=RUN``; both parts may have further equals signs, of which RUN exists."""
     from hdsim.errors import ConfigError
 
     found: dict[str, Path] = {}
     for given in labels:
-        name, equals, run = (part.strip() for part in given.partition("="))
-        if not (name and equals and run) or name in found:
+        signs = [place for place, letter in enumerate(given) if letter == "="]
+        sign = next((place for place in signs if Path(given[place + 1 :].strip()).exists()), given.find("="))
+        name, run = given[:sign].strip(), given[sign + 1 :].strip()
+        if sign < 0 or not (name and run) or name in found:
             got = "the same name twice" if name in found else f"'{given}'"
             raise ConfigError(f"expected NAME=RUN, got {got}", where=f"--label {given}")
         found[name] = Path(run)

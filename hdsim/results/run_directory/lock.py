@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
+from hdsim.util.text import shown
 
 _LOCK = ".lock"
 
@@ -131,7 +132,9 @@ def _in_use(directory: Path, other: dict[str, Any]) -> ConfigError:
 
 def told(owner: dict[str, Any]) -> str:
     """Returns the facts of a process for a message."""
-    return f"process {owner.get('pid', '?')} on host {owner.get('host', '?')} since {owner.get('start', '?')}"
+    # The file may be of another origin: control characters do not reach the terminal.
+    pid, host, start = (shown(str(owner.get(name, "?")).encode(errors="replace")) for name in ("pid", "host", "start"))
+    return f"process {pid} on host {host} since {start}"
 
 
 def _owner(file: int, kind: int) -> dict[str, Any] | None:
