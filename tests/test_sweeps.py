@@ -466,3 +466,14 @@ def test_a_file_is_swept_beside_names(hdsim: Hdsim, tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "one")["config"]["agent"] == {"path": "own/mine.py", "most": 1}
     done = hdsim("run", "-m", *SMALL, f"agent=fcfs,{tmp_path}/own/mine.py")
     assert done.returncode == 2 and "a file is given as agent.path=FILE" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_the_place_of_the_failure(hdsim: Hdsim, tmp_path: Path) -> None:
+    sweep = ("run", "-m", *SMALL, "agent=fcfs,sjf", "hydra.sweep.dir=s")
+    assert hdsim(*sweep).returncode == 0
+    (tmp_path / "s/agent=fcfs/metrics.json").unlink()
+    (tmp_path / "s/agent=fcfs/metrics.json").mkdir()
+    done = hdsim(*sweep)
+    line = next(line for line in done.stderr.splitlines() if "IsADirectoryError" in line)
+    assert done.returncode == 1
+    assert line.split()[2].endswith("s/agent=fcfs/metrics.json") and line.endswith("Is a directory")

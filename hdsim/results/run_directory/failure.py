@@ -42,6 +42,9 @@ class Failure:
             return cls(type(error).__name__, error.message, error.where or where, simulated, mistake)
         if isinstance(error, KeyboardInterrupt):
             return cls("interrupted", str(error) or "interrupted", None, simulated)
+        if isinstance(error, OSError) and error.filename and error.strerror and not own:
+            # The file says more than the line of a library that opened it.
+            return cls(type(error).__name__, error.strerror, shown(Path(str(error.filename))), simulated)
         return cls(type(error).__name__, str(error), where, simulated)
 
     def __str__(self) -> str:
