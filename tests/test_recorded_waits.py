@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from lxml import html as dom
 
+from hdsim.report.compare import jobs_of
 from hdsim.report.recorded import Waits, waits
 from hdsim.results.run_directory.manifest import read_manifest
 
@@ -55,7 +56,7 @@ def replay(hdsim: Run, tmp_path: Path) -> Callable[..., Path]:
 
 
 def of(directory: Path) -> Waits | None:
-    return waits(directory, read_manifest(directory))
+    return waits(directory, read_manifest(directory), jobs_of(directory))
 
 
 def test_waits_by_hand(replay: Callable[..., Path]) -> None:

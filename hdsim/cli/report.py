@@ -98,7 +98,7 @@ def _recorded(run: Run) -> str:
     from hdsim.results.metrics import STATISTICS
     from hdsim.util.text import format_table
 
-    found = waits(run.path, run.manifest)
+    found = waits(run.path, run.manifest, run.jobs)
     return "" if found is None else f"{format_table([['waiting time', *STATISTICS, ''], *found.rows()])}\n{found}"
 
 

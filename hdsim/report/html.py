@@ -150,7 +150,7 @@ def _metrics(values: Mapping[str, float]) -> str:
 
 def _recorded(run: Run) -> str:
     """Waiting times beside those that the trace recorded."""
-    found = waits(run.path, run.manifest)
+    found = waits(run.path, run.manifest, run.jobs)
     if found is None:
         return ""
     table = facts(("waiting time", *metrics.STATISTICS, "unit"), found.rows())

@@ -7,20 +7,21 @@ difference shows how far platform and agent of the replay stand for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
+from hdsim.report.compare import jobs_of
 from hdsim.report.labels import text
 from hdsim.report.pairing import Entry
-from hdsim.results.metrics import STATISTICS
+from hdsim.results.metrics import statistics
 from hdsim.results.run_directory.manifest import read_manifest
-from hdsim.results.run_directory.reader import read_jobs
 from hdsim.util.arrays import Floats
 from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.text import format_number
@@ -39,6 +40,8 @@ _ORIGIN = "the trace's own machine and scheduler made the recorded times"
 NOTE = f"near: {_NEAR}; {_ORIGIN}"
 #: Names of `Waits.cells`.
 HEADS = ("jobs", "simulated mean", "recorded mean", "simulated p95", "recorded p95", "near")
+
+Jobs = Mapping[str, NDArray[Any]]
 
 _log = logging.getLogger(__name__)
 
@@ -62,14 +65,14 @@ class Waits:
         return float(((high - low <= _SECONDS) | (high <= _FACTOR * low)).mean())
 
     def rows(self) -> list[list[str]]:
-        """Returns the names simulated and recorded, each with its `STATISTICS` and the unit."""
+        """Returns the names simulated and recorded, each with its statistics and the unit."""
         kinds = {"simulated": self.simulated, "recorded": self.recorded}
-        return [[name, *map(format_number, _statistics(values)), "s"] for name, values in kinds.items()]
+        return [[name, *map(format_number, statistics("", values).values()), "s"] for name, values in kinds.items()]
 
     def cells(self) -> list[tuple[str, float]]:
         """Returns the text and the value of each of `HEADS`, times in seconds."""
-        kinds = [self.simulated, self.recorded]
-        times = [float(values.mean()) for values in kinds] + [_p95(values) for values in kinds]
+        kinds = [statistics("time", values) for values in (self.simulated, self.recorded)]
+        times = [found[name] for name in ("mean_time", "p95_time") for found in kinds]
         texts = [f"{len(self.recorded):,}", *map(format_number, times), f"{self.near:.0%}"]
         return list(zip(texts, [len(self.recorded), *times, self.near], strict=True))
 
@@ -78,27 +81,27 @@ class Waits:
         return f"{len(self.recorded):,} jobs have a recorded waiting time, {self.near:.0%} of them {_NEAR}; {_ORIGIN}"
 
 
-def waits(path: Path, manifest: Mapping[str, Any]) -> Waits | None:
+def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
     """Returns the waiting times of a run and of its trace.
 
     Args:
         path: The run directory.
         manifest: Its manifest, which names the trace and its SHA-256.
+        jobs: Columns ``job_id`` and ``waiting_time`` of its jobs.
 
     Returns:
         None if the trace has none, if arrivals or run times of the replay are not those of the trace, or if the file is
         gone or has changed, of which a warning tells.
     """
-    return pooled([(path, manifest)])
+    return pooled([(path, manifest, jobs)])
 
 
-def pooled(runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> Waits | None:
+def pooled(runs: Iterable[tuple[Path, Mapping[str, Any], Jobs]]) -> Waits | None:
     """Returns the waiting times of the jobs of several runs, as `waits` does of one."""
     simulated, recorded = [], []
-    for path, manifest in runs:
+    for path, manifest, jobs in runs:
         times = _recorded(path, manifest)
         if times:
-            jobs = read_jobs(path, ("job_id", "waiting_time"))
             simulated.append(jobs["waiting_time"])
             recorded.append(np.array([times.get(job, np.nan) for job in jobs["job_id"].tolist()], np.float64))
     if not simulated:
@@ -113,18 +116,10 @@ def by_configuration(entries: Iterable[Entry]) -> dict[tuple[str, str], Waits]:
     runs: dict[tuple[str, str], list[Path]] = {}
     for entry in entries:
         runs.setdefault((text(entry.scenario), text(entry.configuration)), []).append(entry.path)
-    found = {names: pooled((path, read_manifest(path)) for path in paths) for names, paths in runs.items()}
+    found = {
+        names: pooled((path, read_manifest(path), jobs_of(path)) for path in paths) for names, paths in runs.items()
+    }
     return {names: waits for names, waits in found.items() if waits is not None}
-
-
-def _p95(values: Floats) -> float:
-    return float(np.quantile(values, 0.95))
-
-
-def _statistics(values: Floats) -> Sequence[float]:
-    found = {"mean": values.mean(), "median": np.median(values), "max": values.max()}
-    found |= {name: np.quantile(values, int(name[1:]) / 100) for name in STATISTICS if name not in found}
-    return [float(found[name]) for name in STATISTICS]
 
 
 def _recorded(path: Path, manifest: Mapping[str, Any]) -> Mapping[str, float]:
