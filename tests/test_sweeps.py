@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from hdsim.results.run_directory import manifest
 from hdsim.results.run_directory.manifest import read_manifest, versions
 from hdsim.runs.plan import Sweep, plan
 from hdsim.runs.table import read_table, write_table
+from hdsim.util.files import exclusive
 from hdsim.util.resources import folder
 
 Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -241,6 +243,20 @@ def test_shards_of_one_sweep_run_at_the_same_time(start: Callable[..., Any], tmp
         rows = list(csv.DictReader(file))
     assert len({row["directory"] for row in rows}) == len(list(tmp_path.glob("sweep/*/manifest.json"))) == 9
     assert {row["status"] for row in rows} == {"finished"}
+
+
+def test_the_last_table_of_shards_has_the_last_states(hdsim: Hdsim, tmp_path: Path) -> None:
+    assert hdsim("run", "-m", *SMALL, "seed=1", "hydra.sweep.dir=sweep").returncode == 0
+    sweep = tmp_path / "sweep"
+    path = next(sweep.glob("*/manifest.json"))
+    with ThreadPoolExecutor() as pool:
+        with exclusive(sweep):
+            shard = pool.submit(write_table, sweep, parquet=False)
+            assert not wait([shard], 0.5).done
+            path.write_text(path.read_text().replace('"finished"', '"failed"'))
+        shard.result()
+    with (sweep / "runs.csv").open() as file:
+        assert [row["status"] for row in csv.DictReader(file)] == ["failed"]
 
 
 # Processes.

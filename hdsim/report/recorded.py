@@ -93,33 +93,29 @@ def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
         None if the trace has none, if arrivals or run times of the replay are not those of the trace, or if the file is
         gone or has changed, of which a warning tells.
     """
-    return pooled([(path, manifest, jobs)])
-
-
-def pooled(runs: Iterable[tuple[Path, Mapping[str, Any], Jobs]]) -> Waits | None:
-    """Returns the waiting times of the jobs of several runs, as `waits` does of one."""
-    simulated, recorded = [], []
-    for path, manifest, jobs in runs:
-        times = _recorded(path, manifest)
-        if times:
-            simulated.append(jobs["waiting_time"])
-            recorded.append(np.array([times.get(job, np.nan) for job in jobs["job_id"].tolist()], np.float64))
-    if not simulated:
-        return None
-    found = Waits(np.concatenate(simulated), np.concatenate(recorded))
-    known = ~np.isnan(found.simulated) & ~np.isnan(found.recorded)
-    return Waits(found.simulated[known], found.recorded[known]) if known.any() else None
+    return _pooled([(jobs, _recorded(path, manifest))])
 
 
 def by_configuration(entries: Iterable[Entry]) -> dict[tuple[str, str], Waits]:
-    """Returns the waiting times of compared runs by the texts of scenario and configuration, as `pooled` does."""
-    runs: dict[tuple[str, str], list[Path]] = {}
+    """Returns the waiting times of compared runs by the texts of scenario and configuration, as `waits` does of one."""
+    runs: dict[tuple[str, str], list[tuple[Jobs, Mapping[str, float]]]] = {}
     for entry in entries:
-        runs.setdefault((text(entry.scenario), text(entry.configuration)), []).append(entry.path)
-    found = {
-        names: pooled((path, read_manifest(path), jobs_of(path)) for path in paths) for names, paths in runs.items()
-    }
+        if times := _recorded(entry.path, read_manifest(entry.path)):
+            names = text(entry.scenario), text(entry.configuration)
+            runs.setdefault(names, []).append((jobs_of(entry.path), times))
+    found = {names: _pooled(parts) for names, parts in runs.items()}
     return {names: waits for names, waits in found.items() if waits is not None}
+
+
+def _pooled(runs: Iterable[tuple[Jobs, Mapping[str, float]]]) -> Waits | None:
+    """Waiting times of the jobs of several runs, each with the recorded ones by job id."""
+    simulated, recorded = [], []
+    for jobs, times in runs:
+        simulated.append(jobs["waiting_time"])
+        recorded.append(np.array([times.get(job, np.nan) for job in jobs["job_id"].tolist()], np.float64))
+    found = Waits(np.concatenate(simulated), np.concatenate(recorded))
+    known = ~np.isnan(found.simulated) & ~np.isnan(found.recorded)
+    return Waits(found.simulated[known], found.recorded[known]) if known.any() else None
 
 
 def _recorded(path: Path, manifest: Mapping[str, Any]) -> Mapping[str, float]:

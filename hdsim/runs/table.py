@@ -15,7 +15,7 @@ import yaml
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.manifest import MANIFEST, read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
-from hdsim.util.files import replacing, write_csv
+from hdsim.util.files import exclusive, replacing, write_csv
 from hdsim.util.inputs import regular_text
 
 CSV, PARQUET = "runs.csv", "runs.parquet"
@@ -31,16 +31,18 @@ def write_table(directory: Path, *, parquet: bool = True) -> Path:
     Returns:
         The last file written.
     """
-    columns = read_table(directory)
-    write_csv(directory / CSV, list(columns), zip(*columns.values(), strict=True))
-    if not parquet or importlib.util.find_spec("pyarrow") is None:
-        return directory / CSV
-    import pyarrow
-    from pyarrow import parquet as tables
+    # Of shards that end together, the last to write has read the last states.
+    with exclusive(directory):
+        columns = read_table(directory)
+        write_csv(directory / CSV, list(columns), zip(*columns.values(), strict=True))
+        if not parquet or importlib.util.find_spec("pyarrow") is None:
+            return directory / CSV
+        import pyarrow
+        from pyarrow import parquet as tables
 
-    with replacing(directory / PARQUET, binary=True) as file:
-        tables.write_table(pyarrow.table(columns), file)
-    return directory / PARQUET
+        with replacing(directory / PARQUET, binary=True) as file:
+            tables.write_table(pyarrow.table(columns), file)
+        return directory / PARQUET
 
 
 def read_table(directory: Path) -> dict[str, list[Any]]:

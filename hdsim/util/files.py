@@ -54,6 +54,17 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Locks a folder against other processes that ask for the same lock, where its file system has locks."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
 def _remove_leftovers(path: Path) -> None:
     """Removes temporary files of a file that killed processes have left: old ones on which no process has a lock."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
@@ -62,8 +73,8 @@ def _remove_leftovers(path: Path) -> None:
                 left.unlink(missing_ok=True)
 
 
-def _lock(file: IO[Any], kind: int) -> bool:
-    """Locks an open file until it is closed; returns False if another process has it, or without locks."""
+def _lock(file: IO[Any] | int, kind: int) -> bool:
+    """Locks an open file or folder until it is closed; returns False if another process has it, or without locks."""
     try:
         fcntl.flock(file, kind)
     except OSError:
