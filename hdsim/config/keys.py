@@ -64,6 +64,9 @@ RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": _SEED,
     "check": FLAG | NULL,
     "metrics": _METRICS | NULL,
+    # Checked where the jobs are known.
+    "warmup": ANYTHING,
+    "cooldown": ANYTHING,
     "platform": {"path": TEXT | NULL, "types": TEXT | NULL, "kind": TEXT | NULL},
     "workload": {
         "path": TEXT | NULL,

@@ -37,7 +37,8 @@ from hdsim.report.pairing import (
 )
 from hdsim.report.statistics import NO_INTERVAL, Floats, Interval, bootstrap, interquartile_mean
 from hdsim.results.metrics import GANG_METRICS, Direction, bounded_slowdown, direction, is_own, slowdown, unit
-from hdsim.results.run_directory.reader import read, read_jobs
+from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.results.run_directory.reader import period_of, read, read_jobs
 
 #: Metrics compared when none are named.
 DEFAULT_METRICS = (
@@ -366,7 +367,9 @@ class _JobSamples:
             case "mean_execution_time":
                 return execution
             case "mean_slowdown_factor":
-                return read(entry.path).jobs.get("slowdown_factor")
+                run = read(entry.path)
+                factors = run.jobs.get("slowdown_factor")
+                return None if factors is None else factors[run.period.has(run.jobs["submission_time"])]
             case "mean_slowdown":
                 return slowdown(turnaround, execution)
             case "mean_bounded_slowdown":
@@ -381,12 +384,14 @@ class _JobSamples:
 
 @lru_cache(maxsize=128)
 def jobs_of(path: Path) -> Mapping[str, NDArray[Any]]:
-    """Returns the ids and times of the jobs of a run.
+    """Returns the ids and times of the jobs of a run that were submitted in the period of its means.
 
     Raises:
         ConfigError: ``jobs.csv`` is missing or damaged.
     """
-    return read_jobs(path, ("job_id", "submission_time", "waiting_time", "turnaround_time", "execution_time"))
+    jobs = read_jobs(path, ("job_id", "submission_time", "waiting_time", "turnaround_time", "execution_time"))
+    counted = period_of(read_manifest(path)).has(jobs["submission_time"])
+    return {name: column[counted] for name, column in jobs.items()}
 
 
 def _labelled(entries: list[Entry], base: Key, labels: Mapping[str, str | Path] | None) -> tuple[list[Entry], Key]:

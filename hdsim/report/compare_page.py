@@ -24,6 +24,7 @@ from hdsim.report.statistics import CONFIDENCE
 from hdsim.report.tables import Cell, sortable
 from hdsim.results.claims import shortfall
 from hdsim.results.metrics import direction
+from hdsim.results.period import KEYS
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.util import files
 from hdsim.util.text import format_number
@@ -95,7 +96,7 @@ def render(
 def _heading(comparison: Comparison, title: str, short: Mapping[str, str]) -> str:
     base = next(row for row in comparison.rows if row.baseline)
     inputs = labels.settings([read_manifest(path)["config"] for path in comparison.runs])
-    shared = {name: {one.get(name, labels.NONE) for one in inputs} for name in ("platform", "workload")}
+    shared = {name: {one.get(name, labels.NONE) for one in inputs} for name in ("platform", "workload", *KEYS)}
     sample = f"{CONFIDENCE:.0%} bootstrap over {comparison.sample}"
     facts = {
         "Baseline": short[base.configuration],

@@ -36,7 +36,7 @@ _AT_OR_BELOW = "jobs at or below"
 
 def waiting_times(run: Run) -> Panel:
     """Distribution of the waiting time."""
-    waits = run.jobs["waiting_time"][~np.isnan(run.finish_time)]
+    waits = run.jobs["waiting_time"][run.counted]
     if not len(waits):
         return Panel("Waiting time", "No job ended.", (), narrow=True)
     median, high = np.percentile(waits, (50, 95))
@@ -48,7 +48,7 @@ def waiting_times(run: Run) -> Panel:
 def slowdowns(run: Run) -> Panel:
     """Distribution of the bounded slowdown."""
     title = "Bounded slowdown"
-    ended = ~np.isnan(run.finish_time)
+    ended = run.counted
     if not ended.any():
         return Panel(title, "No job ended.", (), narrow=True)
     values = bounded_slowdown(run.jobs["turnaround_time"][ended], run.jobs["execution_time"][ended])
@@ -60,7 +60,7 @@ def slowdowns(run: Run) -> Panel:
 
 def slowdown_factors(run: Run) -> Panel | None:
     """Distribution of the factor by which other jobs, and the own tasks, have slowed jobs down, and by size."""
-    factors, ended = run.jobs.get("slowdown_factor"), ~np.isnan(run.finish_time)
+    factors, ended = run.jobs.get("slowdown_factor"), run.counted
     if factors is None or not ended.any() or factors[ended].max() < _SLOWED:
         return None
     title, values = "Slow-down by contention", factors[ended]
@@ -79,7 +79,7 @@ def slowdown_factors(run: Run) -> Panel | None:
 
 def barriers(run: Run) -> Panel | None:
     """Distribution of the shares of execution time that jobs wait at barriers and exchange messages."""
-    ended = ~np.isnan(run.finish_time)
+    ended = run.counted
     if "communication_time" not in run.jobs or not ended.any():
         return None
     jobs = {name: column[ended] for name, column in run.jobs.items()}

@@ -61,6 +61,14 @@ def _backend(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {"Backend": named} if named else {}
 
 
+def _period(run: Run) -> dict[str, str]:
+    """The period of the means, where they leave out a warm-up or a cool-down."""
+    if "period" not in run.manifest:
+        return {}
+    bounds = " to ".join(map(duration, run.manifest["period"]))
+    return {"Means": f"of {bounds}: {run.counted.sum():,} jobs"}
+
+
 def _training(run: Run) -> dict[str, str]:
     """Length of a training, and the test window that metrics and curves over time are of."""
     settings = run.config.get("train")
@@ -102,6 +110,7 @@ def _header(run: Run) -> str:
         "Workload": source if about.get("cluster") else f"{source}: {jobs:,} jobs" + _slice(about),
         **_training(run),
         **_backend(manifest),
+        **_period(run),
         "Contention": component(config.get("contention")),
         "Network": component(config.get("network")),
         "Failures": component(config.get("failures")),

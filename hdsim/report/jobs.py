@@ -60,10 +60,10 @@ def table(run: Run) -> Panel | None:
 
 def _by(run: Run, column: str, title: str) -> Panel | None:
     """Jobs, waiting time, slowdown and core hours by a column of the trace; None without different values in it."""
-    ended = ~np.isnan(run.finish_time)
-    if column not in run.jobs or len(np.unique(run.jobs[column][ended])) < 2:
+    counted = run.counted
+    if column not in run.jobs or len(np.unique(run.jobs[column][counted])) < 2:
         return None
-    jobs = {name: values[ended] for name, values in run.jobs.items()}
+    jobs = {name: values[counted] for name, values in run.jobs.items()}
     owners, owner, count = np.unique(jobs[column], return_inverse=True, return_counts=True)
     cores = jobs["requested_number_of_resources"] - jobs["requested_gpus"]
     hours = np.bincount(owner, cores * jobs["execution_time"]) / 3600

@@ -22,6 +22,7 @@ from hdsim.report.labels import text
 from hdsim.report.pairing import Entry
 from hdsim.results.metrics import statistics
 from hdsim.results.run_directory.manifest import read_manifest
+from hdsim.results.run_directory.reader import period_of
 from hdsim.util.arrays import Floats
 from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.text import format_number
@@ -87,12 +88,14 @@ def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
     Args:
         path: The run directory.
         manifest: Its manifest, which names the trace and its SHA-256.
-        jobs: Columns ``job_id`` and ``waiting_time`` of its jobs.
+        jobs: Columns ``job_id``, ``submission_time`` and ``waiting_time`` of its jobs.
 
     Returns:
         None if the trace has none, if arrivals or run times of the replay are not those of the trace, or if the file is
         gone or has changed, of which a warning tells.
     """
+    counted = period_of(manifest).has(jobs["submission_time"])
+    jobs = {name: jobs[name][counted] for name in ("job_id", "waiting_time")}
     return _pooled([(jobs, _recorded(path, manifest))])
 
 

@@ -1,5 +1,7 @@
 """Metrics of a replay, one function an idea. Times are seconds; only jobs that ended count unless said otherwise.
 
+Means over jobs and over time, of both functions, leave out the warm-up and the cool-down (:mod:`hdsim.results.period`).
+
 `summary` holds what every replay tells at once; `full` adds what takes a pass over the whole schedule.
 """
 
@@ -238,12 +240,11 @@ def summary(result: FullReplay) -> dict[str, float]:
         :func:`reliability` where nodes fail and :func:`gangs` where there are gangs, and ``jobs_per_second`` of wall
         time.
     """
-    ended = ~np.isnan(result.finish_time)
-    start, finish = result.starting_time[ended], result.finish_time[ended]
-    submission = result.workload.submission_time[ended]
+    ended, counted = ~np.isnan(result.finish_time), result.counted
+    start, finish = result.starting_time[counted], result.finish_time[counted]
+    submission = result.workload.submission_time[counted]
     turnaround, execution = finish - submission, finish - start
-    makespan = float(finish.max(initial=0.0))
-    core_seconds = _core_seconds(result, 0.0, makespan)
+    makespan = float(result.finish_time[ended].max(initial=0.0))
     energy = result.energy_joules
     counts = np.bincount(result.state, minlength=len(FinalState))
     killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
@@ -253,7 +254,7 @@ def summary(result: FullReplay) -> dict[str, float]:
         **statistics("turnaround_time", turnaround),
         **statistics("slowdown", slowdown(turnaround, execution)),
         **statistics("bounded_slowdown", bounded_slowdown(turnaround, execution)),
-        "utilization": core_seconds / (result.platform.n_cpu_cores * makespan) if makespan > 0 else 0.0,
+        "utilization": _utilization(result, result.period.begin, min(result.period.end, makespan)),
         "energy_joules": energy,
         "edp": energy * makespan,
         "ed2p": energy * makespan**2,
@@ -280,7 +281,8 @@ def balance(result: FullReplay) -> dict[str, float]:
     """
     from hdsim.results import series
 
-    deviation, load = series.load_imbalance(result), series.busy_cores(result)
+    deviation = series.load_imbalance(result).within(result.period)
+    load = series.busy_cores(result).within(result.period)
     held = load.at(deviation.times)
     seconds = deviation.seconds * (held >= held.max() * (1 - 1e-9))
     peak = float(deviation.values @ seconds / seconds.sum()) if seconds.sum() > 0 else 0.0
@@ -292,13 +294,17 @@ def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
 
     Returns:
         ``gpu_hours`` (hours x GPUs that jobs held until the last finish), ``gpu_utilization`` (the share of the GPUs'
-        time until then).
+        time in the period, until then).
     """
     platform, held = result.platform, result.segments
-    seconds = float(held.gpus @ (np.clip(held.end, 0.0, makespan) - np.clip(held.begin, 0.0, makespan)))
+
+    def seconds(low: float, high: float) -> float:
+        return float(held.gpus @ (np.clip(held.end, low, high) - np.clip(held.begin, low, high)))
+
+    low, high = result.period.begin, min(result.period.end, makespan)
     return {
-        "gpu_hours": seconds / 3600.0,
-        "gpu_utilization": seconds / (platform.n_gpus * makespan) if makespan > 0 else 0.0,
+        "gpu_hours": seconds(0.0, makespan) / 3600.0,
+        "gpu_utilization": seconds(low, high) / (platform.n_gpus * (high - low)) if high > low else 0.0,
     }
 
 
@@ -306,16 +312,18 @@ def reliability(result: FullReplay) -> dict[str, float]:
     """Effects of failures.
 
     Returns:
-        ``availability`` (node-seconds up over all, until the last finish), ``failures`` of nodes, ``restarts`` of jobs,
-        ``lost_work`` (s x cores of running that failures have undone), ``goodput`` (share of the s x cores that jobs
-        held that was not lost).
+        ``availability`` (node-seconds up over all, in the period, until the last finish), ``failures`` of nodes,
+        ``restarts`` of jobs, ``lost_work`` (s x cores of running that failures have undone), ``goodput`` (share of the
+        s x cores that jobs held that was not lost).
     """
     outages, held = result.outages, result.segments
     assert outages is not None
     nodes, end = result.platform.n_nodes, result.end_time
+    begin, until = result.period.begin, min(result.period.end, end)
+    down, span = float(outages.seconds(nodes, until).sum() - outages.seconds(nodes, begin).sum()), until - begin
     used, lost = float(held.core_seconds.sum()), float(held.lost_core_seconds.sum())
     return {
-        "availability": 1 - float(outages.seconds(nodes, end).sum()) / (nodes * end) if end > 0 else 1.0,
+        "availability": 1 - down / (nodes * span) if span > 0 else 1.0,
         "failures": float(len(outages)),
         "restarts": float(held.restarts(len(result.workload)).sum()),
         "lost_work": lost,
@@ -324,8 +332,8 @@ def reliability(result: FullReplay) -> dict[str, float]:
 
 
 def gangs(result: FullReplay) -> dict[str, float]:
-    """Returns the metrics of a gang (:data:`GANG_METRICS`), means over the gangs that have ended."""
-    runs = [run.metrics for job, run in result.gangs.items() if not math.isnan(result.finish_time[job])]
+    """Returns the metrics of a gang (:data:`GANG_METRICS`), means over the gangs that statistics count."""
+    runs = [run.metrics for job, run in result.gangs.items() if result.counted[job]]
     return {name: float(np.mean([run[name] for run in runs])) for name in runs[0]} if runs else {}
 
 
@@ -334,24 +342,24 @@ def full(result: FullReplay) -> dict[str, float]:
     from hdsim.results import series
 
     workload = result.workload
-    ended = ~np.isnan(result.finish_time)
-    start, finish = result.starting_time[ended], result.finish_time[ended]
-    cores, requested = workload.requested_cores[ended], workload.requested_time[ended]
-    turnaround = finish - workload.submission_time[ended]
+    counted, period, makespan = result.counted, result.period, result.metrics["makespan"]
+    start, finish = result.starting_time[counted], result.finish_time[counted]
+    cores, requested = workload.requested_cores[counted], workload.requested_time[counted]
+    turnaround = finish - workload.submission_time[counted]
     bounded = bounded_slowdown(turnaround, finish - start)
-    makespan = result.metrics["makespan"]
+    span = min(period.end, makespan) - period.begin
     metrics = {
         **result.metrics,
         **statistics("per_processor_slowdown", per_processor_slowdown(turnaround, finish - start, cores.astype(float))),
         **statistics("user_slowdown", turnaround / np.where(requested > 0, requested, 1.0)),
-        **statistics("reference_slowdown", bounded_slowdown(turnaround, workload.runtime[ended])),
+        **statistics("reference_slowdown", bounded_slowdown(turnaround, workload.runtime[counted])),
         "steady_utilization": steady_utilization(result),
         "exploitation": exploitation(result),
         "loss_of_capacity": loss_of_capacity(result),
-        "throughput": 3600.0 * len(finish) / makespan if makespan > 0 else 0.0,
-        **fairness(workload.user[ended], bounded),
+        "throughput": 3600.0 * float(period.has(result.finish_time).sum()) / span if span > 0 else 0.0,
+        **fairness(workload.user[counted], bounded),
         "starved_jobs": float(
-            (start - workload.submission_time[ended] > STARVATION_FACTOR * np.maximum(requested, TAU)).sum()
+            (start - workload.submission_time[counted] > STARVATION_FACTOR * np.maximum(requested, TAU)).sum()
         ),
         "peak_power_watts": float(series.power(result).values.max(initial=0.0)),
         **statistics("execution_time", finish - start),
@@ -373,18 +381,17 @@ def execution_metrics(result: FullReplay) -> dict[str, float]:
     """
     from hdsim.results import series
 
-    jobs, cores = result.jobs, result.workload.requested_cores
-    ended = ~np.isnan(result.finish_time)
+    jobs, cores, counted = result.jobs, result.workload.requested_cores, result.counted
 
     def mean(values: Floats) -> float:
         return float(values.mean()) if len(values) else float("nan")
 
     def share(seconds: Floats) -> float:
-        held = float(cores[ended] @ jobs["execution_time"][ended])
-        return float(cores[ended] @ seconds[ended]) / held if held > 0 else 0.0
+        held = float(cores[counted] @ jobs["execution_time"][counted])
+        return float(cores[counted] @ seconds[counted]) / held if held > 0 else 0.0
 
-    metrics = statistics("slowdown_factor", jobs["slowdown_factor"][ended])
-    metrics |= {f"mean_{name}": mean(jobs[name][ended]) for name in ("nodes", "node_spread")}
+    metrics = statistics("slowdown_factor", jobs["slowdown_factor"][counted])
+    metrics |= {f"mean_{name}": mean(jobs[name][counted]) for name in ("nodes", "node_spread")}
     if result.time_breakdown is not None:
         metrics["communication_share"] = share(jobs["communication_time"])
         metrics["barrier_waiting_share"] = share(jobs["barrier_waiting_time"])
@@ -395,7 +402,10 @@ def execution_metrics(result: FullReplay) -> dict[str, float]:
 def steady_utilization(result: FullReplay, cut: float = STEADY_CUT) -> float:
     """Utilisation without the first and the last `cut` of the makespan, where the machine fills and drains."""
     makespan = result.metrics["makespan"]
-    low, high = cut * makespan, (1 - cut) * makespan
+    return _utilization(result, cut * makespan, (1 - cut) * makespan)
+
+
+def _utilization(result: FullReplay, low: float, high: float) -> float:
     span = result.platform.n_cpu_cores * (high - low)
     return _core_seconds(result, low, high) / span if span > 0 else 0.0
 
@@ -430,9 +440,10 @@ def loss_of_capacity(result: FullReplay) -> float:
 
     busy, queued, down = series.busy_cores(result), series.queued_cores(result), series.down_cores(result)
     times = np.union1d(np.union1d(busy.times, queued.times), down.times)
-    lost = np.minimum(result.platform.n_cpu_cores - busy.at(times) - down.at(times), queued.at(times))
-    capacity = result.platform.n_cpu_cores * result.end_time
-    return float(lost @ np.diff(times, append=result.end_time) / capacity) if capacity > 0 else 0.0
+    idle = np.minimum(result.platform.n_cpu_cores - busy.at(times) - down.at(times), queued.at(times))
+    lost = series.StepFunction(times, idle, result.end_time).within(result.period)
+    capacity = result.platform.n_cpu_cores * (lost.end - lost.times[0])
+    return float(lost.integral() / capacity) if capacity > 0 else 0.0
 
 
 def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hdsim.failures import Outages
     from hdsim.gangs.simulation import GangRun
     from hdsim.platform.model import Platform
+    from hdsim.results.period import Period
     from hdsim.results.segments import Segments
     from hdsim.workload.model import Workload
 
@@ -50,6 +51,14 @@ class Replay(Protocol):
     @property
     def end_time(self) -> float:
         """End of the period accounted for, in seconds."""
+
+    @property
+    def period(self) -> Period:
+        """The period that means are taken over."""
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """(J,) whether statistics count a job: it has ended, and was submitted in the period."""
 
     @property
     def segments(self) -> Segments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from hdsim.errors import nearest
 from hdsim.platform import power
 from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
+from hdsim.results.period import Period
 from hdsim.results.schedule import Schedule
 from hdsim.results.segments import powered_until
 from hdsim.util.plugins import optional
@@ -147,6 +148,30 @@ class Result(Schedule):
             },
             len(workload),
         )
+
+    @cached_property
+    def period(self) -> Period:
+        """The period that means are taken over, as ``warmup`` and ``cooldown`` of the settings say."""
+        return Period.of(self.config, self.workload.submission_time)
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """(J,) whether statistics count a job: it has ended, and was submitted in the period."""
+        return ~np.isnan(self.finish_time) & self.period.has(self.workload.submission_time)
+
+    def without(self, warmup: float | str | None = None, cooldown: float | str | None = None) -> Result:
+        """Returns the result with means that leave out a warm-up and a cool-down.
+
+        Args:
+            warmup: Seconds after the first submission, a text such as ``"1d"``, or ``"10%"`` of the jobs.
+            cooldown: The same before the last submission.
+
+        Raises:
+            ConfigError: An argument is none of these, or no job is left.
+        """
+        result = replace(self, config={**self.config, "warmup": warmup, "cooldown": cooldown})
+        Period.of(result.config, self.workload.submission_time)
+        return result
 
     @cached_property
     def metrics(self) -> dict[str, float]:

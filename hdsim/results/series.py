@@ -17,6 +17,7 @@ from hdsim.platform.power import IDLE_PACKAGE, PSTATES, power_after
 from hdsim.results.segments import powered_until
 
 if TYPE_CHECKING:
+    from hdsim.results.period import Period
     from hdsim.results.replay import Replay
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,15 @@ class StepFunction:
             times: (N,) s.
         """
         return self.values[np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)]
+
+    def within(self, period: Period) -> StepFunction:
+        """The part in a period; empty at its begin if the function ends before."""
+        if period.begin <= self.times[0] and period.end >= self.end:
+            return self
+        begin, end = max(period.begin, float(self.times[0])), min(period.end, self.end)
+        inside = (self.times > begin) & (self.times < end)
+        times = np.append(begin, self.times[inside])
+        return StepFunction(times, self.at(times), max(begin, end))
 
     def thinned(self, points: int) -> StepFunction:
         """Fewer steps that look the same at a width of `points` / 4 pixels.

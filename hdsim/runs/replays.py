@@ -45,6 +45,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     from hdsim.decisions import DecisionProblem
     from hdsim.decisions.episode_settings import KEYS, check_episode_settings
     from hdsim.results.own_metrics import load_metrics
+    from hdsim.results.period import Period
     from hdsim.scheduling.agent import make_agent
 
     # A replay takes the decision problem from the checkpoint; mistakes in `env` are reported all the same.
@@ -58,6 +59,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
         raise ConfigError(f"expected false on backend {backend.name}, whose state is its own", where="check")
     platform = read_platform(config, backend)
     workload = read_workload(config, platform, backend=backend)
+    Period.of(config, workload.submission_time)  # Refuses a warm-up that leaves no job.
     backend.check(platform, workload, **{key: config[key] for key in _MODELS})
     return Inputs(platform, workload, agent, backend)
 

@@ -66,6 +66,8 @@ def settings(
         "seed": seed,
         "check": check,
         "metrics": None,
+        "warmup": None,
+        "cooldown": None,
         "platform": {"path": file, "types": None, "kind": None if platform.kind == CORES else platform.kind},
         "workload": {**model_settings("workload", "default"), "path": None, **workload.settings},
         "agent": _agent_settings(agent),

@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 #: Keys that hdsim itself reads, by type; all but the first two may be absent.
 _TYPES: dict[str, type] = {
     "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
-    "results": dict, "own_metrics": dict,
+    "results": dict, "own_metrics": dict, "period": list,
     "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
     "kind": str, "working_directory": str, "machine": dict, "failure": dict,
 }  # fmt: skip

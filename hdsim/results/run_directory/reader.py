@@ -23,6 +23,7 @@ from hdsim.platform.model import Platform
 from hdsim.results import details
 from hdsim.results.metrics import register
 from hdsim.results.own_metrics import recorded
+from hdsim.results.period import Period
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
@@ -110,10 +111,25 @@ class Run:
         finish = self.finish_time
         return float(self.manifest.get("simulated_seconds", finish[~np.isnan(finish)].max(initial=0.0)))
 
+    @property
+    def period(self) -> Period:
+        """The period that means are taken over."""
+        return period_of(self.manifest)
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """(J,) whether statistics count a job: it has ended, and was submitted in the period."""
+        return ~np.isnan(self.finish_time) & self.period.has(self.jobs["submission_time"])
+
     @cached_property
     def state(self) -> NDArray[np.int8]:
         """(J,) :class:`hdsim.cluster.state.FinalState`."""
         return np.array([FinalState[name] for name in self.jobs["final_state"].tolist()], np.int8)
+
+
+def period_of(manifest: Mapping[str, Any]) -> Period:
+    """Returns the period that the means of a run are taken over."""
+    return Period(*(manifest.get("period") or ()))
 
 
 @contextmanager

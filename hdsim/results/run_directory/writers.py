@@ -6,6 +6,7 @@ other tools read them. Every file appears whole or not at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from hdsim.failures import Outages
 from hdsim.gangs.output import write_gangs
 from hdsim.results import details, series
 from hdsim.results.metrics import full
+from hdsim.results.period import Period
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
@@ -77,7 +79,12 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     metrics = full(result)
     write_json(path / "metrics.json", {name: metrics[name] for name in metrics if name not in WALL_METRICS})
     wall = {name: result.metrics[name] for name in WALL_METRICS}
-    return {"simulated_seconds": result.end_time, "simulation_time": result.wall_seconds, **wall}
+    facts: dict[str, Any] = {"simulated_seconds": result.end_time, "simulation_time": result.wall_seconds, **wall}
+    if result.period != Period():
+        # Outwards to the 6 decimals that jobs.csv has.
+        begin, end = result.period.begin, min(result.period.end, result.end_time)
+        facts["period"] = [math.floor(begin * 1e6) / 1e6, math.ceil(end * 1e6) / 1e6]
+    return facts
 
 
 def write_jobs(path: Path, result: FullReplay) -> None:

@@ -1,0 +1,92 @@
+"""The period that means are taken over: a replay without its warm-up and its cool-down."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.errors import ConfigError
+from hdsim.util.arrays import Floats
+from hdsim.util.rules import is_finite
+from hdsim.util.units import DURATION_UNITS, parse_duration
+
+#: Settings of the period.
+KEYS = ("warmup", "cooldown")
+
+_PERCENT = re.compile(r"(\d+\.?\d*|\.\d+)%", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Period:
+    """Bounds of a period, in seconds since the first submission.
+
+    Attributes:
+        begin: End of the warm-up.
+        end: Begin of the cool-down, infinite without one.
+    """
+
+    begin: float = 0.0
+    end: float = math.inf
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], submission: Floats) -> Period:
+        """Returns the period that settings stand for.
+
+        Args:
+            settings: ``warmup`` and ``cooldown``, either of which may be missing: seconds from the first submission on
+                and back from the last, a text such as ``"1d"``, or ``"10%"`` of the jobs by submission; None for none.
+            submission: (J,) submission times in seconds.
+
+        Raises:
+            ConfigError: A setting is none of these, or no job is left.
+        """
+        given = {key: settings.get(key) for key in KEYS}
+        if all(value is None for value in given.values()) or not len(submission):
+            return cls()
+        times = np.sort(submission)
+        begin, end = cls.begin, cls.end
+        for key, value in given.items():
+            jobs, seconds = (0, 0.0) if value is None else _left_out(key, value, len(times))
+            if jobs or seconds:
+                if key == "warmup":
+                    begin = float(times[jobs]) + seconds
+                else:
+                    end = float(times[-1 - jobs]) - seconds
+        period = cls(begin, end)
+        if not period.has(times).any():
+            told = ", ".join(f"{key}={value}" for key, value in given.items() if value is not None)
+            raise ConfigError(
+                f"expected a warm-up and a cool-down that leave jobs, got {told}; jobs come for {times[-1]:g} seconds",
+                where="warmup" if given["cooldown"] is None else "cooldown",
+            )
+        return period
+
+    def has(self, times: Floats) -> NDArray[np.bool_]:
+        """Returns whether each time belongs to the period, its bounds included."""
+        return (times >= self.begin) & (times <= self.end)
+
+
+def _left_out(key: str, value: Any, count: int) -> tuple[int, float]:
+    """The jobs, of `count`, or else the seconds that a setting leaves out."""
+    share = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if share and float(share[1]) < 100:
+        return math.floor(float(share[1]) / 100 * count), 0.0
+    seconds: Any = value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            seconds = parse_duration(value)
+    if not is_finite(seconds) or seconds < 0:
+        units = ", ".join(DURATION_UNITS)
+        raise ConfigError(
+            f"expected seconds >= 0, a text with a unit ({units}) or a percentage of the jobs below 100%, "
+            f"got {value!r}",
+            where=key,
+        )
+    return 0, float(seconds)
