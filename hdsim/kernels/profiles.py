@@ -302,17 +302,27 @@ def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, 
 @part_of_kernel
 def room_on(free: Floats, allowed: Bools, chunk: Chunk, node: int) -> float:
     """Counts the chunks of a job that fit on a node; see `capacity`."""
+    return _room_beside(free, allowed, chunk, chunk, node, 0)
+
+
+@part_of_kernel
+def _room_beside(free: Floats, allowed: Bools, chunk: Chunk, other: Chunk, node: int, number: int) -> float:
+    """Counts the chunks of a job that fit on a node beside a number of chunks of another job; see `add_amounts`."""
+    cores = number * other.cores
+    cpu = free[0, node] - cores * other.cpu
+    if number and (other.cpu != 1 or len(free) > 2):
+        cpu = np.rint(cpu * 1000) / 1000
     # Both are thousandths: a quotient this close to an integer is one.
-    fits = np.floor(free[0, node] / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
+    fits = np.floor(cpu / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
     if fits > 0 and chunk.memory > 0:
-        fits = min(fits, np.floor(free[1, node] / chunk.memory))
+        fits = min(fits, np.floor((free[1, node] - cores * other.memory) / chunk.memory))
     if len(free) > 2:
         if fits > 0 and chunk.storage > 0:
-            fits = min(fits, np.floor(free[4, node] / chunk.storage))
+            fits = min(fits, np.floor((free[4, node] - cores * other.storage) / chunk.storage))
         fits = np.floor(fits / chunk.cores)
         if chunk.gpus > 0:
-            fits = min(fits, np.floor(free[2, node] / chunk.gpus))
-        fits = max(min(fits, free[3, node]), 0.0) if allowed[chunk.place, node] else 0.0
+            fits = min(fits, np.floor((free[2, node] - number * other.gpus) / chunk.gpus))
+        fits = max(min(fits, free[3, node] - number), 0.0) if allowed[chunk.place, node] else 0.0
     return fits
 
 
@@ -412,25 +422,18 @@ def admit(
 
 
 @part_of_kernel
-def _loss(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, node: int, number: int) -> int:
-    """Counts the chunks of the head that lose their room to a number of chunks of a job on a node."""
-    before = room_on(free, allowed, head, node)
-    add_amounts(free, chunk, node, -number * chunk.cores)
-    after = room_on(free, allowed, head, node)
-    add_amounts(free, chunk, node, number * chunk.cores)
-    return int(before - after)
-
-
-@part_of_kernel
-def _without_loss(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, node: int, most: int) -> int:
-    """Returns the most chunks of a job on a node, of which `most` fit now, that cost the head nothing."""
-    if not _loss(free, allowed, head, chunk, node, most):
+def _without_loss(free: Floats, allowed: Bools, head: Chunk, chunk: Chunk, node: int, most: int, before: float) -> int:
+    """Returns the most chunks of a job on a node, of which `most` fit now, that leave the head its room `before`."""
+    # Most often every chunk costs the head something, or none does.
+    if _room_beside(free, allowed, head, chunk, node, 1) != before:
+        return 0
+    if _room_beside(free, allowed, head, chunk, node, most) == before:
         return most
-    least, most = 0, most - 1
+    least, most = 1, most - 1
     while least < most:
         # The loss never decreases with the number.
         middle = (least + most + 1) // 2
-        if _loss(free, allowed, head, chunk, node, middle):
+        if _room_beside(free, allowed, head, chunk, node, middle) != before:
             most = middle - 1
         else:
             least = middle
@@ -478,15 +481,15 @@ def fill_beside(
         limit[node] = 0
         if room[node] <= 0:
             continue
-        most = min(room[node], wanted)
-        at = _without_loss(free, allowed, first, chunk, node, most)
+        most, before = min(room[node], wanted), room_on(free, allowed, first, node)
+        at = _without_loss(free, allowed, first, chunk, node, most, before)
         limit[node] = at
         total += at
         if margin < 1 or at == most:
             continue
         lost[at] = 0
         for k in range(at + 1, most + 1):
-            lost[k] = _loss(free, allowed, first, chunk, node, k)
+            lost[k] = int(before - _room_beside(free, allowed, first, chunk, node, k))
         while at < most and lost[at] < margin:
             best = -1
             for k in range(at + 1, most + 1):
@@ -546,10 +549,10 @@ def fill_exactly(
     for node in range(n):
         if room[node] <= 0:
             continue
-        widest = min(room[node], wanted)
-        given = _without_loss(free, allowed, first, chunk, node, widest)
+        widest, before = min(room[node], wanted), room_on(free, allowed, first, node)
+        given = _without_loss(free, allowed, first, chunk, node, widest, before)
         for k in range(given + 1, widest + 1):
-            lost[k] = _loss(free, allowed, first, chunk, node, k)
+            lost[k] = int(before - _room_beside(free, allowed, first, chunk, node, k))
         for loss in range(left, -1, -1):
             base = most[loss]
             most[loss], chosen[node, loss] = base + given, given
@@ -560,7 +563,8 @@ def fill_exactly(
                     most[loss], chosen[node, loss] = most[loss - lost[k]] + k, k
     for node in range(n - 1, -1, -1):
         limit[node] = chosen[node, left]
-        left -= _loss(free, allowed, first, chunk, node, limit[node])
+        after = _room_beside(free, allowed, first, chunk, node, limit[node])
+        left -= int(room_on(free, allowed, first, node) - after)
     total = 0
     for node in range(n):
         total += limit[node]
