@@ -299,6 +299,29 @@ def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[.
     assert all((run / "jobs.csv").exists() for run in runs[:2])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_study_says_how_it_goes_on(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "wait").touch()
+    (tmp_path / "own.yaml").write_text(
+        "title: T\nquestion: Q?\n"
+        "commands: {orders: 'run -m platform=teaching workload.jobs=20 agent.path=slow.py seed=1,2'}\n"
+        "tables: {orders: {title: O, runs: orders, metrics: jobs_completed}}\n"
+    )
+    study = start("study", "own.yaml", "-o", "out")
+    wait_until(lambda: [*tmp_path.glob("out/runs/orders/*/manifest.json")], study)
+    time.sleep(0.2)  # in the replay
+    study.send_signal(number)
+    _, errors = study.communicate()
+    (line,) = (line for line in errors.splitlines() if line.startswith("hdsim: "))
+    assert study.returncode == 1 and line == "hdsim: interrupted; the same command goes on where it stopped", errors
+    (tmp_path / "wait").unlink()
+    again = start("study", "own.yaml", "-o", "out")
+    output, errors = again.communicate()
+    assert again.returncode == 0, errors
+    assert "seed=2" in output
+
+
 def test_warnings_of_workers_are_whole_lines(hdsim: Hdsim, tmp_path: Path) -> None:
     done = hdsim("run", "-m", "--jobs", "2", *SMALL, "agent=easy,sjf", "seed=1,2", "hydra.sweep.dir=sweep")
     assert done.returncode == 0

@@ -170,11 +170,16 @@ def _execute(
 
 @contextlib.contextmanager
 def stoppable(advice: str = "") -> Iterator[None]:
-    """Treats SIGTERM as Ctrl-C, and ends the command with one line and status 1 after either."""
+    """Treats SIGTERM as Ctrl-C, and ends the command with one line and status 1 after either.
+
+    Within another one it leaves both to that.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt as error:
+        if before is signal.default_int_handler:
+            raise
         click.echo(f"hdsim: {str(error) or 'interrupted'}{advice}", err=True)
         raise click.exceptions.Exit(1) from None
     finally:

@@ -40,6 +40,7 @@ def study(name: str | None, output: Path | None, jobs: int | None, data: Path, *
 
     NAME is that of a bundled study or a YAML file. Without it the bundled studies are listed.
     """
+    from hdsim.cli.launch import stoppable
     from hdsim.studies.page import render
     from hdsim.studies.perform import perform
     from hdsim.studies.study import read_study, studies
@@ -59,6 +60,7 @@ def study(name: str | None, output: Path | None, jobs: int | None, data: Path, *
             if check:
                 output = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hdsim-")))
         output.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(stoppable("" if check else "; the same command goes on where it stopped"))
         outcome = perform(found, output, _launcher(jobs, quiet=check), data=data, figures=not check)
         page = output / "study.html"
         with replacing(page) as file:
@@ -84,13 +86,20 @@ def _launcher(jobs: int | None, *, quiet: bool) -> Callable[[Sequence[str]], Non
         if jobs and any(argument.startswith("hydra.sweep.dir=") for argument in line):
             line += ["--jobs", str(jobs)]
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed) if quiet else contextlib.nullcontext():
-            status = commands.main(line, prog_name="hdsim", standalone_mode=False)
-        if status:
+        try:
+            with (
+                contextlib.redirect_stdout(printed) if quiet else contextlib.nullcontext(),
+                commands.make_context("hdsim", line) as context,
+            ):
+                commands.invoke(context)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None  # Its text says how to go on with the run or the sweep alone.
+        except click.exceptions.Exit as ended:
+            if ended.exit_code == 0:
+                return
             click.echo(printed.getvalue(), nl=False)
-            click.echo(
-                f"hdsim: error: the study stops: hdsim {shlex.join(arguments)} ended with status {status}", err=True
-            )
-            raise click.exceptions.Exit(status)
+            told = f"hdsim {shlex.join(arguments)} ended with status {ended.exit_code}"
+            click.echo(f"hdsim: error: the study stops: {told}", err=True)
+            raise
 
     return launch
