@@ -19,7 +19,7 @@ from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.util.inputs import parse_json, read_text
 from hdsim.util.intervals import IntervalSets
 from hdsim.util.rules import NULL, POSITIVE, integers_from, require
-from hdsim.util.text import shown
+from hdsim.util.text import number_in, shown
 from hdsim.util.units import DURATION_UNITS, LONGEST_TIME, parse_duration
 
 if TYPE_CHECKING:
@@ -325,16 +325,17 @@ def _rows(path: Path, lines: list[tuple[int, str]], nodes: int, faults: list[Con
             faults.append(ConfigError(f"expected {','.join(_HEADER)}, got '{text}'", where=where))
             continue
         try:
-            node, down = int(row[0]), float(row[1])
-            up = float(row[2]) if row[2].strip() else math.inf
+            node, down, up = (number_in(field) if field.strip() else math.inf for field in row)
+            if not node.is_integer():
+                raise ValueError(f"node {row[0]!r}")
         except ValueError as error:
             faults.append(ConfigError(f"expected numbers: {error}", where=where))
             continue
         if not (0 <= down <= up and down <= LONGEST_TIME and (up <= LONGEST_TIME or up == math.inf)):
             message = f"expected 0 <= down <= up <= {LONGEST_TIME:g}, got down {down:g}, up {up:g}"
             faults.append(ConfigError(message, where=where))
-        elif _is_node(node, nodes, where, faults):
-            rows.append((down, up, node, number))
+        elif _is_node(int(node), nodes, where, faults):
+            rows.append((down, up, int(node), number))
     # A repair precedes a failure of the same instant.
     for down, up, node, number in sorted(rows):
         yield number, node, down, True

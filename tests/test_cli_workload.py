@@ -194,6 +194,7 @@ def test_generate(tmp_path: Path) -> None:
     [
         (["--jobs", "x"], "'x' is not a valid integer"),
         (["--jobs", "10", "--memory", "1,b"], "expected numbers separated by commas, got '1,b'"),
+        (["--jobs", "10", "--memory", "1_0,2"], "expected numbers separated by commas, got '1_0,2'"),
         (["--jobs", "10", "--estimates", "tsafrir"], "expected at least 200 jobs for the model of estimates, got 10"),
         (["--jobs", "0"], "jobs: expected 1 to 10000000, got 0"),
     ],

@@ -789,7 +789,9 @@ def test_an_empty_trace_needs_its_header(tmp_path: Path) -> None:
     [
         (["node,from,to"], 1, "expected the header node,down,up or events, got 'node,from,to'"),
         (["node,down,up", "1,2"], 2, "expected node,down,up, got '1,2'"),
-        (["node,down,up", "1,2,3", "x,2,3"], 3, "expected numbers: invalid literal"),
+        (["node,down,up", "1,2,3", "x,2,3"], 3, "expected numbers: could not convert"),
+        (["node,down,up", "1,2_0,30"], 2, "expected numbers: could not convert string to float: '2_0'"),
+        (["node,down,up", "1.5,2,3"], 2, "expected numbers: node '1.5'"),
         (["node,down,up", "1,-2,3"], 2, "expected 0 <= down <= up <= 1e+12, got down -2, up 3"),
         (["node,down,up", "1,4,3"], 2, "expected 0 <= down <= up <= 1e+12, got down 4, up 3"),
         (["node,down,up", "1,nan,3"], 2, "expected 0 <= down <= up"),

@@ -239,6 +239,7 @@ def test_a_missing_measurement_is_named(tmp_path: Path) -> None:
     [
         ({}, "expected x_actual.csv or x_actual.csv.gz, found neither"),
         ({"x_actual.csv": "# t\n1,2\n3,z\n"}, "x_actual.csv:3: expected numbers"),
+        ({"x_actual.csv": "# t\n1,2\n3,1_0\n"}, "x_actual.csv:3: expected numbers: could not convert"),
         ({"x_actual.csv": "# t\n1,2\n3\n"}, "x_actual.csv:3: expected 2 finite numbers"),
         ({"x_actual.csv": "# t\n"}, "expected rows of numbers, got none"),
         (

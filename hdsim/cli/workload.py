@@ -9,6 +9,7 @@ import click
 
 from hdsim.cli.completion import Input
 from hdsim.errors import WorkloadError
+from hdsim.util.text import number_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +52,7 @@ class _AmountOr(click.ParamType):
         if value in self.words:
             return str(value)
         try:
-            return float(value)
+            return number_in(str(value))
         except ValueError:
             self.fail(f"expected {', '.join(self.words)} or a number, got '{value}'", param, ctx)
 
@@ -65,7 +66,7 @@ class _Amounts(click.ParamType):
         if isinstance(value, list):
             return value
         try:
-            return [float(word) for word in value.split(",")]
+            return [number_in(word) for word in value.split(",")]
         except ValueError:
             self.fail(f"expected numbers separated by commas, got '{value}'", param, ctx)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.files import write_csv
 from hdsim.util.inputs import read_csv
+from hdsim.util.text import number_in
 
 if TYPE_CHECKING:
     from scipy.interpolate import RectBivariateSpline
@@ -149,7 +150,7 @@ def _rows(profile: Profile) -> Any:
 
 def _number(text: str, name: str, where: str) -> float:
     try:
-        value = float(text)
+        value = number_in(text)
     except ValueError:
         value = 0.0
     if not 0 < value < np.inf:

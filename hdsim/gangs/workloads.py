@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.synthetic import actual_table, forecast_table, series
 from hdsim.util.inputs import read_text
+from hdsim.util.text import number_in
 
 Floats = NDArray[np.float64]
 
@@ -144,7 +145,7 @@ def _read_table(path: Path) -> Floats:
         if text.startswith("#"):
             continue
         try:
-            rows.append([float(field) for field in text.split(",")])
+            rows.append([number_in(field) for field in text.split(",")])
         except ValueError as error:
             raise ConfigError(f"expected numbers: {error}", where=f"{path}:{line}") from None
         if len(rows[-1]) != len(rows[0]) or not np.isfinite(rows[-1]).all():

@@ -17,6 +17,7 @@ from hdsim.platform.schema import QUANTITIES
 from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.resources import name_of, resolve
 from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, SEED, Rule, integers_from, require
+from hdsim.util.text import number_in
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.model import Workload
@@ -311,7 +312,7 @@ def _amount(key: str, value: str | float, other: str) -> float:
     if value == "none":
         return 0.0
     try:
-        amount = float(value)
+        amount = number_in(str(value))
     except ValueError:
         amount = np.nan
     if not (np.isfinite(amount) and amount >= 0):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hdsim.errors import WorkloadError
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import read_bytes
+from hdsim.util.text import number_in
 from hdsim.workload.raw import RawJobs, plain
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]
     row, faults = [], []
     for number, word in enumerate(words[:18]):
         try:
-            value = np.nan if "_" in word else float(word)  # float() accepts 1_000
+            value = number_in(word)
         except ValueError:
             value = np.nan
         row.append(value)

@@ -15,6 +15,7 @@ from hdsim.errors import ConfigError
 from hdsim.gangs import synthetic
 from hdsim.gangs.workloads import GENERATED
 from hdsim.util.inputs import read_csv
+from hdsim.util.text import number_in
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +94,7 @@ def _read(folder: Path, name: str, period: int | None) -> Series:
     values = []
     for line, row in enumerate(rows, 2):
         try:
-            values.append(float(row[column]))
+            values.append(number_in(row[column]))
         except ValueError:
             values.append(np.nan)
         if not np.isfinite(values[-1]):
