@@ -156,6 +156,7 @@ def test_states_of_nodes_are_no_part_of_the_platform() -> None:
     ("text", "told"),
     [
         ("a: [", "expected manifests of nodes"),
+        ("[" * 100_000, "nest(ed|ing)"),
         ("kind: Pod", "object 1: expected an object of kind Node, got Pod"),
         ("kind: List\nitems: [{kind: Node, metadata: {}}]", "object 1: expected a Node as the API has it"),
         ("kind: List\nitems: [4]", "object 1: expected an object of kind Node, got int"),

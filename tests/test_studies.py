@@ -261,6 +261,11 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ("agent=fcfs,sjf", "agent=fcfs,sfj", "sfj"),
         ("check:", "check: [", "expected YAML"),
         (
+            "check:",
+            "x: " + "[" * 5000 + "]" * 5000 + "\ncheck:",
+            r"expected YAML.* nest(ed|ing)",
+        ),
+        (
             "  orders:\n    title",
             "  ../orders:\n    title",
             r"tables: expected a name of letters, .* got '\.\./orders'",

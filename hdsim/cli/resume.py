@@ -118,12 +118,9 @@ def _recorded_overrides(path: Path) -> list[str]:
     Raises:
         ConfigError: The file holds something else, or settings of Hydra, which could name code to run.
     """
-    import yaml
+    from hdsim.util.inputs import read_yaml
 
-    try:
-        recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"expected YAML: {str(error).partition(chr(10))[0]}", where=str(path)) from None
+    recorded = read_yaml(path, ConfigError, "YAML")
     texts = recorded if isinstance(recorded, list) else [recorded]
     for text in texts:
         if not isinstance(text, str) or text.lstrip("+~").startswith("hydra"):

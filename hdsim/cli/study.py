@@ -93,7 +93,7 @@ def _launcher(jobs: int | None, *, quiet: bool) -> Callable[[Sequence[str]], Non
             ):
                 commands.invoke(context)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt from None  # Its text says how to go on with the run or the sweep alone.
+            raise KeyboardInterrupt from None  # without its text, which is about one run or sweep
         except click.exceptions.Exit as ended:
             if ended.exit_code == 0:
                 return

@@ -214,6 +214,13 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     faults: list[ConfigError] = []
     checked: dict[str, Any] = {}
     groups: tuple[str, ...]
+    training = config.get("train")
+    # An experiment of another command brings some of its settings.
+    if isinstance(training, Mapping) and (missing := [key for key in _TRAINING if key not in training]):
+        told = f"expected all settings of a training, as of hdsim train, got none for {', '.join(missing)}"
+        raise ConfigError(told, where="train")
+    if "gangs" in config and "controller" not in config:
+        raise ConfigError("expected all settings of gangs, as of hdsim bsp share, got no controller", where="gangs")
     if "gangs" in config:
         shared = {key: RULES[key] for key in ("platform", "workload") if key in config}
         rules, groups = GANG_RULES | SHARING_RULES | shared, ("controller", "agent")

@@ -10,6 +10,7 @@ import yaml
 
 from hdsim.errors import ConfigError
 from hdsim.util.files import replacing
+from hdsim.util.inputs import read_yaml
 
 _LISTS = ("clusters", "contexts", "users")
 
@@ -74,10 +75,7 @@ def remove_cluster(path: Path, name: str) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": ""}
-    try:
-        found = yaml.safe_load(path.read_text()) if path.exists() else {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"expected a kubeconfig file: {str(error).splitlines()[0]}", where=str(path)) from None
+    found = read_yaml(path, ConfigError, "a kubeconfig file") if path.exists() else {}
     if not isinstance(found or {}, dict):
         raise ConfigError(f"expected a kubeconfig file, got a {type(found).__name__}", where=str(path))
     config |= found or {}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError, PlatformError
@@ -21,6 +20,7 @@ from hdsim.kubernetes.objects import FAKE, GPU, UNLIMITED, NodeView
 from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
 from hdsim.platform.schema import NODE_NAME, QUANTITIES
 from hdsim.platform.taints import NO_SCHEDULE, Taint
+from hdsim.util.inputs import read_yaml
 from hdsim.util.text import label_safe, unused
 from hdsim.util.units import in_bytes
 
@@ -221,13 +221,8 @@ def read_manifests(path: Path) -> list[NodeView]:
     Raises:
         PlatformError: It cannot be read, or it has something else than nodes.
     """
-    try:
-        with path.open(encoding="utf-8") as file:
-            documents = list(yaml.load_all(file, yaml.CSafeLoader))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise PlatformError(f"expected manifests of nodes: {' '.join(str(error).split())}", where=str(path)) from None
     found: list[Any] = []
-    for document in documents:
+    for document in read_yaml(path, PlatformError, "manifests of nodes", several=True):
         if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
             found += document.get("items") or []
         elif document is not None:

@@ -16,7 +16,7 @@ from hdsim.errors import ConfigError
 from hdsim.results.run_directory.manifest import MANIFEST, read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.util.files import exclusive, replacing, write_csv
-from hdsim.util.inputs import regular_text
+from hdsim.util.inputs import read_yaml
 
 CSV, PARQUET = "runs.csv", "runs.parquet"
 
@@ -106,8 +106,8 @@ def _row(path: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Any], d
 def _settings(path: Path) -> dict[str, str]:
     """Values of the overrides that a run was composed with."""
     try:
-        texts = yaml.load(regular_text(path / ".hydra/overrides.yaml"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, ValueError, yaml.YAMLError):
+        texts = read_yaml(path / ".hydra/overrides.yaml", ConfigError, "YAML")
+    except ConfigError:
         return {}
     pairs = [text.partition("=") for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
     return {key.lstrip("+~"): value for key, _, value in pairs}

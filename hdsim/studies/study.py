@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.inputs import read_yaml
 from hdsim.util.resources import bundled, resolve
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -128,13 +129,8 @@ def read_study(name_or_path: str | Path) -> Study:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        # All scalars are texts: an expected number is as exact as its digits.
-        document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(path)) from None
+    # All scalars are texts: an expected number is as exact as its digits.
+    document = read_yaml(path, ConfigError, "YAML", texts=True)
     if not isinstance(document, dict):
         raise ConfigError("expected a mapping with title, question, ...", where=str(path))
     return document

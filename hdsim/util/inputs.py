@@ -155,6 +155,32 @@ def parse_json(
     return value
 
 
+def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool = False, texts: bool = False) -> Any:
+    """Reads a YAML file.
+
+    Args:
+        path: The file.
+        error: Class of the error.
+        what: Description of the content for the error, such as ``"a kubeconfig file"``.
+        several: The file may have several documents, which are returned as a list.
+        texts: All scalars are texts.
+
+    Raises:
+        HdsimError: The file is missing, is not YAML or UTF-8, or is nested too deeply.
+    """
+    import yaml
+
+    name = "BaseLoader" if texts else "SafeLoader"
+    loader = getattr(yaml, f"C{name}", getattr(yaml, name))
+    try:
+        text = regular_text(path)
+        return list(yaml.load_all(text, loader)) if several else yaml.load(text, loader)
+    except RecursionError:
+        raise error(f"expected {what}, got lists and objects nested too deeply", where=str(path)) from None
+    except (OSError, ValueError, yaml.YAMLError) as fault:
+        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(path)) from None
+
+
 def _decoded(content: bytes, where: str, error: type[HdsimError]) -> str:
     try:
         return content.decode("utf-8-sig")

@@ -888,6 +888,225 @@ def _resumed(done: Sequence[Finished]) -> str | None:
     return None
 
 
+# ---- further commands
+
+
+def _some_settings(rng: Random, settings: dict[str, tuple[str, ...]]) -> Command:
+    """Overrides of one to three keys with values that may fit, or with any."""
+    keys = rng.sample(list(settings), rng.choice((1, 1, 2, 3)))
+    return [f"{key}={rng.choice(settings[key]) if rng.random() < 0.8 else rng.choice(_VALUES)}" for key in keys]
+
+
+#: A search of two trials; numbers of trials, steps and jobs are small, since more of them is a user's wish.
+_TUNE_SETTINGS = {
+    "tune.metric": ("makespan", "mean_waiting_time", "node_hours", "[makespan]", "p95_slowdown", "mean_nodes"),
+    "tune.pruner": ("median", "none", "null"),
+    "tune.seed": ("0", "7", "-1"),
+    "tune.space.agent": ("choice(fcfs,sjf)", "fcfs,easy", "range(1,3)", "choice()", "easy"),
+    "tune.space.workload.arrival_factor": ("interval(0.5,1)", "log(0.1,1)", "log(0,1)", "interval(1,0)", "1,0", "x"),
+    "tune.space.agent.x": ("1,2",),
+    "tune.space": ("{}", "{agent:1}", "[]", "{agent:'choice(fcfs,nope)'}"),
+    "seed": ("1,2", "range(1,3)"),
+    "agent": ("easy", "fcfs,sjf"),
+    "workload.jobs": ("2", "0"),
+}
+
+
+def _tune(rng: Random, folder: Path) -> list[Command]:
+    (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
+    given = ["tune", *_BASE, "tune.space.agent.job_policy=fcfs,sjf", *_some_settings(rng, _TUNE_SETTINGS)]
+    given.append(rng.choice(("tune.trials=2",) * 9 + ("tune.trials=0", "tune.trials=x", "tune.trials=[2]")))
+    # The same command continues the search, perhaps one that has other settings or a damaged file.
+    again = [*given[:4], *_some_settings(rng, _TUNE_SETTINGS), "tune.trials=3"] if rng.random() < 0.3 else given
+    cut = [[f"@CUT:r/{rng.choice(('study.db', 'manifest.json', 'runs.csv'))}:{rng.random():.4f}"]]
+    return [given, *(cut if rng.random() < 0.2 else []), again] if rng.random() < 0.3 else [given]
+
+
+_STUDY = {
+    "title": "T",
+    "question": "Q?",
+    "commands": {"orders": "run -m platform=teaching workload.path=w.swf agent=fcfs,sjf"},
+    "tables": {
+        "orders": {
+            "title": "O",
+            "compare": "orders",
+            "metrics": ["mean_waiting_time"],
+            "differences": "mean_waiting_time",
+        },
+        "whole": {"runs": "orders", "metrics": "jobs_completed"},
+    },
+    "figures": {"orders": {"title": "M", "draw": "compare $runs/orders -o $here", "file": "compare.png"}},
+    "expected": {"whole": {"orders fcfs": {"jobs_completed": "at least 1"}}},
+    "check": {
+        "commands": {"orders": "run -m platform=teaching workload.path=w.swf agent=fcfs,easy"},
+        "expected": {"whole": {"orders fcfs": {"jobs_completed": "at least 0"}}},
+    },
+    "needs": [],
+}
+
+
+def _study(rng: Random, folder: Path) -> list[Command]:
+    (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
+    text = mutate.dumps(mutate.mutated(rng, _STUDY)) if rng.random() < 0.9 else rng.choice(mutate.YAMLS)
+    data = mutate.text_bytes(rng, text)
+    (folder / "own.yaml").write_bytes(data)
+    name = rng.choice(("own.yaml",) * 20 + (".", "nope", "own", _word(rng)))
+    return [["study", name, *rng.choice((["--check"], ["--check"], ["-o", "out"], ["-o", "w.swf"], ["--data", "."]))]]
+
+
+_RERUN_OPTIONS = {
+    "-o": ("again", ".", "r", "w.swf", "/nonexistent/x", ""),
+    "--input": ("w.swf=w.swf", "=", "x", "nope=w.swf", "w.swf=", "a=b=c"),
+    "--accept-changes": ("",),
+}
+
+
+def _rerun(rng: Random, folder: Path) -> list[Command]:
+    shutil.copytree(folder.parent / _RUNS / rng.choice(("plain", "failing", "bsp")), folder / "r")
+    if rng.random() < 0.8:
+        _damage_run(rng, folder / "r")
+    return [["rerun", "r", *(_some_options(rng, _RERUN_OPTIONS) if rng.random() < 0.5 else [])]]
+
+
+_BOUND_OPTIONS = {
+    "--window": ("2", "3", "1", "99999999999999999999"),
+    "--windows": ("1", "0", "1000"),
+    "--objective": ("mean_waiting_time", "mean_turnaround_time", "makespan", "x", ""),
+    "--backfill": ("none", "easy", "conservative", "greedy", "rlscheduler", "x"),
+    "--moves": ("0", "10", "-1", "1e3"),
+    "--seconds": ("0", "0.01", "-1", "nan", "inf"),
+    "--json": ("",),
+}
+
+
+def _bound(rng: Random, folder: Path) -> list[Command]:
+    (folder / "w.swf").write_text(swf_text(rng, 6), encoding="utf-8")
+    words = ["bound", "platform=homogeneous_256", _BASE[1], "--moves", "20", *_some_options(rng, _BOUND_OPTIONS)]
+    return [[*words, *([_override(rng)] if rng.random() < 0.3 else [])]]
+
+
+_SERIES = ("nyc_taxi_1", "art_daily_small_noise")
+_BSP_SETTINGS = {
+    "supersteps": ("1", "5", "0", "100000000000"),
+    "start": ("0", "900", "-1", "99999999999999999999"),
+    "penalty": ("0", "15", "-1", "1e308"),
+    "shares.start": ("100", "0", "3000"),
+    "shares.increment": ("100", "0", "7"),
+    "shares.total": ("800", "100", "1e9"),
+    "shares.cap": ("1000", "1"),
+    "controller": ("best", "static", "one_time", "dynamic_window", "static_window", "learned", "custom", "nope"),
+    "controller.window": ("3", "0", "1.5"),
+    "controller.horizon": ("2", "0", "1000"),
+    "profile": ("synthetic", "measured", "p.csv", "nope"),
+    "actual": ("a", "generated", "nope", "."),
+    "forecasts": ("a", "actual", "nope"),
+    "scaling": ("actual", "forecasts", "x"),
+    "tasks": ("{cap:a}", "{cap:x}", "{}", "[cap]", "{cap:nyc_taxi_1}"),
+    "planner": ("exact", "greedy", "x"),
+    "runner": ("simulated", "kubernetes", "nope"),
+    "resume": ("true", "false"),
+    "seed": ("1", "-1"),
+}
+_FORECAST_SETTINGS = {
+    "series": (".", "generated", "nope", "a.csv"),
+    "names": ("[a]", "[]", "a", "[a,a]", "[nyc_taxi_1]"),
+    "period": ("2", "0", "1e9", "null"),
+    "rows": ("3", "0", "-1", "1000000"),
+    "columns": ("2", "0", "1000000"),
+    "refit": ("1", "0", "null"),
+    "compare": ("[]", "[persistence]", "[nope]", "persistence"),
+    "quantiles": ("[0.5]", "[]", "[0.9,0.1]", "[2]"),
+    "unit": ("values", "sizes", "x"),
+    "forecaster": ("persistence", "seasonal_naive", "ridge", "nope", "custom"),
+    "forecaster.lags": ("1", "0"),
+}
+_PROFILE = "Task Name, Workload Size, CPU Shares, Duration\n" + "".join(
+    f"cap, {size}, {share}, {size * 1000 / share}\n" for size in (1, 2, 3, 4) for share in (100, 200, 300, 400)
+)
+
+
+def _bsp(rng: Random, folder: Path) -> list[Command]:
+    numbers = [f"{rng.uniform(0, 9):.3f}" for _ in range(40)]
+    table = "\n".join(",".join(numbers[row : row + 5]) for row in range(30))
+    _write(rng, folder, "p.csv", mutate.text_bytes(rng, mutate.table(rng, _PROFILE)))
+    for kind in ("actual", "forecast"):
+        (folder / "a").mkdir(exist_ok=True)
+        _write(rng, folder / "a", f"a_{kind}.csv", mutate.text_bytes(rng, mutate.table(rng, table)))
+    series = "timestamp,value\n" + "".join(f"2014-07-01 {hour:02}:00:00,{n}\n" for hour, n in enumerate(numbers[:24]))
+    _write(rng, folder, "a.csv", mutate.text_bytes(rng, mutate.table(rng, series)))
+    if rng.random() < 0.3:
+        base = ["series=.", "names=[a]", "rows=4", "columns=2", "period=4", "forecaster=persistence", "compare=[]"]
+        return [["bsp", "forecast", *base, "hydra.run.dir=r", *_some_settings(rng, _FORECAST_SETTINGS)]]
+    base = ["supersteps=3", "controller=static", "hydra.run.dir=r"]
+    if rng.random() < 0.5:
+        base += ["profile=p.csv", "actual=a", "forecasts=a", "tasks={cap:a}", "shares.start=100", "shares.total=400"]
+    return [["bsp", rng.choice(("run", "run", "plan")), *base, *_some_settings(rng, _BSP_SETTINGS)]]
+
+
+_KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "c",
+    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {}}],
+}
+_KWOK_OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "load": {
+        "--replicas": ("1-2", "2-1", "0", "x", "1-", "-"),
+        "--cpu": ("1", "250m,1", "x", "-1", "", ","),
+        "--memory": ("2Gi", "1e400", "x", "0"),
+        "--gpus": ("0", "1", "0.5", "x"),
+        "--duration": ("1", "nan", "inf", "0"),
+        "--rate": ("1", "0", "nan"),
+        "--trace": ("w.swf", "nope", "."),
+        "--cpu-load": ("0.2", "2", "nan"),
+        "--namespace": ("x", "", "X Y"),
+    },
+    "nodes": {
+        "--count": ("1", "0", "99999999999999999999"),
+        "--cpu": ("64", "3920m", "x", "-1"),
+        "--memory": ("256Gi", "x", "1e999"),
+        "--label": ("a=b", "a", "=", "a=b=c", "é=1"),
+        "--taint": ("a:NoSchedule", "a=b:X", ":", "a"),
+        "--gpus": ("1", "-1"),
+        "--timeout": ("1", "nan", "0"),
+        "--type": ("x", "", "X_Y"),
+    },
+    "record": {
+        "-o": ("o.jsonl", ".", "/nonexistent/x", "w.swf"),
+        "--bindings": ("1", "0"),
+        "--stop-when-idle": ("0.1", "nan"),
+    },
+    "clean": {"--all": ("",), "--nodes": ("",), "--timeout": ("1", "inf")},
+    "top": {"--namespace": ("x", "")},
+    "status": {},
+}
+
+
+def _kwok(rng: Random, folder: Path) -> list[Command]:
+    """Words for a cluster that cannot be reached."""
+    (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
+    name = _write(rng, folder, "k.yaml", mutate.json_bytes(rng, _KUBECONFIG))
+    verb = rng.choice(list(_KWOK_OPTIONS))
+    words = ["kwok", verb, *(["--kubeconfig", name] if verb != "status" else [])]
+    words += _some_options(rng, _KWOK_OPTIONS[verb]) if len(_KWOK_OPTIONS[verb]) > 2 else []
+    return [words]
+
+
+#: Experiments, the last ones of other commands.
+_EXPERIMENTS = ("backfilling", "consolidation", "policy_pairs", "baselines", "gaia", "gangs", "learned", "nope")
+
+
+def _experiment(rng: Random, folder: Path) -> list[Command]:
+    (folder / "w.swf").write_text(swf_text(rng, 4), encoding="utf-8")
+    small = ["agent=easy", "workload=default", "workload.path=w.swf", "hydra.run.dir=r", "hydra.mode=RUN"]
+    rng.shuffle(small)
+    given = [*small, *(_override(rng) for _ in range(rng.choice((0, 1, 2))))]
+    command = rng.choice(("run", "run", "run", "bound", "tune", "compare"))
+    return [[command, f"experiment={rng.choice(_EXPERIMENTS)}", *given]]
+
+
 KINDS = (
     Kind("swf", 24, _swf, _consistent),
     Kind("batsim json", 20, _batsim_json, _consistent),
@@ -898,6 +1117,13 @@ KINDS = (
     Kind("outages", 1, _outages, _consistent),
     Kind("plug-ins", 1, _plugin),
     Kind("run directories", 11, _run_directory),
+    Kind("tune", 2, _tune),
+    Kind("study", 3, _study),
+    Kind("rerun", 3, _rerun),
+    Kind("bound", 2, _bound),
+    Kind("bsp", 4, _bsp),
+    Kind("kwok", 2, _kwok),
+    Kind("experiments", 2, _experiment, _consistent),
     Kind("checkpoints", 3.5, _checkpoint, torch=True),
     Kind("training overrides", 0.7, _training_overrides, torch=True),
     Kind("training directories", 1.5, _training_directory, torch=True),

@@ -247,7 +247,7 @@ def _outcome(
             return "wrong", f"exit status 2 without one message: {told.strip()[-200:]}"
         elif each.status not in (0, 1, 2) and not (kind.name == "plug-ins" and each.status == 3):
             return "wrong", f"exit status {each.status}"
-        elif each.status == 1 and not told.strip():
+        elif each.status == 1 and not (told.strip() or each.out.strip()):
             return "wrong", "exit status 1 without a word"
     here = Path.cwd()
     os.chdir(folder)
