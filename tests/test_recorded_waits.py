@@ -115,9 +115,11 @@ def test_report_and_compare_show_them(replay: Callable[..., Path], hdsim: Run, t
     assert line.split()[1:3] == ["147.75", "45.50"]
     assert "4 jobs have a recorded waiting time, 25% of them within 60 s or a factor of 2" in told.stdout
     page = dom.fromstring((first / "report.html").read_text())
-    rows = {row.findtext("th"): [cell.text for cell in row.findall("td")] for row in page.iter("tr")}
-    assert rows["simulated"][:2] == ["55", "45"]
-    assert rows["recorded"][:2] == ["147.75", "45.50"]
+    rows = {row.findtext("th"): [cell.text_content() for cell in row.findall("td")] for row in page.iter("tr")}
+    exact = {row.findtext("th"): row.xpath("td/span/@title") for row in page.iter("tr")}
+    assert rows["simulated"][0] == "0.9167" and rows["simulated"][-1] == "min"
+    assert exact["simulated"][:2] == ["55 s", "45 s"]
+    assert exact["recorded"][:2] == ["147.75 s", "45.50 s"]
     compared = hdsim("compare", "a", "b")
     assert compared.returncode == 0, compared.stderr
     assert "waiting time beside the recorded one (s)" in compared.stdout

@@ -271,6 +271,11 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
             r"tables: expected a name of letters, .* got '\.\./orders'",
         ),
         ("check:", "check: all\nx:", r"check: expected a mapping"),
+        (
+            "  whole:\n    orders fcfs:\n      jobs",
+            "  whole:\n    - jobs",
+            r"expected: expected numbers by tables, rows",
+        ),
         ("runs: orders", "runs: [[orders]]", r"runs: expected a text or a list of texts"),
         ("runs: orders", "runs: orders\n    settings: {a: b}", r"expected settings of a table with measure"),
         ("title: Two orders", "title: [a]", r"title: expected a text"),

@@ -226,6 +226,7 @@ def test_trainings_are_judged_by_validation_and_pruned(trials: int, hdsim: Hdsim
     ("overrides", "told"),
     [
         ((), "tune.space: expected the settings to search for"),
+        (("tune.space.workload.jobs=${.x}",), "tune.space.workload.jobs: Interpolation key 'x' not found"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.trials=0"), "tune.trials: expected a whole number >= 1, got 0"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.trails=5"), "tune.trails: unknown key (did you mean 'trials'?"),
         (("tune.space.agent.job_polcy=fcfs,sjf",), "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),

@@ -96,10 +96,13 @@ def _recorded(run: Run) -> str:
     """Waiting times beside those that the trace recorded; empty if it recorded none."""
     from hdsim.report.recorded import waits
     from hdsim.results.metrics import STATISTICS
-    from hdsim.util.text import format_table
+    from hdsim.util.text import format_number, format_table
 
     found = waits(run.path, run.manifest, run.jobs)
-    return "" if found is None else f"{format_table([['waiting time', *STATISTICS, ''], *found.rows()])}\n{found}"
+    if found is None:
+        return ""
+    rows = [[name, *map(format_number, values), "s"] for name, values in found.statistics().items()]
+    return f"{format_table([['waiting time', *STATISTICS, ''], *rows])}\n{found}"
 
 
 def _gang(directory: Path) -> _Content:

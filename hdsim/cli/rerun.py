@@ -86,7 +86,7 @@ def _beside(directory: Path) -> Path:
     """The default directory of the repetition, which no comparison of a sweep takes for one of its runs."""
     directory = directory.absolute()
     sweep, settings = directory.parent, directory / ".hydra/hydra.yaml"
-    if settings.is_file() and "mode: MULTIRUN" in settings.read_text(encoding="utf-8"):
+    if settings.is_file() and b"mode: MULTIRUN" in settings.read_bytes():
         return sweep.with_name(f"{sweep.name}-rerun") / directory.name
     return directory.with_name(f"{directory.name}-rerun")
 

@@ -11,7 +11,7 @@ import copy
 import itertools
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -481,9 +481,22 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     Raises:
         ConfigError: A value is missing, cannot be resolved, or is wrong.
     """
+    return check(resolved(composed, without=("hydra", "experiment", "tune")))
+
+
+def resolved(composed: DictConfig, without: Container[str] = ()) -> dict[str, Any]:
+    """Returns the values of a configuration, with references resolved.
+
+    Args:
+        composed: The configuration.
+        without: Keys that are left out.
+
+    Raises:
+        ConfigError: A value is missing, or cannot be resolved.
+    """
     try:
-        values = {str(key): composed[key] for key in composed if key not in ("hydra", "experiment", "tune")}
-        config = {
+        values = {str(key): composed[key] for key in composed if key not in without}
+        return {
             key: OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
             if OmegaConf.is_config(value)
             else value
@@ -493,7 +506,6 @@ def plain(composed: DictConfig) -> dict[str, Any]:
         raise ConfigError("expected a value, which has no default, got none", where=str(error.full_key)) from error
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error), where=str(error.full_key or "") or None) from error
-    return check(config)
 
 
 def _texts(overrides: ListConfig) -> list[str]:

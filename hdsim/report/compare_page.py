@@ -15,7 +15,7 @@ from hdsim.report.compare_figures import ranks_svg
 from hdsim.report.compare_output import short_labels, told_windows
 from hdsim.report.compare_panels import panels
 from hdsim.report.labels import text
-from hdsim.report.page import page, words
+from hdsim.report.page import Scale, page, scale, words
 from hdsim.report.ranking import Standing
 from hdsim.report.ratios import Ratio
 from hdsim.report.recorded import HEADS, NOTE, by_configuration
@@ -27,7 +27,6 @@ from hdsim.results.metrics import direction
 from hdsim.results.period import KEYS
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.util import files
-from hdsim.util.text import format_number
 
 #: Links to reports in a row.
 _MOST_LINKS = 12
@@ -148,49 +147,59 @@ def _means(comparison: Comparison, short: Mapping[str, str], directory: Path) ->
             found.append(f"<a href='{escape(link)}'>{escape(text(entry.replication) or 'report')}</a>")
     links = any(reports.values())
     rows = []
+    scales = {
+        name: scale(name, (row.mean for row in comparison.rows if row.metric == name)) for name in comparison.metrics
+    }
     for row in comparison.rows:
         if row.metric == comparison.metrics[0]:
             means = [values[row.scenario, row.configuration, metric] for metric in comparison.metrics]
-            cells = [Cell(format_number(one.mean), one.mean, one.best) for one in means]
+            cells = [Cell(scales[one.metric].html(one.mean), one.mean, one.best) for one in means]
             linked = list(dict.fromkeys(reports[row.scenario, row.configuration]))
             more = f" and {len(linked) - _MOST_LINKS} more" if len(linked) > _MOST_LINKS else ""
             reported = [Cell(", ".join(linked[:_MOST_LINKS]) + more, float(len(linked)))] if links else []
             rows.append([*_names(row, short), *cells, *reported])
-    heads = [*_heads(comparison.rows), *(words(name) for name in comparison.metrics), *(["reports"] if links else [])]
+    heads = [*_heads(comparison.rows), *(_with_unit(name, scales[name]) for name in comparison.metrics)]
+    heads += ["reports"] if links else []
     note = "Means; the best of each column in bold. A click on a head sorts by it."
     return _section("Means", note, sortable("means", heads, rows))
 
 
+def _with_unit(name: str, found: Scale) -> str:
+    return f"{words(name)} ({found.unit})" if found.unit else words(name)
+
+
 def _details(rows: Sequence[Row], short: Mapping[str, str]) -> str:
-    notes = ", ".join(filter(None, (rows[0].unit, str(direction(rows[0].metric)))))
+    found = scale(rows[0].metric, (row.mean for row in rows))
+    notes = ", ".join(filter(None, (found.unit, str(direction(rows[0].metric)))))
     ends = tables.limits(value for row in rows for value in (row.mean, row.low, row.high))
     apart = tables.limits((v for row in rows for v in (row.difference, row.difference_low, row.difference_high)), 0.0)
     known = {
         name: any(not math.isnan(getattr(row, name)) for row in rows)
         for name in ("low", "iqm", "difference", "difference_low")
     }
-    heads = [*_heads(rows), "runs", "mean", *["interval"] * known["low"], "", *["interquartile mean"] * known["iqm"]]
-    if known["difference"]:
-        heads += ["difference", *["interval"] * known["difference_low"], "", "pairs"]
     lines = []
     for row in rows:
-        cells = [Cell(f"{row.runs:,}", row.runs), Cell(format_number(row.mean), row.mean, row.best)]
-        cells += [Cell(_bounds(row.low, row.high), row.low)] * known["low"]
-        cells += [Cell(tables.drawn(row.mean, row.low, row.high, ends), row.mean)]
-        cells += [Cell(_compact(row.iqm), row.iqm)] * known["iqm"]
-        if known["difference"]:
-            told = "baseline" if row.baseline else _compact(row.difference, "+")
-            low, high = row.difference_low, row.difference_high
-            cells += [Cell(told, row.difference), *[Cell(_bounds(low, high), low)] * known["difference_low"]]
-            cells += [Cell(tables.drawn(row.difference, low, high, apart, 0.0), row.difference)]
-            pairs = f"{row.pairs:,} {row.paired_by}{'s' * (row.pairs > 1)}" if row.pairs else ""
-            cells += [Cell(pairs, row.pairs)]
-        lines.append([*_names(row, short), *cells])
+        low, high = row.difference_low, row.difference_high
+        told = "baseline" if row.baseline else found.html(row.difference, lambda number: _compact(number, "+"))
+        pairs = f"{row.pairs:,} {row.paired_by}{'s' * (row.pairs > 1)}" if row.pairs else ""
+        columns = [
+            ("mean", True, Cell(found.html(row.mean), row.mean, row.best)),
+            ("interval", known["low"], Cell(_bounds(row.low, row.high, found.size), row.low)),
+            ("difference", known["difference"], Cell(told, row.difference)),
+            ("interval", known["difference_low"], Cell(_bounds(low, high, found.size), low)),
+            ("", True, Cell(tables.drawn(row.mean, row.low, row.high, ends), row.mean)),
+            ("", known["difference"], Cell(tables.drawn(row.difference, low, high, apart, 0.0), row.difference)),
+            ("runs", True, Cell(f"{row.runs:,}", row.runs)),
+            ("pairs", known["difference"], Cell(pairs, row.pairs)),
+            ("interquartile mean", known["iqm"], Cell(found.html(row.iqm, _compact), row.iqm)),
+        ]
+        lines.append([*_names(row, short), *(cell for _, shown, cell in columns if shown)])
+    heads = [*_heads(rows), *(head for head, shown, _ in columns if shown)]
     return _section(words(rows[0].metric).capitalize(), notes, sortable(rows[0].metric, heads, lines))
 
 
-def _bounds(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{_compact(low)}, {_compact(high)}]"
+def _bounds(low: float, high: float, size: float = 1.0) -> str:
+    return "" if math.isnan(low) else f"[{_compact(low / size)}, {_compact(high / size)}]"
 
 
 def _compact(number: float, sign: str = "") -> str:
@@ -246,7 +255,7 @@ def _recorded(comparison: Comparison, short: Mapping[str, str]) -> str:
     if not rows:
         return ""
     heads = ["configuration", "scenario", *HEADS]
-    note = f"In seconds; {NOTE}."
+    note = f"Times in seconds; {NOTE}."
     return _section("Waiting time beside the recorded one", note, sortable("recorded waiting times", heads, rows))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.report.charts import duration
-from hdsim.report.page import component, facts, heading, listed, page, tiles, versions, words
+from hdsim.report.page import component, heading, listed, page, scale, scaled, tiles, versions, words
 from hdsim.report.panels import panels
 from hdsim.report.recorded import waits
 from hdsim.results import metrics
@@ -162,7 +162,9 @@ def _recorded(run: Run) -> str:
     found = waits(run.path, run.manifest, run.jobs)
     if found is None:
         return ""
-    table = facts(("waiting time", *metrics.STATISTICS, "unit"), found.rows())
+    rows = found.statistics()
+    unit = scale("waiting_time", (value for values in rows.values() for value in values))
+    table = scaled(("waiting time", *metrics.STATISTICS, "unit"), ((name, unit, rows[name]) for name in rows))
     return f"<div class='scroll'>{table}</div><p class='note'>{escape(str(found))}</p>"
 
 
@@ -180,19 +182,15 @@ def _tile(name: str, value: float) -> str:
     if unit == "s":
         return duration(value)
     if unit == "J":
-        size, prefix = next((s, p) for s, p in ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")) if value >= s or s == 1)
-        return f"{value / size:,.4g} {prefix}J"
+        found = scale(name, [value])
+        return f"{value / found.size:,.4g} {found.unit}"
     return f"{100 * value:.1f} %" if name == "utilization" else format_number(value)
 
 
 def _statistics(quantities: Sequence[str], values: Mapping[str, float]) -> str:
     heads = ("", *metrics.STATISTICS, "unit")
-    rows = (
-        [
-            words(quantity),
-            *(format_number(values[f"{kind}_{quantity}"]) for kind in metrics.STATISTICS),
-            metrics.unit(f"mean_{quantity}"),
-        ]
-        for quantity in quantities
-    )
-    return facts(heads, rows) if quantities else ""
+    rows = []
+    for quantity in quantities:
+        found = [values[f"{kind}_{quantity}"] for kind in metrics.STATISTICS]
+        rows.append((words(quantity), scale(quantity, found), found))
+    return scaled(heads, rows) if rows else ""

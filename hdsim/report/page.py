@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from html import escape
 from pathlib import Path
 from string import Template
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.report.charts import Heat, Panel
+from hdsim.report.charts import Heat, Panel, time_unit
 from hdsim.report.colors import HEAT, sheet
 from hdsim.report.tables import table
 from hdsim.results import metrics
@@ -133,12 +134,47 @@ def versions(manifest: Mapping[str, Any]) -> str:
 
 def listed(names: Iterable[str], values: Mapping[str, float]) -> str:
     """Returns the HTML of metrics with their units, in columns."""
+    scales = {name: scale(name, [values[name]]) for name in names}
     items = "".join(
         f"<div><dt>{escape(words(name))}</dt>"
-        f"<dd>{_powers(format_number(values[name]))} <span>{_powers(metrics.unit(name))}</span></dd></div>"
-        for name in names
+        f"<dd>{found.html(values[name])} <span>{_powers(escape(found.unit))}</span></dd></div>"
+        for name, found in scales.items()
     )
     return f"<dl class='numbers'>{items}</dl>"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A unit that suits some values of a metric.
+
+    Attributes:
+        unit: Its name, empty for a pure number.
+        size: Its size in the unit of the metric.
+        metric: The unit of the metric.
+    """
+
+    unit: str
+    size: float
+    metric: str
+
+    def html(self, value: float, form: Callable[[float], str] = format_number) -> str:
+        """Returns a value in this unit; under the pointer it is that of the metric."""
+        told = _powers(escape(form(value / self.size)))
+        exact = f"{format_number(value)} {self.metric}"
+        return told if self.size == 1 else f"<span title='{escape(exact)}'>{told}</span>"
+
+
+def scale(name: str, values: Iterable[float]) -> Scale:
+    """Returns the unit for values of a metric: minutes, hours or days for seconds, and multiples of J and W."""
+    unit = metrics.unit(name)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if unit == "s":
+        found = time_unit(largest)
+        return Scale(found.name, found.seconds, unit)
+    if unit in ("J", "W"):
+        size, prefix = next((one for one in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= one[0]), (1.0, ""))
+        return Scale(prefix + unit, size, unit)
+    return Scale(unit, 1.0, unit)
 
 
 def words(name: str) -> str:
@@ -148,15 +184,23 @@ def words(name: str) -> str:
 
 def facts(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Returns the HTML of a table: names in the first column, units in the last, and numbers between them."""
+    escaped = ([escape(cell) for cell in row] for row in rows)
+    return _facts(heads, ((first, map(_powers, middle), unit) for first, *middle, unit in escaped))
 
-    def row(cells: Iterable[str]) -> list[str]:
-        first, *middle, unit = (escape(cell) for cell in cells)
-        numbers = (f"<td>{_powers(cell)}</td>" for cell in middle)
-        return [f"<th scope='row'>{first}</th>", *numbers, f"<td class='unit'>{unit}</td>"]
 
+def scaled(heads: Iterable[str], rows: Iterable[tuple[str, Scale, Iterable[float]]]) -> str:
+    """Returns the HTML of a table as `facts` does, of names, units and the values in them."""
+    return _facts(heads, ((escape(name), map(unit.html, values), escape(unit.unit)) for name, unit, values in rows))
+
+
+def _facts(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str], str]]) -> str:
     *columns, unit = heads
-    head = (f"<th scope='col'>{column}</th>" for column in columns)
-    return table([*head, f"<th scope='col' class='unit'>{unit}</th>"], map(row, rows))
+    head = [*(f"<th scope='col'>{column}</th>" for column in columns), f"<th scope='col' class='unit'>{unit}</th>"]
+    lines = (
+        [f"<th scope='row'>{name}</th>", *(f"<td>{cell}</td>" for cell in cells), f"<td class='unit'>{unit}</td>"]
+        for name, cells, unit in rows
+    )
+    return table(head, lines)
 
 
 def _powers(text: str) -> str:

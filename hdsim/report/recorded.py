@@ -65,10 +65,10 @@ class Waits:
         low, high = np.minimum(self.simulated, self.recorded), np.maximum(self.simulated, self.recorded)
         return float(((high - low <= _SECONDS) | (high <= _FACTOR * low)).mean())
 
-    def rows(self) -> list[list[str]]:
-        """Returns the names simulated and recorded, each with its statistics and the unit."""
+    def statistics(self) -> dict[str, list[float]]:
+        """Returns the statistics of the simulated and of the recorded times, in seconds."""
         kinds = {"simulated": self.simulated, "recorded": self.recorded}
-        return [[name, *map(format_number, statistics("", values).values()), "s"] for name, values in kinds.items()]
+        return {name: [*statistics("", values).values()] for name, values in kinds.items()}
 
     def cells(self) -> list[tuple[str, float]]:
         """Returns the text and the value of each of `HEADS`, times in seconds."""

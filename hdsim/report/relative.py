@@ -12,7 +12,7 @@ from hdsim.report.compare import Comparison, Row
 from hdsim.report.statistics import Floats
 from hdsim.results.metrics import Direction, direction
 
-#: Factor from which on cells have the full colour.
+#: Least factor of the full colour.
 _FULL = 4.0
 
 
@@ -37,13 +37,28 @@ class Relative:
     def note(self) -> str:
         """Meaning of the cells."""
         told = f"by how much each mean is worse than the {self.to} (orange)"
-        return told if self.to == "best" else f"{told} or better (blue)"
+        told += "" if self.to == "best" else " or better (blue)"
+        return f"{told}; the full colour is a factor of {self._full:.3g}"
+
+    @property
+    def _logarithms(self) -> Floats:
+        with np.errstate(divide="ignore"):
+            return np.log(self.factors)
+
+    @property
+    def _full(self) -> float:
+        """Factor of the full colour, the largest of the table."""
+        sizes = np.abs(self._logarithms)
+        return float(np.exp(max(np.log(_FULL), sizes[np.isfinite(sizes)].max(initial=0.0))))
 
     @property
     def shades(self) -> Floats:
-        """(C, M) from -1 for much better over 0 for equal to 1 for much worse; NaN becomes 0."""
-        with np.errstate(divide="ignore"):
-            return np.clip(np.nan_to_num(np.log(self.factors), posinf=9, neginf=-9) / np.log(_FULL), -1, 1)
+        """(C, M) from -1 for much better over 0 for equal to 1 for much worse; NaN becomes 0.
+
+        The root of the logarithm of the factor, by which factors just above 1 and large ones are both told apart.
+        """
+        ratio = np.nan_to_num(self._logarithms, posinf=np.inf, neginf=-np.inf) / np.log(self._full)
+        return np.sign(ratio) * np.sqrt(np.minimum(np.abs(ratio), 1.0))
 
     @property
     def texts(self) -> NDArray[np.str_]:

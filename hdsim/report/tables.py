@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 #: Width and height of a drawn interval.
-_WIDTH, _HEIGHT = 170, 18
+_WIDTH, _HEIGHT = 130, 18
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def drawn(value: float, low: float, high: float, limits: tuple[float, float], ma
     if not math.isnan(low):
         parts.append(f"<path class='bar' d='M{place(low)} {middle}H{place(high)}'/>")
     parts.append(f"<circle cx='{place(value)}' cy='{middle}' r='4'/>")
-    return f"<svg class='interval' width='{_WIDTH}' height='{_HEIGHT}' aria-hidden='true'>{''.join(parts)}</svg>"
+    box = f"width='{_WIDTH}' viewBox='0 0 {_WIDTH} {_HEIGHT}'"
+    return f"<svg class='interval' {box} aria-hidden='true'>{''.join(parts)}</svg>"
 
 
 def limits(values: Iterable[float], mark: float | None = None) -> tuple[float, float]:

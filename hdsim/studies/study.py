@@ -212,9 +212,20 @@ def _texts(values: Any) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
+def _are_numbers(value: Any) -> bool:
+    """Whether a value has the form of the expected numbers: texts by tables, rows and columns."""
+    rows = [row for table in value.values() for row in _values(table)] if isinstance(value, dict) else [None]
+    return all(isinstance(row, dict) and _texts(row.values()) for row in rows)
+
+
+def _values(value: Any) -> list[Any]:
+    return [*value.values()] if isinstance(value, dict) else [None]
+
+
 #: Values of fields by their annotations: in words, and a test.
 _MAPPING = ("a mapping", lambda value: isinstance(value, dict))
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "Expected": ("numbers by tables, rows and columns", _are_numbers),
     "str": ("a text", lambda value: isinstance(value, str)),
     "tuple[str, ...]": ("a text or a list of texts", lambda value: isinstance(value, str | list) and _texts(value)),
     "Mapping[str, str]": ("a mapping of texts", lambda value: isinstance(value, dict) and _texts(value.values())),

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf, read_write
 
-from hdsim.config.composer import Composer
+from hdsim.config.composer import Composer, resolved
 from hdsim.config.keys import unknown_key
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import METRICS, STATISTICS, direction
@@ -74,7 +74,7 @@ class Search:
             given = ["agent=classic", *given]
         composer = Composer(config_dir, "tune")
         composed = composer.sweep(composer.overrides([*given, *own]))[0].hydra
-        values = cast(dict[str, Any], OmegaConf.to_container(composed.tune, resolve=True))
+        values = resolved(composed.tune)
         if unknown := [key for key in values if key not in _RULES]:
             raise unknown_key(f"tune.{unknown[0]}", list(_RULES))
         require("tune", _RULES, values)
