@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,47 @@ def test_an_agent_is_not_judged_by_a_metric_without_a_direction() -> None:
     options = {"failures": "exponential"}
     with pytest.raises(ConfigError, match=r"train.metric: .* high or low values are better, got 'failures'"):
         Evaluation(platform, "failures", options).scores("fcfs", [workload])
+
+
+def test_load_imbalance_of_cores_by_hand() -> None:
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 10, 30], runtime=[10, 20, 10], requested_cores=[2, 4, 1])
+    result = hdsim.simulate(platform, jobs, "fcfs")
+    # One node is full for 10 s, both for 20 s, half of one for 10 s.
+    assert metrics.full(result)["load_imbalance"] == (10 * 0.5 + 20 * 0 + 10 * 0.25) / 40
+    assert metrics.full(result)["peak_load_imbalance"] == 0
+    assert "load_imbalance" not in result.metrics
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_load_imbalance_is_that_of_every_second(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    platform = hdsim.load_platform("accelerated")
+    count = 30
+    jobs = hdsim.Workload.from_columns(
+        submission_time=np.cumsum(rng.integers(0, 20, count)),
+        runtime=rng.integers(1, 60, count),
+        requested_cores=rng.integers(1, 30, count),
+    )
+    result = hdsim.simulate(platform, jobs, "easy")
+    held = result.segments
+    nodes = platform.processor_node[platform.core_processor]
+    moments = np.unique(np.concatenate([held.begin, held.end]))
+    total = 0.0
+    for low, high in itertools.pairwise(moments):
+        busy = np.zeros(platform.n_nodes)
+        for segment in np.flatnonzero((held.begin <= low) & (held.end >= high)):
+            for core in held.held[np.array([segment])].ids:
+                busy[nodes[core]] += not platform.is_gpu[platform.core_processor[core]]
+        total += float(np.std(busy / platform.node_cpu_cores)) * (high - low)
+    assert metrics.full(result)["load_imbalance"] == pytest.approx(total / result.end_time)
+
+
+@pytest.mark.requires("torch")
+def test_agents_are_judged_by_metrics_of_the_whole_schedule() -> None:
+    from hdsim.learning.training.evaluation import OBJECTIVE_METRICS, Evaluation
+
+    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 0], runtime=[10, 10], requested_cores=[1, 1])
+    evaluation = Evaluation(platform, OBJECTIVE_METRICS["cluster_balance"], {})
+    assert [evaluation.score(f"fcfs-{policy}", [jobs]) for policy in ("spread", "pack")] == [0.0, 0.5]

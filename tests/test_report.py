@@ -451,6 +451,15 @@ def test_hardly_anything_to_show(make: Callable[[Path], Run], tmp_path: Path, vi
     assert page.page.get("data-ready") == "true"
 
 
+def test_distributions_of_a_run_without_a_queue_are_sentences(tmp_path: Path) -> None:
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=2)
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 100], runtime=[20, 20], requested_cores=[1, 1])
+    run = recorded(tmp_path / "run", platform, jobs, "fcfs")
+    told = {panel.title: panel.note for panel in panels.panels(run) if not panel.views}
+    assert told["Waiting time"] == "No job waits 1 s or longer."
+    assert told["Bounded slowdown"] == "No job is slowed down by waiting."
+
+
 def test_a_broken_page_is_noticed(visit: Callable[..., Visit]) -> None:
     for script in ("throw new Error('x')", "console.error('x')", "Promise.reject('x')", "fetch('http://example.org')"):
         content = f"<!DOCTYPE html><html><body><p>page</p><script>{script}</script></body></html>"

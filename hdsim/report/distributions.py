@@ -39,6 +39,8 @@ def waiting_times(run: Run) -> Panel:
     waits = run.jobs["waiting_time"][run.counted]
     if not len(waits):
         return Panel("Waiting time", "No job ended.", (), narrow=True)
+    if waits.max() < 1:
+        return Panel("Waiting time", "No job waits 1 s or longer.", (), narrow=True)
     median, high = np.percentile(waits, (50, 95))
     note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Below 1 s counts as 1 s."
     axis = Axis("Waiting time", "duration", 1.0)
@@ -48,10 +50,12 @@ def waiting_times(run: Run) -> Panel:
 def slowdowns(run: Run) -> Panel:
     """Distribution of the bounded slowdown."""
     title = "Bounded slowdown"
-    ended = run.counted
-    if not ended.any():
+    counted = run.counted
+    if not counted.any():
         return Panel(title, "No job ended.", (), narrow=True)
-    values = bounded_slowdown(run.jobs["turnaround_time"][ended], run.jobs["execution_time"][ended])
+    values = bounded_slowdown(run.jobs["turnaround_time"][counted], run.jobs["execution_time"][counted])
+    if values.max() < _SLOWED:
+        return Panel(title, "No job is slowed down by waiting.", (), narrow=True)
     median, high = np.percentile(values, (50, 95))
     note = f"max(1, turnaround / max(execution, {TAU:g} s)): median {median:,.1f}, 95th percentile {high:,.1f}."
     axis = Axis(title, "log", 1.0)

@@ -74,10 +74,8 @@ METRICS: dict[str, Metric] = {
     "utilization": Metric("", _HIGHER, "busy core-seconds / (cores x makespan)"),
     "steady_utilization": Metric("", _HIGHER, "utilization without the first and the last tenth of the makespan"),
     "exploitation": Metric("", _HIGHER, "operations of completed jobs / (peak operations a second x makespan)"),
-    "load_imbalance": Metric(
-        "", _LOWER, "standard deviation over nodes of the share of CPU in use, mean over time; where cores have no ids"
-    ),
-    "peak_load_imbalance": Metric("", _LOWER, "the same while jobs hold most CPU; where cores have no ids"),
+    "load_imbalance": Metric("", _LOWER, "standard deviation over nodes of the share of CPU in use, mean over time"),
+    "peak_load_imbalance": Metric("", _LOWER, "the same while jobs hold most CPU"),
     "loss_of_capacity": Metric("", _LOWER, "integral of min(idle cores, cores queued for) / (cores x period)"),
     "throughput": Metric("jobs/h", _HIGHER, "ended jobs / makespan"),
     "energy_joules": Metric("J", _LOWER, "energy of all cores from the first submission to the last finish"),
@@ -236,7 +234,7 @@ def summary(result: FullReplay) -> dict[str, float]:
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
         slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
-        what :func:`balance` adds where cores have no ids, :func:`accelerators` where there are GPUs,
+        those of :func:`balance` where cores have no ids, of :func:`accelerators` where there are GPUs,
         :func:`reliability` where nodes fail and :func:`gangs` where there are gangs, and ``jobs_per_second`` of wall
         time.
     """
@@ -273,7 +271,7 @@ def summary(result: FullReplay) -> dict[str, float]:
 
 
 def balance(result: FullReplay) -> dict[str, float]:
-    """Evenness of the load of nodes, where cores have no ids.
+    """Evenness of the load of nodes.
 
     Returns:
         ``load_imbalance`` (standard deviation over the nodes of the share of their CPU that jobs hold, averaged over
@@ -364,6 +362,7 @@ def full(result: FullReplay) -> dict[str, float]:
         "peak_power_watts": float(series.power(result).values.max(initial=0.0)),
         **statistics("execution_time", finish - start),
         **execution_metrics(result),
+        **({} if "load_imbalance" in result.metrics else balance(result)),
     }
     if result.segments.amounts is not None:
         metrics |= dict.fromkeys(_OF_CORES, math.nan)

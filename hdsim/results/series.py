@@ -169,15 +169,22 @@ def gpu_utilization(result: Replay) -> StepFunction:
 
 
 def load_imbalance(result: Replay) -> StepFunction:
-    """Standard deviation over the nodes of the share of their CPU that jobs hold; where cores have no ids."""
-    held, capacity = result.segments, result.platform.node_cpu
-    assert held.amounts is not None
+    """Standard deviation over the nodes of the share of their CPU, or of their cores, that jobs hold."""
+    held, platform = result.segments, result.platform
     if not len(held):
         return StepFunction(np.zeros(1), np.zeros(1), result.end_time)
-    node = np.concatenate([amounts.nodes for amounts in held.amounts])
-    share = np.concatenate([amounts.cpu for amounts in held.amounts]) / np.where(capacity > 0, capacity, 1)[node]
-    sizes = [len(amounts.nodes) for amounts in held.amounts]
-    times = np.concatenate([held.begin.repeat(sizes), held.end.repeat(sizes)])
+    if held.amounts is None:
+        used, capacity = held.usage, platform.node_cpu_cores
+        of_cpu = ~platform.is_gpu[used.processor]
+        segment, taken = used.segment[of_cpu], used.cores[of_cpu]
+        node = platform.processor_node[used.processor[of_cpu]]
+    else:
+        capacity = platform.node_cpu
+        segment = np.repeat(np.arange(len(held)), [len(amounts.nodes) for amounts in held.amounts])
+        node = np.concatenate([amounts.nodes for amounts in held.amounts])
+        taken = np.concatenate([amounts.cpu for amounts in held.amounts])
+    share = taken / np.where(capacity > 0, capacity, 1)[node]
+    times = np.concatenate([held.begin[segment], held.end[segment]])
     node, change = np.tile(node, 2), np.concatenate([share, -share])
     order = np.lexsort((times, node))
     times, change = times[order], change[order]

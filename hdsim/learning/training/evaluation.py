@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.errors import ConfigError, nearest
-from hdsim.platform.schema import CORES
-from hdsim.results.metrics import direction
+from hdsim.results.metrics import direction, full
 from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:
@@ -42,20 +41,11 @@ OBJECTIVE_METRICS = {
 ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
 
 
-def metric_of(objective: str, platform: Platform) -> str | None:
-    """Metric of a replay that an objective optimises, None of an unknown one.
-
-    Balance has no metric where cores have ids; there crowded nodes slow their jobs down.
-    """
-    metric = OBJECTIVE_METRICS.get(objective)
-    return "mean_turnaround_time" if metric == "load_imbalance" and platform.kind == CORES else metric
-
-
 class Scoring(ABC):
     """Replays windows and reads off a metric.
 
     Attributes:
-        metric: Name of a metric of every replay (see :func:`hdsim.results.metrics.summary`).
+        metric: Name of a metric.
         average: Kind of mean that the score on validation windows is.
     """
 
@@ -80,18 +70,23 @@ class Scoring(ABC):
         Raises:
             ConfigError: The replays have no such metric, or neither its high nor its low values are better.
         """
-        for result in replays:
-            if self.metric not in result.metrics:
+        found = [self.metrics(result) for result in replays]
+        for metrics in found:
+            if self.metric not in metrics:
                 raise ConfigError(
-                    f"expected one of {', '.join(result.metrics)}, got '{self.metric}'"
-                    f"{nearest(self.metric, result.metrics)}",
+                    f"expected one of {', '.join(metrics)}, got '{self.metric}'{nearest(self.metric, metrics)}",
                     where="train.metric",
                 )
         if not direction(self.metric):
             raise ConfigError(
                 f"expected a metric whose high or low values are better, got '{self.metric}'", where="train.metric"
             )
-        return np.array([result.metrics[self.metric] for result in replays])
+        return np.array([metrics[self.metric] for metrics in found])
+
+    def metrics(self, result: Any) -> Mapping[str, float]:
+        """The metrics of a replay, out of which one is read."""
+        found: Mapping[str, float] = result.metrics
+        return found
 
     def better(self, score: float, other: float) -> bool:
         """Whether a score is better than another; NaN never is."""
@@ -123,6 +118,10 @@ class Evaluation(Scoring):
     def replays(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> list[Result]:
         """Replays every window under an agent."""
         return [simulate(self.platform, window, agent, **self.options) for window in windows]
+
+    def metrics(self, result: Result) -> Mapping[str, float]:
+        """See :meth:`Scoring.metrics`; those that take a pass over the schedule only where one of them is asked for."""
+        return result.metrics if self.metric in result.metrics else full(result)
 
 
 def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
