@@ -34,7 +34,13 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.plugins.config_source import ConfigResult
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 from yaml import MarkedYAMLError, YAMLError
 
 from hdsim.config.aliases import check_size
@@ -200,7 +206,14 @@ class Composer:
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
         an agent that is not hdsim's own need no ``+``, nor do those of a decision problem and of the other open groups.
         ``backend=kwok`` alone means the nodes of its cluster, ``platform=cluster``.
+
+        Raises:
+            ConfigError: An override has no key.
         """
+        for text in given:
+            # Hydra's own error names neither the argument nor its form.
+            if not text.partition("=")[0].partition("@")[0].strip(" +~"):
+                raise ConfigError(f"expected KEY=VALUE, got '{text}'")
         given = [quoted_path(text) for text in given]
         # The settings depend on the kinds of action and observation and are checked by the decision problem.
         given = [f"++{text}" if text.startswith("env.") else text for text in given]
@@ -364,7 +377,7 @@ class Composer:
             missing = error.missing_cfg_file
             # An option given as a path has slashes of its own; only groups of Hydra are nested.
             group, _, option = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
-            if not option:
+            if "/" not in missing:
                 group, option = "", missing
             options = self._options(group) + sorted(bundled("workloads") if group == "workload" else ())
             known = not_one_of(option, options)
@@ -505,7 +518,8 @@ def resolved(composed: DictConfig, without: Container[str] = ()) -> dict[str, An
     except MissingMandatoryValue as error:
         raise ConfigError("expected a value, which has no default, got none", where=str(error.full_key)) from error
     except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error), where=str(error.full_key or "") or None) from error
+        hint = r"; a literal ${ is written \${" if isinstance(error, InterpolationResolutionError) else ""
+        raise ConfigError(_first_line(error) + hint, where=str(error.full_key or "") or None) from error
 
 
 def _texts(overrides: ListConfig) -> list[str]:

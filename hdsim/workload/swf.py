@@ -206,7 +206,9 @@ def _parse_line(text: str, where: str) -> tuple[list[float], list[WorkloadError]
 
 def _data_lines(content: bytes) -> list[tuple[int, str]]:
     """Returns line numbers, from 1, and text of the lines with a job; comments may be in any encoding."""
-    numbered = ((n, raw.partition(b";")[0].decode("latin-1")) for n, raw in enumerate(content.splitlines(), 1))
+    numbered = (
+        (n, raw.partition(b";")[0].decode("utf-8", "backslashreplace")) for n, raw in enumerate(content.splitlines(), 1)
+    )
     return [(number, text) for number, text in numbered if text.strip()]
 
 
