@@ -87,7 +87,9 @@ def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[...
     assert name in page.text() and not page.page.xpath("//main//script[contains(., 'alert')]")
     links = page.page.xpath("//main//a/@href")
     assert links == ["runs/sjf%201/report.html"]
-    assert page.page.xpath("//table[@aria-label='ranking']") and page.page.find_class("figure")
+    assert page.page.xpath("//table[@aria-label='ranking']") and len(page.page.find_class("figure")) == 2
+    # A mark for each of two configurations, five seeds and five metrics, and for the means.
+    assert len(page.page.xpath("//section[h2='Single runs']//g[starts-with(@id, 'line2d')]//use")) >= 2 * 5 * 5 + 10
     assert set(page.curves()) >= {"waiting_time", "bounded_slowdown", "utilization", "queue"}
     assert all(
         curves and all(points > 1 for points in curves)

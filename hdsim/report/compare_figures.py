@@ -20,6 +20,7 @@ from hdsim.report.compare import Comparison, Row
 from hdsim.report.compare_output import short_labels
 from hdsim.report.figures import save, write_chart
 from hdsim.report.gangs import progress
+from hdsim.report.page import scale, words
 from hdsim.report.pairing import joined
 from hdsim.report.ranking import Standing, by_metric, cliques
 from hdsim.report.relative import Relative
@@ -38,6 +39,12 @@ _STYLE: Any = {
     "svg.fonttype": "path",
     "svg.hashsalt": "hdsim",
 }
+#: The same in pages.
+_IN_PAGE = _STYLE | {"svg.fonttype": "none", "savefig.transparent": True}
+#: Most differences of single runs that a page draws.
+_MOST_DOTS = 5000
+#: Ratio of the ends of the intervals beyond which an axis is logarithmic.
+_WIDE = 20.0
 #: Panels beside each other.
 _COLUMNS = 3
 _BETTER, _WORSE = light(BLUE), light(ORANGE)
@@ -59,12 +66,16 @@ def write_figure(comparison: Comparison, path: Path) -> None:
         figure, panels = _panels(comparison.metrics, names, 0.22)
         for axes, metric in zip(panels, comparison.metrics, strict=True):
             rows = [row for row in comparison.rows if row.metric == metric]
+            unit = scale(metric, (row.mean for row in rows))
+            ends = [end / unit.size for row in rows for end in (row.mean, row.low, row.high) if math.isfinite(end)]
+            if ends and min(ends) > 0 and max(ends) > _WIDE * min(ends):
+                axes.set_xscale("log")
             for place, row in enumerate(rows):
                 color = _WORSE if row.best else _BETTER
-                _interval(axes, place, row.mean, row.low, row.high, color, "D" if row.baseline else "o")
+                mean, low, high = (end / unit.size for end in (row.mean, row.low, row.high))
+                _interval(axes, place, mean, low, high, color, "D" if row.baseline else "o")
             better = str(direction(metric))
-            unit = rows[0].unit
-            axes.set_xlabel(f"{unit} ({better})" if unit and better else better or unit)
+            axes.set_xlabel(f"{unit.unit} ({better})" if unit.unit and better else better or unit.unit)
         figure.supxlabel(f"diamond: baseline   orange: best   bar: {CONFIDENCE:.0%} bootstrap interval", fontsize=8)
         save(figure, path)
 
@@ -82,35 +93,52 @@ def write_windows(comparison: Comparison, path: Path) -> bool:
     Raises:
         OSError: It cannot be written.
     """
+    with mpl.rc_context(_STYLE):
+        figure = _windows(comparison)
+        if figure is not None:
+            save(figure, path)
+    return figure is not None
+
+
+def windows_svg(comparison: Comparison) -> str:
+    """Returns the same figure as an element of a page, in its colours; empty if nothing or too much would be drawn."""
+    if len(comparison.windows) > _MOST_DOTS:
+        return ""
+    with mpl.rc_context(_IN_PAGE):
+        figure = _windows(comparison)
+        return "" if figure is None else _svg(figure)
+
+
+def _windows(comparison: Comparison) -> Figure | None:
     short = short_labels(comparison)
     configurations = list(dict.fromkeys(_name(row, short) for row in comparison.rows if row.pairs))
-    if not configurations:
-        return False
+    if not configurations or not comparison.windows:
+        return None
     differences: dict[tuple[str, str, str], list[float]] = {}
     for window in comparison.windows:
         key = (window.metric, window.scenario, window.configuration)
         differences.setdefault(key, []).append(window.difference)
     base = next(row.configuration for row in comparison.rows if row.baseline)
-    with mpl.rc_context(_STYLE):
-        figure, panels = _panels(comparison.metrics, configurations, 0.34)
-        for axes, metric in zip(panels, comparison.metrics, strict=True):
-            axes.axvline(0, color="tab:gray", linewidth=1)
-            rows = [row for row in comparison.rows if row.metric == metric and row.pairs]
-            for row in rows:
-                place = configurations.index(_name(row, short))
-                found = np.array(differences[metric, row.scenario, row.configuration])
-                better = found * direction(metric) > 0
-                for chosen, color in ((better, _BETTER), (~better, _WORSE)):
-                    axes.plot(found[chosen], np.full(chosen.sum(), place), "o", color=color, markersize=3, alpha=0.6)
-                _interval(axes, place + 0.25, row.difference, row.difference_low, row.difference_high, "black", "D")
-            axes.set_xlabel(rows[0].unit if rows else "")
-        figure.supxlabel(
-            f"difference to {short[base]}   dots: runs (blue: better, orange: worse)   "
-            f"diamond and bar: mean, {CONFIDENCE:.0%} interval",
-            fontsize=8,
-        )
-        save(figure, path)
-    return True
+    figure, panels = _panels(comparison.metrics, configurations, 0.34)
+    for axes, metric in zip(panels, comparison.metrics, strict=True):
+        axes.axvline(0, color="tab:gray", linewidth=1)
+        rows = [row for row in comparison.rows if row.metric == metric and row.pairs]
+        unit = scale(metric, (value for row in rows for value in differences[metric, row.scenario, row.configuration]))
+        for row in rows:
+            place = configurations.index(_name(row, short))
+            found = np.array(differences[metric, row.scenario, row.configuration]) / unit.size
+            better = found * direction(metric) > 0
+            for chosen, color in ((better, _BETTER), (~better, _WORSE)):
+                axes.plot(found[chosen], np.full(chosen.sum(), place), "o", color=color, markersize=3, alpha=0.6)
+            mean, low, high = (end / unit.size for end in (row.difference, row.difference_low, row.difference_high))
+            _interval(axes, place + 0.25, mean, low, high, "black", "D")
+        axes.set_xlabel(unit.unit)
+    figure.supxlabel(
+        f"difference to {short[base]}   dots: runs (blue: better, orange: worse)   "
+        f"diamond and bar: mean, {CONFIDENCE:.0%} interval",
+        fontsize=8,
+    )
+    return figure
 
 
 def write_progress(comparison: Comparison, path: Path) -> bool:
@@ -159,9 +187,14 @@ def ranks_svg(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
         standings: The rankings.
         short: Labels by configuration.
     """
+    with mpl.rc_context(_IN_PAGE):
+        return _svg(_ranks(standings, short))
+
+
+def _svg(figure: Figure) -> str:
+    """A figure as an element of a page, in the colours of the page."""
     text = io.StringIO()
-    with mpl.rc_context(_STYLE | {"svg.fonttype": "none", "savefig.transparent": True}):
-        _ranks(standings, short).savefig(text, format="svg", metadata={"Date": None})
+    figure.savefig(text, format="svg", metadata={"Date": None})
     _, tag, rest = text.getvalue().partition("<svg ")
     colors = {_BETTER: BLUE, _WORSE: ORANGE, "#000000": "currentColor"}
     return re.sub("|".join(colors), lambda found: colors[found[0]], f"{tag}class='figure' {rest}")
@@ -176,7 +209,7 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
     grid = figure.subplots(len(metrics), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), (metric, found) in zip(grid, metrics.items(), strict=True):
         _draw_ranks(left, found, [short[one.configuration] for one in found])
-        left.set_title(f"{metric}: average ranks over {found[0].blocks} blocks", loc="left")
+        left.set_title(f"{words(metric)}: average ranks over {found[0].blocks} blocks", loc="left")
         others = [one for one in found if not one.baseline]
         for place, one in enumerate(others):
             color = _BETTER if one.improvement >= 0.5 else _WORSE
@@ -240,7 +273,7 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
         for (row, column), text in np.ndenumerate(relative.texts):
             axes.text(column, row, text, ha="center", va="center", fontsize=7)
         axes.set_yticks(range(len(names)), names)
-        axes.set_xticks(range(len(relative.metrics)), [name.replace("_", "\n") for name in relative.metrics])
+        axes.set_xticks(range(len(relative.metrics)), [words(name).replace(" ", "\n") for name in relative.metrics])
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         for spine in axes.spines.values():
@@ -264,7 +297,7 @@ def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> 
     FigureCanvasAgg(figure)
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
     for axes, metric in zip(panels, metrics, strict=False):
-        axes.set_title(metric)
+        axes.set_title(words(metric))
         axes.margins(x=0.1)
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="x", alpha=0.3)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hdsim.report import labels, tables
 from hdsim.report.compare import JOBS, Comparison, Row
-from hdsim.report.compare_figures import ranks_svg
+from hdsim.report.compare_figures import ranks_svg, windows_svg
 from hdsim.report.compare_output import short_labels, told_windows
 from hdsim.report.compare_panels import panels
 from hdsim.report.labels import text
@@ -80,6 +80,8 @@ def render(
     title = f"{len(configurations)} configurations, {runs} runs"
     parts = [_means(comparison, short, directory)]
     parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
+    if drawn := windows_svg(comparison):
+        parts.append(_section("Single runs", "The difference of each run to that of the baseline.", drawn))
     if len(configurations) > 2:
         parts.append(_heat(comparison, short, to))
     if ratios:
