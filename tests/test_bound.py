@@ -148,3 +148,6 @@ def test_the_command(hdsim: Callable[..., Any]) -> None:
     refused = hdsim(*given[:-1], "5000")
     assert refused.returncode == 2
     assert "--window: expected at most the" in refused.stderr
+    for setting in ("metrics=[a.py]", "warmup=1d", "cooldown=0"):
+        refused = hdsim(*given, setting)
+        assert refused.returncode == 2 and f"{setting.partition('=')[0]}: expected null" in refused.stderr

@@ -47,7 +47,7 @@ def bound(
     \b
     hdsim bound platform=homogeneous_256 workload.path=lublin_4000 workload.jobs=500
     hdsim bound platform=homogeneous_256 workload=lublin workload.jobs=5000 --window 1024 --backfill none --seconds 30
-    hdsim bound experiment=rlscheduler --json > bound.json
+    hdsim bound platform=homogeneous_256 workload.path=lublin_4000_train --windows 2 --window 500 --json > bound.json
 
     The configuration is that of `hdsim run`; the agent is not used. docs/bound.md explains the columns.
     """  # noqa: D301 - click reads the backspace character
@@ -57,6 +57,9 @@ def bound(
 
     composer = Composer()
     config = composer.compose(composer.overrides(overrides))
+    for key in ("metrics", "warmup", "cooldown"):
+        if config[key] is not None:
+            raise ConfigError("expected null: a bound is one of --objective over all jobs", where=key)
     platform = read_platform(config)
     workload = read_workload(config, platform)
     size = window or len(workload)
