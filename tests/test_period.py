@@ -73,6 +73,15 @@ def test_settings(settings: dict[str, Any], period: Period) -> None:
     assert Period.of(settings, times) == period
 
 
+def test_a_period_without_jobs_loses_no_result() -> None:
+    assert Period.of({"warmup": "1d"}, np.zeros(0)) == Period()
+    with pytest.raises(ConfigError, match="cooldown: expected seconds"):
+        Period.checked({"cooldown": "soon"}, np.zeros(0))
+    result = replay([0, 10], [10, 10], [4, 4])
+    result.config = {"warmup": 11}  # as on a cluster whose jobs are not known before
+    assert math.isnan(result.metrics["mean_waiting_time"]) and result.metrics["makespan"] == 20
+
+
 @given(st.data())
 @examples(60, nightly=600)
 def test_means_are_those_of_single_jobs_and_seconds(data: st.DataObject) -> None:

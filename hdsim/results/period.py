@@ -45,26 +45,35 @@ class Period:
             submission: (J,) submission times in seconds.
 
         Raises:
-            ConfigError: A setting is none of these, or no job is left.
+            ConfigError: A setting is none of these.
         """
-        given = {key: settings.get(key) for key in KEYS}
-        if all(value is None for value in given.values()) or not len(submission):
+        given = {key: settings[key] for key in KEYS if settings.get(key) is not None}
+        if not given:
             return cls()
-        times = np.sort(submission)
-        begin, end = cls.begin, cls.end
+        begin, end, times = cls.begin, cls.end, np.sort(submission)
         for key, value in given.items():
-            jobs, seconds = (0, 0.0) if value is None else _left_out(key, value, len(times))
-            if jobs or seconds:
+            jobs, seconds = _left_out(key, value, len(times))
+            if len(times) and (jobs or seconds):
                 if key == "warmup":
                     begin = float(times[jobs]) + seconds
                 else:
                     end = float(times[-1 - jobs]) - seconds
-        period = cls(begin, end)
-        if not period.has(times).any():
-            told = ", ".join(f"{key}={value}" for key, value in given.items() if value is not None)
+        return cls(begin, end)
+
+    @classmethod
+    def checked(cls, settings: Mapping[str, Any], submission: Floats) -> Period:
+        """Returns the same.
+
+        Raises:
+            ConfigError: A setting is wrong, or leaves no job.
+        """
+        period = cls.of(settings, submission)
+        if len(submission) and not period.has(submission).any():
+            told = ", ".join(f"{key}={settings[key]}" for key in KEYS if settings.get(key) is not None)
             raise ConfigError(
-                f"expected a warm-up and a cool-down that leave jobs, got {told}; jobs come for {times[-1]:g} seconds",
-                where="warmup" if given["cooldown"] is None else "cooldown",
+                f"expected a warm-up and a cool-down that leave jobs, got {told}; jobs come for "
+                f"{submission.max():g} seconds",
+                where="warmup" if settings.get("cooldown") is None else "cooldown",
             )
         return period
 

@@ -170,7 +170,7 @@ class Result(Schedule):
             ConfigError: An argument is none of these, or no job is left.
         """
         result = replace(self, config={**self.config, "warmup": warmup, "cooldown": cooldown})
-        Period.of(result.config, self.workload.submission_time)
+        Period.checked(result.config, self.workload.submission_time)
         return result
 
     @cached_property

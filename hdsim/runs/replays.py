@@ -59,7 +59,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
         raise ConfigError(f"expected false on backend {backend.name}, whose state is its own", where="check")
     platform = read_platform(config, backend)
     workload = read_workload(config, platform, backend=backend)
-    Period.of(config, workload.submission_time)  # Refuses a warm-up that leaves no job.
+    Period.checked(config, workload.submission_time)
     backend.check(platform, workload, **{key: config[key] for key in _MODELS})
     return Inputs(platform, workload, agent, backend)
 
