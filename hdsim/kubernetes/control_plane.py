@@ -52,6 +52,8 @@ _PORTS = (
     "kwokControllerPort",
 )
 _HIGHEST_PORT, _LOWEST_PORT = 32766, 10000
+#: Seconds after which a restart looks for components that have ended since.
+_PATIENCE = 30.0
 #: The processors of this machine are for schedulers: etcd waits for no disk, the API server collects less garbage.
 _PATCHES = [
     {"name": "etcd", "extraArgs": [{"key": "unsafe-no-fsync", "value": "true"}]},
@@ -278,14 +280,7 @@ class ControlPlane:
                 "componentsPatches": _PATCHES,
             }
             self._config.write_text(f"{yaml.safe_dump(kind)}---\n{_STAGES.read_text()}")
-        for component in self.components():
-            if component.pid is None:
-                # kwokctl takes a process that has got the same id since for the component.
-                (self.folder / "pids" / f"{component.name}.pid").unlink(missing_ok=True)
-        self._kwokctl(
-            "create", "cluster", "--config", str(self._config), "--kubeconfig=", f"--wait={timeout:g}s",
-            timeout=timeout + 5,
-        )  # fmt: skip
+        self._create(deadline)
         # Pods are refused until the controller manager has made the account that they run as.
         while True:
             try:
@@ -300,6 +295,31 @@ class ControlPlane:
         ended = [component for component in self.components() if component.pid is None]
         if ended:
             raise BackendError(self._failure(f"{', '.join(c.name for c in ended)} ended"))
+
+    def _create(self, deadline: float) -> None:
+        """Starts the components that do not run, at a restart also those that end before all are ready.
+
+        The controller manager ends when it has found no API server for ten seconds.
+        """
+        while True:
+            for component in self.components():
+                if component.pid is None:
+                    # kwokctl takes a process that has got the same id since for the component.
+                    (self.folder / "pids" / f"{component.name}.pid").unlink(missing_ok=True)
+            begin = time.monotonic()
+            wait = max(deadline - begin, 1.0)
+            if self._started.exists():
+                wait = min(wait, _PATIENCE)
+            try:
+                self._kwokctl(
+                    "create", "cluster", "--config", str(self._config), "--kubeconfig=", f"--wait={wait:g}s",
+                    timeout=wait + 5,
+                )  # fmt: skip
+                return
+            except BackendError:
+                now = time.monotonic()
+                if now >= deadline or now - begin < 0.9 * wait:  # an error that comes at once is another
+                    raise
 
     def _unused_ports(self) -> Iterator[int]:
         """The ports that are free and belong to no control plane: kwokctl gives away those of stopped ones."""
