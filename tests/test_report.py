@@ -430,7 +430,7 @@ def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callab
 
 def test_jobs_that_were_never_started(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(render(mixed(tmp_path / "run", Lazy())))
-    checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
+    checked(page, OVER_TIME | {"slowdown_factor"}, {"gantt_cores"} | SPANS)
     assert re.search(r"jobs unfinished\s+3\b", page.text())
 
 
