@@ -397,13 +397,14 @@ def test_contrast(theme: int) -> None:
         assert contrast(text, ground) >= 4.5, (text, ground)
     grounds = {"paper", "wash", "raised", "caution", "ink", "soft", "line", "accent"}
     shapes = [name for name in COLORS if name not in grounds and not name.startswith(("heat-", "on-"))]
-    assert len(shapes) == 20
+    assert len(shapes) == 25
     for name in shapes:
         assert contrast(name, "paper") >= 3, name
         # Names of blocks are black or white.
         assert max(contrast(name, "on-bright"), contrast(name, "on-dark")) >= 4.5, name
-    scale = [luminance(name) for name in COLORS if name.startswith("heat-")]
-    assert sorted(scale, reverse=not theme) == scale
+    for kind in ("heat-", "wait-"):
+        scale = [luminance(name) for name in COLORS if name.startswith(kind)]
+        assert sorted(scale, reverse=not theme) == scale
     assert contrast("heat-5", "heat-0") > 10
 
 
@@ -421,7 +422,7 @@ def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callab
     page = visit(content)
     checked(page, OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
     legend = page.page.get_element_by_id("gantt_cores").find_class("legendtext")
-    assert {entry.text for entry in legend} == {"killed", "failed"}
+    assert {entry.text for entry in legend} == {"waited under 1 s", "10 s or more", "killed", "failed"}
     text = page.text()
     assert re.search(r"jobs rejected\s+1\b", text)
     assert re.search(r"jobs killed\s+1\b", text)
@@ -456,8 +457,8 @@ def test_distributions_of_a_run_without_a_queue_are_sentences(tmp_path: Path) ->
     jobs = hdsim.Workload.from_columns(submission_time=[0, 100], runtime=[20, 20], requested_cores=[1, 1])
     run = recorded(tmp_path / "run", platform, jobs, "fcfs")
     told = {panel.title: panel.note for panel in panels.panels(run) if not panel.views}
-    assert told["Waiting time"] == "No job waits 1 s or longer."
-    assert told["Bounded slowdown"] == "No job is slowed down by waiting."
+    assert told["Waiting time"] == "No job that has started waited 1 s or longer."
+    assert told["Bounded slowdown"] == "No job that has ended was slowed down by waiting."
 
 
 def test_a_broken_page_is_noticed(visit: Callable[..., Visit]) -> None:
@@ -663,6 +664,25 @@ def test_blocks_hold_every_core_of_every_job(tmp_path: Path) -> None:
     assert by_node.position[run.platform.node_first_core].tolist() == list(range(run.platform.n_nodes + 1))
     per_node = np.diff(run.platform.node_first_core)[:, None] * np.diff(by_share.times)
     assert float((by_share.share * per_node).sum()) == pytest.approx(busy)
+
+
+def test_colours_of_jobs_are_their_waiting_times(tmp_path: Path) -> None:
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0, 0, 0, 0], runtime=[10, 590, 6600, 1], requested_cores=[1, 1, 1, 1]
+    )
+    run = recorded(tmp_path / "run", platform, jobs, "fcfs")  # Jobs wait 0, 10, 600 and 7,200 s.
+    chart = panels.schedule(run).views[0].chart
+    assert isinstance(chart, Blocks)
+    told = dict(chart.legend)
+    assert list(told) == ["waited under 1 s", "under 1 min", "under 1 h", "1 h or more"]
+    assert [chart.colors[place] for place in chart.color] == list(told.values())
+    # Runs side by side share the scale of the longest wait of all.
+    shared = figures.by_node(run, 40 * 86400)
+    assert isinstance(shared, Blocks)
+    assert [label for label, _ in shared.legend] == ["waited under 1 s", "under 1 d"]
+    drawn = figures.draw(panels.panels(run), "gantt")
+    assert [text.get_text() for text in drawn.axes[0].get_legend().get_texts()] == list(told)
 
 
 def test_spans_give_way_to_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,11 @@ COLORS = {
     "job-7": ("#8f6a54", "#8f6a54"),
     "job-8": ("#a88913", "#a88913"),
     "job-9": ("#6b86d6", "#6b86d6"),
+    "wait-0": ("#4a9cae", "#2a7f8f"),
+    "wait-1": ("#3b78c2", "#4f8fdc"),
+    "wait-2": ("#5a49b0", "#ae9cf6"),
+    "wait-3": ("#8a1a7c", "#f6a8e6"),
+    "wait-4": ("#420038", "#fff0c2"),
     "on-bright": ("#000000", "#000000"),
     "on-dark": ("#ffffff", "#ffffff"),
     "heat-0": ("#f1f5f9", "#1b242d"),
@@ -51,8 +56,10 @@ COLORS = {
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY, BLACK, BROWN, ROSE = (
     f"var(--{name})" for name in ("blue", "orange", "green", "red", "purple", "grey", "black", "brown", "rose")
 )
-#: Colours of neighbouring jobs in turn.
+#: Colours of tasks and curves in turn.
 JOB_COLORS = tuple(f"var(--{name})" for name in COLORS if name.startswith("job-"))
+#: Colours of jobs by waiting time, from none to the longest; their lightness keeps the order without hues.
+WAITS = tuple(f"var(--{name})" for name in COLORS if name.startswith("wait-"))
 #: Colour scale of heat maps from 0 to 1.
 HEAT = tuple(f"var(--{name})" for name in COLORS if name.startswith("heat-"))
 

@@ -14,6 +14,7 @@ from hdsim.report.distributions import distribution
 from hdsim.report.figures import by_node
 from hdsim.report.labels import text
 from hdsim.report.pairing import EVALUATION, Entry
+from hdsim.report.panels import longest_wait
 from hdsim.results import series
 from hdsim.results.metrics import bounded_slowdown
 from hdsim.results.run_directory.reader import Run, read
@@ -113,9 +114,13 @@ def _line(name: str, steps: series.StepFunction, scale: float, end: float, color
 def _schedules(runs: Mapping[str, Run], which: Mapping[str, str]) -> Iterator[Panel]:
     """The schedules by node, two in a row, over one span of time."""
     end = max(run.end_time for run in runs.values()) or 1.0
+    longest = longest_wait(runs.values())
     for number, (name, run) in enumerate(runs.items()):
-        chart = by_node(run)
+        chart = by_node(run, longest)
         if chart is not None:
             shown = View(f"schedule_{number}", "By node", replace(chart, x=replace(chart.x, high=end)))
-            note = which[name] or ("Jobs by node." if chart.kind == "blocks" else "Share of busy cores by node.")
+            told = (
+                "Jobs by node; colours are waiting times." if chart.kind == "blocks" else "Share of busy cores by node."
+            )
+            note = f"{which[name]}. {told}" if which[name] else told
             yield Panel(f"Schedule of {name}", note, (shown,), narrow=True)

@@ -40,7 +40,7 @@ def waiting_times(run: Run) -> Panel:
     if not len(waits):
         return Panel("Waiting time", "No job ended.", (), narrow=True)
     if waits.max() < 1:
-        return Panel("Waiting time", "No job waits 1 s or longer.", (), narrow=True)
+        return Panel("Waiting time", "No job that has started waited 1 s or longer.", (), narrow=True)
     median, high = np.percentile(waits, (50, 95))
     note = f"Half of the jobs wait at most {duration(median)}, 95 % at most {duration(high)}. Below 1 s counts as 1 s."
     axis = Axis("Waiting time", "duration", 1.0)
@@ -55,7 +55,7 @@ def slowdowns(run: Run) -> Panel:
         return Panel(title, "No job ended.", (), narrow=True)
     values = bounded_slowdown(run.jobs["turnaround_time"][counted], run.jobs["execution_time"][counted])
     if values.max() < _SLOWED:
-        return Panel(title, "No job is slowed down by waiting.", (), narrow=True)
+        return Panel(title, "No job that has ended was slowed down by waiting.", (), narrow=True)
     median, high = np.percentile(values, (50, 95))
     note = f"max(1, turnaround / max(execution, {TAU:g} s)): median {median:,.1f}, 95th percentile {high:,.1f}."
     axis = Axis(title, "log", 1.0)

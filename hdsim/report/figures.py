@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, nearest
 from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, Plot, Table, time_unit
 from hdsim.report.colors import BLUE, HEAT, ORANGE, light
-from hdsim.report.panels import schedule
+from hdsim.report.panels import longest_wait, schedule
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
@@ -148,7 +148,8 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     Raises:
         OSError: It cannot be written.
     """
-    charts = {name: by_node(run) for name, run in runs.items()}
+    longest = longest_wait(runs.values())
+    charts = {name: by_node(run, longest) for name, run in runs.items()}
     end = max(run.end_time for run in runs.values()) or 1.0
     bars = [name for name in _BARS if all(name in run.metrics for run in runs.values())]
     lines = -(-len(runs) // 2)
@@ -185,9 +186,14 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
         save(_figure([(title, chart)]), path)
 
 
-def by_node(run: Run) -> Plot | None:
-    """Returns the schedule by nodes, None where no job has started."""
-    views = {view.key: view.chart for view in schedule(run).views}
+def by_node(run: Run, longest: float) -> Plot | None:
+    """Returns the schedule by nodes, None where no job has started.
+
+    Args:
+        run: The run.
+        longest: Waiting time in seconds that the scale of colours ends with.
+    """
+    views = {view.key: view.chart for view in schedule(run, longest).views}
     chart = views.get("gantt_nodes", views.get("occupancy"))
     return None if isinstance(chart, Table) else chart
 

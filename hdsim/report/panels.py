@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.report import distributions, jobs, learning
@@ -17,6 +18,7 @@ from hdsim.report.charts import (
     Axis,
     Blocks,
     Fact,
+    Floats,
     Groups,
     Heat,
     Line,
@@ -25,7 +27,7 @@ from hdsim.report.charts import (
     View,
     duration,
 )
-from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, JOB_COLORS, ORANGE, PURPLE, RED, ROSE
+from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, ROSE, WAITS
 from hdsim.report.gang_jobs import gangs
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
@@ -40,7 +42,8 @@ MAX_BLOCKS = 250_000
 MAX_SPANS = 50_000
 #: Largest number of time bins and rows of a heat map.
 BINS, ROWS = 480, 160
-
+#: Waiting times in seconds that may part the colours of jobs.
+_PARTS = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0)
 
 _KILLED = (FinalState.COMPLETED_KILLED, FinalState.COMPLETED_WALLTIME_REACHED)
 
@@ -65,8 +68,13 @@ def pods(run: Run) -> Panel | None:
     return Panel("Pods", f"{note}.", (View("pods", "Pods", Lines(axis, Axis("Pods", "count"), tuple(lines))),))
 
 
-def schedule(run: Run) -> Panel:
-    """Location and time of every job, or the share of busy cores of every node."""
+def schedule(run: Run, longest: float | None = None) -> Panel:
+    """Location and time of every job, or the share of busy cores of every node.
+
+    Args:
+        run: The run.
+        longest: Waiting time in seconds that the scale of colours ends with; by default the longest of the run.
+    """
     title = "Schedule"
     if not len(run.segments):
         return Panel(title, "No job that has started has ended.", ())
@@ -88,7 +96,7 @@ def schedule(run: Run) -> Panel:
     occupancy = View("occupancy", "Busy cores by node", heat)
     if run.segments.amounts is not None:
         return Panel(title, "Share of the CPU of nodes that jobs hold.", (occupancy,))
-    if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run)) is None:
+    if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run, longest)) is None:
         note = "Share of busy cores"
         note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
         note += f" Single jobs are drawn up to {MAX_JOBS:,} jobs in {MAX_BLOCKS:,} blocks of neighbouring cores."
@@ -98,7 +106,7 @@ def schedule(run: Run) -> Panel:
     position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
     strip = strip_of(run.platform, np.arange(nodes + 1))
     by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position, strip=strip)
-    note = "One colour per job; colours only distinguish neighbours. Blocks with room for it have the job's id. "
+    note = "The colour of a job is how long it waited. Blocks with room for it have the job's id. "
     note += "Drag to zoom, double-click to go back."
     return Panel(
         title,
@@ -107,25 +115,38 @@ def schedule(run: Run) -> Panel:
     )
 
 
-def _job_blocks(run: Run) -> Blocks | None:
+def longest_wait(runs: Iterable[Run]) -> float:
+    """Returns the longest waiting time of the jobs that have started, in seconds; 0 without any."""
+    return max((float(np.nanmax(run.jobs["waiting_time"], initial=0.0)) for run in runs), default=0.0)
+
+
+def _by_wait(waits: Floats, longest: float) -> tuple[NDArray[np.uint8], list[str]]:
+    """Indices in `WAITS`, and labels of the classes."""
+    bounds = [1.0, *[part for part in _PARTS if part < longest][2 - len(WAITS) :]]
+    labels = [*(f"under {duration(bound)}" for bound in bounds), f"{duration(bounds[-1])} or more"]
+    return np.searchsorted(bounds, waits, side="right").astype(np.uint8), [f"waited {labels[0]}", *labels[1:]]
+
+
+def _job_blocks(run: Run, longest: float | None) -> Blocks | None:
     """Every allocation segment as blocks of neighbouring cores; None when there are too many to draw."""
     ran = run.segments
     held, started = ran.held, ran.job
     if len(held.first) > MAX_BLOCKS:
         return None
     state = run.state[started]
-    color = (np.arange(len(started)) % len(JOB_COLORS)).astype(np.uint8)
-    legend = []
-    colors: tuple[str, ...] = JOB_COLORS
+    longest = longest_wait([run]) if longest is None else longest
+    color, labels = _by_wait(run.jobs["waiting_time"][started], longest)
+    colors = WAITS
+    marks = list(zip(labels, WAITS, strict=False))
     for label, found, special in (
         ("killed", np.isin(state, _KILLED), RED),
         ("failed", state == FinalState.COMPLETED_FAILED, BLACK),
         ("interrupted by a failure", ran.requeued, BROWN),
     ):
-        if found.any():
-            color[found] = len(colors)
-            colors = (*colors, special)
-            legend.append((label, special))
+        color[found] = len(colors)
+        colors = (*colors, special)
+        marks.append((label, special))
+    seen = {colors[place] for place in np.unique(color).tolist()}
     of = {name: column[started] for name, column in run.jobs.items()}
     return Blocks(
         x=_time(run),
@@ -138,7 +159,7 @@ def _job_blocks(run: Run) -> Blocks | None:
         position=np.arange(run.platform.n_cores + 1, dtype=np.float32),
         color=color,
         colors=colors,
-        legend=tuple(legend),
+        legend=tuple(mark for mark in marks if mark[1] in seen),
         lane="core",
         groups=nodes_of(run.platform, run.platform.node_first_core),
         facts=(
