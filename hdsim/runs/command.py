@@ -126,8 +126,8 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
         run.fail(error)
         raise
     except BaseException as fault:
-        # A plug-in may call sys.exit, which ends neither a sweep nor a run without a word; click takes the other two for
-        # an interruption by the user.
+        # A plug-in may call sys.exit, which ends neither a sweep nor a run without a word; click takes the other two
+        # for an interruption by the user.
         ends = not isinstance(fault, Exception) or isinstance(fault, EOFError | click.Abort)
         failure: Any = _failure(fault) if ends else fault
         run.fail(failure)

@@ -63,13 +63,14 @@ def launched(launcher: DictConfig, command: Command, runs: Sequence[Run]) -> Ite
     if launch is None:
         known = "basic, joblib, submitit_local, submitit_slurm or ray"
         raise ConfigError(f"expected {known}, got {name}", where="hydra/launcher")
-    for number, outcome in launch(settings, tasks):
-        if isinstance(outcome, str):
+    for number, ended in launch(settings, tasks):
+        if isinstance(ended, str):
             # A worker may be lost after the end of its run.
             found = finished(runs[number].config, runs[number].directory)
-            lost = Outcome(runs[number].directory, {}, Failure("lost", outcome))
-            outcome = found if isinstance(found, Outcome) else lost
-        yield number, outcome
+            lost = Outcome(runs[number].directory, {}, Failure("lost", ended))
+            yield number, found if isinstance(found, Outcome) else lost
+        else:
+            yield number, ended
 
 
 def _joblib(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:

@@ -1,8 +1,8 @@
 """The runs of a sweep and their directories.
 
-A directory is named by the keys that vary in the sweep, ``agent=easy,seed=2``. A configuration that already has a run in
-the folder of the sweep keeps that run's directory, whatever its name: a sweep that is extended by a key changes the names
-of its runs, not the place of their results.
+A directory is named by the keys that vary in the sweep, ``agent=easy,seed=2``. A configuration that already has a run
+in the folder of the sweep keeps that run's directory, whatever its name: a sweep that is extended by a key changes the
+names of its runs, not the place of their results.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
     # Of equal configurations, such as those of seed=1,1, the first is planned.
     keys = [_key(composition.config) for composition in compositions]
     first = {key: number for number, key in reversed(list(enumerate(keys)))}
-    planned = {key: number for key, number in sorted(first.items(), key=lambda item: item[1])}
+    planned = dict(sorted(first.items(), key=lambda item: item[1]))
     names = _names([varied[number] for number in planned.values()])
     places = _places(dict(zip(planned, names, strict=True)), directory)
     runs: dict[str, Run] = {}
@@ -180,6 +180,4 @@ def _places(names: Mapping[str, str], directory: Path) -> dict[str, str]:
     taken = {name for name, manifest in manifests.items() if manifest["status"] != "failed"} | {
         place for key, place in known.items() if key in names
     }
-    return {
-        key: known.get(key) or (_with_hash(name, key) if name in taken else name) for key, name in names.items()
-    }
+    return {key: known.get(key) or (_with_hash(name, key) if name in taken else name) for key, name in names.items()}

@@ -165,8 +165,10 @@ class _Worker:
         status = self._process.exitcode
         if status == -signal.SIGKILL:
             return "the worker process was killed by SIGKILL, by a user or for lack of memory"
-        return f"the worker process was killed by {signal.Signals(-status).name}" if status < 0 else (
-            f"the worker process ended with status {status}"
+        return (
+            f"the worker process was killed by {signal.Signals(-status).name}"
+            if status < 0
+            else (f"the worker process ended with status {status}")
         )
 
     def close(self) -> None:

@@ -15,9 +15,9 @@ from hdsim.runs.command import Command
 if TYPE_CHECKING:
     from hdsim.backends.base import Backend
     from hdsim.platform.model import Platform
+    from hdsim.results.moment import Shown
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
-    from hdsim.results.moment import Shown
     from hdsim.workload.model import Workload
 
 # Configuration groups of the models of a backend.

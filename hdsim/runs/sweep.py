@@ -40,9 +40,7 @@ class Observer:
         """Is called after each other run."""
 
 
-def run_all(
-    command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: Observer | None = None
-) -> list[Outcome]:
+def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: Observer | None = None) -> list[Outcome]:
     """Executes the runs that have not finished before; the failure of one does not stop the others.
 
     Args:

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.manifest import MANIFEST, read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
@@ -48,9 +46,9 @@ def write_table(directory: Path, *, parquet: bool = True) -> Path:
 def read_table(directory: Path) -> dict[str, list[Any]]:
     """Returns the columns of the table; each has values of one type, and None.
 
-    These are ``directory``, ``status``, ``error`` with ``error_type``, ``error_where`` and ``simulated_time`` in seconds,
-    ``seconds`` of execution, the keys that differ between the runs as they were given, ``seed``, the SHA-256 of each
-    input, ``hdsim`` (its version) and the metrics.
+    These are ``directory``, ``status``, ``error`` with ``error_type``, ``error_where`` and ``simulated_time`` in
+    seconds, ``seconds`` of execution, the keys that differ between the runs as they were given, ``seed``, the SHA-256
+    of each input, ``hdsim`` (its version) and the metrics.
     """
     rows, settings = [], []
     for path in sorted(directory.glob(f"**/{MANIFEST}")):

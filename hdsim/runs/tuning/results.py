@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from hdsim.config.composer import Composer
 from hdsim.config.paths import with_absolute_paths
 from hdsim.results.metrics import Direction, direction, unit
-from hdsim.runs.plan import Run
 from hdsim.runs.tuning.study import Study
 from hdsim.util.files import replacing, shown, write_csv
 
@@ -55,7 +54,10 @@ def write_best(study: Study, composer: Composer) -> None:
     for key in varied:
         _remove(values, key)
     content: dict[str, Any] = {
-        "defaults": [*({f"override /{group}": name} for group, name in chosen.items() if group not in varied), "_self_"],
+        "defaults": [
+            *({f"override /{group}": name} for group, name in chosen.items() if group not in varied),
+            "_self_",
+        ],
         **cast(dict[str, Any], OmegaConf.to_container(values)),
     }
     if varied:
@@ -84,8 +86,15 @@ def write_course(study: Study) -> None:
     dashes = np.stack([numbers, numbers + _DASH], axis=1).ravel()
     held = np.stack([values, np.full_like(values, np.nan)], axis=1).ravel()
     label = f"{metric} ({unit(metric)})" if unit(metric) else metric
-    lines = (Line("best so far", np.append(numbers, numbers[-1] + _DASH), np.append(best, best[-1]), BLUE), Line("trial", dashes, held, ORANGE))
-    write_chart("Trials", Lines(Axis("Trial", "count"), Axis(label, high=1.05 * values.max()), lines), study.directory / "history.png")
+    lines = (
+        Line("best so far", np.append(numbers, numbers[-1] + _DASH), np.append(best, best[-1]), BLUE),
+        Line("trial", dashes, held, ORANGE),
+    )
+    write_chart(
+        "Trials",
+        Lines(Axis("Trial", "count"), Axis(label, high=1.05 * values.max()), lines),
+        study.directory / "history.png",
+    )
 
 
 def importances(study: Study) -> Mapping[str, float]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import OmegaConf, read_write
+from omegaconf import read_write
 
 from hdsim.config.composer import Composer, resolved
 from hdsim.config.keys import unknown_key
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import METRICS, STATISTICS, direction
 from hdsim.results.run_directory.inputs import file_digest, input_files
-from hdsim.runs.plan import Run, plan
 from hdsim.runs import replays, trainings
+from hdsim.runs.plan import Run, plan
 from hdsim.runs.tuning.goal import Goal
 from hdsim.runs.tuning.space import Space
 from hdsim.runs.tuning.study import Settings
@@ -91,8 +91,10 @@ class Search:
             setup = trainings.COMMAND.build(runs[0].config)
             setup.close()
             if not setup.validation:
-                raise ConfigError("expected at least one validation window, which trials are judged by, got none",
-                                  where="train.validation")
+                raise ConfigError(
+                    "expected at least one validation window, which trials are judged by, got none",
+                    where="train.validation",
+                )
             metric = setup.evaluation.metric
         else:
             composer = Composer(config_dir, "config")
@@ -129,7 +131,9 @@ class Search:
         """
         runs = []
         for run in self.replications:
-            kept = [text for text in run.overrides if text.lstrip("+~").partition("=")[0] not in self.space.distributions]
+            kept = [
+                text for text in run.overrides if text.lstrip("+~").partition("=")[0] not in self.space.distributions
+            ]
             composition = self.composer.compose_run(self.composer.overrides([*kept, *overrides]))
             directory = folder / run.directory.name
             with read_write(composition.hydra.hydra.run):

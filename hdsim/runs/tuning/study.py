@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -81,7 +80,9 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.directory, self.space, self.goal = directory, space, goal
         self._settings, self._plan = settings, plan
-        self._pruner = optuna.pruners.MedianPruner(n_warmup_steps=1) if settings.pruner == "median" else optuna.pruners.NopPruner()
+        self._pruner = (
+            optuna.pruners.MedianPruner(n_warmup_steps=1) if settings.pruner == "median" else optuna.pruners.NopPruner()
+        )
         storage = database(directory)
         try:
             self.study = optuna.create_study(
@@ -129,7 +130,9 @@ class Study:
                 raise self._damage(f"trial {number} without a value")
 
     def _damage(self, found: str) -> ConfigError:
-        return ConfigError(f"expected trials that hdsim tune has written, got {found}", where=str(self.directory / DATABASE))
+        return ConfigError(
+            f"expected trials that hdsim tune has written, got {found}", where=str(self.directory / DATABASE)
+        )
 
     @property
     def _direction(self) -> StudyDirection:
@@ -205,9 +208,7 @@ class Study:
             raise self._damage(f"{trial.number + 1} trials with {known} different numbers")
         return trial
 
-    def _advanced(
-        self, trial: Trial, evaluation: Evaluation, outcome: Outcome | None
-    ) -> tuple[Command, Run] | None:
+    def _advanced(self, trial: Trial, evaluation: Evaluation, outcome: Outcome | None) -> tuple[Command, Run] | None:
         """The next run of a trial; None: the trial has ended and its result is stored."""
         try:
             return next(evaluation) if outcome is None else evaluation.send(outcome)
