@@ -171,7 +171,7 @@ MULTIPLIED = "\n".join(
         ("agent.job_policy=[1,2]", "agent.job_policy: expected one of"),
         ("agent.core_policy={a:1}", "agent.core_policy: expected one of"),
         ("backend=[]", "backend"),
-        ("+=x", "expected overrides that Hydra can compose"),
+        ("+=x", "expected KEY=VALUE, got '+=x'"),
         ("hydra/hydra_logging={}", "hydra/hydra_logging"),
         ("+hydra.verbose={a:1}", "verbose"),
         ("~hydra", "hydra"),

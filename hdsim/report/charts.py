@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 
 #: Most steps of a curve.
 POINTS = 4_000
+#: Ratio of the extremes beyond which an axis is logarithmic.
+WIDE = 20.0
 #: Stretches of time of a longer curve that is drawn as a mean with a band, and those of the moving mean.
 STRETCHES, WINDOW = 2_000, 21
 

@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from hdsim.report.charts import WIDE
 from hdsim.report.colors import BLUE, ORANGE, light
 from hdsim.report.compare import Comparison, Row
 from hdsim.report.compare_output import short_labels
@@ -43,8 +44,6 @@ _STYLE: Any = {
 _IN_PAGE = _STYLE | {"svg.fonttype": "none", "savefig.transparent": True}
 #: Most differences of single runs that a page draws.
 _MOST_DOTS = 5000
-#: Ratio of the ends of the intervals beyond which an axis is logarithmic.
-_WIDE = 20.0
 #: Panels beside each other.
 _COLUMNS = 3
 _BETTER, _WORSE = light(BLUE), light(ORANGE)
@@ -68,7 +67,7 @@ def write_figure(comparison: Comparison, path: Path) -> None:
             rows = [row for row in comparison.rows if row.metric == metric]
             unit = scale(metric, (row.mean for row in rows))
             ends = [end / unit.size for row in rows for end in (row.mean, row.low, row.high) if math.isfinite(end)]
-            if ends and min(ends) > 0 and max(ends) > _WIDE * min(ends):
+            if ends and min(ends) > 0 and max(ends) > WIDE * min(ends):
                 axes.set_xscale("log")
             for place, row in enumerate(rows):
                 color = _WORSE if row.best else _BETTER

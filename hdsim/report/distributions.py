@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.report.charts import (
     POINTS,
+    WIDE,
     Axis,
     Floats,
     Line,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Factors up to here are rounding errors.
 _SLOWED = 1 + 1e-5
-#: Ratio of the extremes beyond which an axis is logarithmic.
-_WIDE = 20.0
 #: Smallest share of the execution time that is drawn, percent.
 _SEEN = 0.01
 _AT_OR_BELOW = "jobs at or below"
@@ -74,7 +73,7 @@ def slowdown_factors(run: Run) -> Panel | None:
         f"median {median:,.3g}, 95th percentile {high:,.3g}."
     )
     label = "Slow-down factor"
-    axis = Axis(label, "log" if values.max() > _WIDE else "number", 1.0)
+    axis = Axis(label, "log" if values.max() > WIDE else "number", 1.0)
     shares = distribution("slowdown_factor", title, note, axis, {_AT_OR_BELOW: (values, RED)}).views[0]
     sizes = run.jobs["requested_number_of_resources"][ended]
     by_size = View("slowdown_factor_by_size", "By size", _by_size(sizes, values, Axis(label, low=1.0)))
@@ -142,5 +141,5 @@ def _by_size(sizes: NDArray[np.int64], values: Floats, y: Axis) -> Lines:
         Line(label, bounds, np.append(column, column[-1]), color)
         for label, column, color in (("95 %", quantiles[:, 1], ORANGE), ("median", quantiles[:, 0], BLUE))
     )
-    kind: Literal["log", "count"] = "log" if bounds[-1] > _WIDE * bounds[0] else "count"
+    kind: Literal["log", "count"] = "log" if bounds[-1] > WIDE * bounds[0] else "count"
     return Lines(Axis("Cores of a job", kind, float(bounds[0]), float(bounds[-1])), y, lines)

@@ -94,9 +94,11 @@ def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
         None if the trace has none, if arrivals or run times of the replay are not those of the trace, or if the file is
         gone or has changed, of which a warning tells.
     """
+    times = _recorded(path, manifest)
+    if not times:
+        return None
     counted = period_of(manifest).has(jobs["submission_time"])
-    jobs = {name: jobs[name][counted] for name in ("job_id", "waiting_time")}
-    return _pooled([(jobs, _recorded(path, manifest))])
+    return _pooled([({name: jobs[name][counted] for name in ("job_id", "waiting_time")}, times)])
 
 
 def by_configuration(entries: Iterable[Entry]) -> dict[tuple[str, str], Waits]:

@@ -81,6 +81,15 @@ class Period:
         """Returns whether each time belongs to the period, its bounds included."""
         return (times >= self.begin) & (times <= self.end)
 
+    def counts(self, submission: Floats, finish: Floats) -> NDArray[np.bool_]:
+        """Returns whether statistics count each job: it has ended, and was submitted in the period.
+
+        Args:
+            submission: (J,) s.
+            finish: (J,) s, NaN for a job that never ended.
+        """
+        return ~np.isnan(finish) & self.has(submission)
+
 
 def _left_out(key: str, value: Any, count: int) -> tuple[int, float]:
     """The jobs, of `count`, or else the seconds that a setting leaves out."""

@@ -157,7 +157,7 @@ class Result(Schedule):
     @property
     def counted(self) -> NDArray[np.bool_]:
         """(J,) whether statistics count a job: it has ended, and was submitted in the period."""
-        return ~np.isnan(self.finish_time) & self.period.has(self.workload.submission_time)
+        return self.period.counts(self.workload.submission_time, self.finish_time)
 
     def without(self, warmup: float | str | None = None, cooldown: float | str | None = None) -> Result:
         """Returns the result with means that leave out a warm-up and a cool-down.

@@ -173,16 +173,8 @@ def load_imbalance(result: Replay) -> StepFunction:
     held, platform = result.segments, result.platform
     if not len(held):
         return StepFunction(np.zeros(1), np.zeros(1), result.end_time)
-    if held.amounts is None:
-        used, capacity = held.usage, platform.node_cpu_cores
-        of_cpu = ~platform.is_gpu[used.processor]
-        segment, taken = used.segment[of_cpu], used.cores[of_cpu]
-        node = platform.processor_node[used.processor[of_cpu]]
-    else:
-        capacity = platform.node_cpu
-        segment = np.repeat(np.arange(len(held)), [len(amounts.nodes) for amounts in held.amounts])
-        node = np.concatenate([amounts.nodes for amounts in held.amounts])
-        taken = np.concatenate([amounts.cpu for amounts in held.amounts])
+    segment, node, taken = _held_on_nodes(result, gpus=False)
+    capacity = platform.node_cpu_cores if held.amounts is None else platform.node_cpu
     share = taken / np.where(capacity > 0, capacity, 1)[node]
     times = np.concatenate([held.begin[segment], held.end[segment]])
     node, change = np.tile(node, 2), np.concatenate([share, -share])
@@ -300,6 +292,18 @@ def power(result: Replay) -> StepFunction:
     return StepFunction(times, steps.at(times) - down.at(times), end)
 
 
+def _held_on_nodes(result: Replay, *, gpus: bool) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """Segments, a node of each, and the cores that it holds there, with or without GPUs; its CPU without ids."""
+    held = result.segments
+    if held.amounts is None:
+        used = held.usage
+        kept = np.ones(len(used.segment), bool) if gpus else ~result.platform.is_gpu[used.processor]
+        return used.segment[kept], result.platform.processor_node[used.processor[kept]], used.cores[kept]
+    segment = np.repeat(np.arange(len(held)), [len(amounts.nodes) for amounts in held.amounts])
+    node, taken = (np.concatenate(part) for part in zip(*((one.nodes, one.cpu) for one in held.amounts), strict=True))
+    return segment, node, taken
+
+
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
     """Share of busy cores, GPUs included, by groups of neighbouring nodes and stretches of time; of CPU without ids.
 
@@ -314,16 +318,8 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
     platform, ran = result.platform, result.segments
     first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
     group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
-    if ran.amounts is None:
-        held = ran.usage
-        segment, node, taken = held.segment, platform.processor_node[held.processor], held.cores
-        of_node = np.diff(platform.node_first_core)
-    else:
-        segment = np.repeat(np.arange(len(ran)), [len(amounts.nodes) for amounts in ran.amounts])
-        node, taken = (
-            np.concatenate(parts) for parts in zip(*((held.nodes, held.cpu) for held in ran.amounts), strict=True)
-        )
-        of_node = platform.node_cpu_cores
+    segment, node, taken = _held_on_nodes(result, gpus=True)
+    of_node = np.diff(platform.node_first_core) if ran.amounts is None else platform.node_cpu_cores
     used = _binned(group_of_node[node], ran.begin[segment], ran.end[segment], taken, len(first_node), bounds)
     cores = np.add.reduceat(of_node, first_node)
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)

@@ -214,12 +214,11 @@ def _texts(values: Any) -> bool:
 
 def _are_numbers(value: Any) -> bool:
     """Whether a value has the form of the expected numbers: texts by tables, rows and columns."""
-    rows = [row for table in value.values() for row in _values(table)] if isinstance(value, dict) else [None]
-    return all(isinstance(row, dict) and _texts(row.values()) for row in rows)
-
-
-def _values(value: Any) -> list[Any]:
-    return [*value.values()] if isinstance(value, dict) else [None]
+    tables = value.values() if isinstance(value, dict) else [None]
+    return all(
+        isinstance(rows, dict) and all(isinstance(row, dict) and _texts(row.values()) for row in rows.values())
+        for rows in tables
+    )
 
 
 #: Values of fields by their annotations: in words, and a test.

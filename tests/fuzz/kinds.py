@@ -985,7 +985,6 @@ def _bound(rng: Random, folder: Path) -> list[Command]:
     return [[*words, *([_override(rng)] if rng.random() < 0.3 else [])]]
 
 
-_SERIES = ("nyc_taxi_1", "art_daily_small_noise")
 _BSP_SETTINGS = {
     "supersteps": ("1", "5", "0", "100000000000"),
     "start": ("0", "900", "-1", "99999999999999999999"),

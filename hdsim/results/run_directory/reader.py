@@ -119,7 +119,7 @@ class Run:
     @property
     def counted(self) -> NDArray[np.bool_]:
         """(J,) whether statistics count a job: it has ended, and was submitted in the period."""
-        return ~np.isnan(self.finish_time) & self.period.has(self.jobs["submission_time"])
+        return self.period.counts(self.jobs["submission_time"], self.finish_time)
 
     @cached_property
     def state(self) -> NDArray[np.int8]:
