@@ -146,6 +146,28 @@ def test_the_lock_comes_before_anything_is_written(hdsim: Callable, tmp_path: Pa
     assert {path: path.read_bytes() for path in (tmp_path / "r/.hydra").iterdir()} == before
 
 
+def test_a_reader_of_the_state_does_not_take_the_lock_from_a_worker(tmp_path: Path) -> None:
+    # A sweep that goes on looks at directories that its workers are about to use.
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/.lock").write_text("{}")  # of a process that was killed
+    looking = """if True:
+        import sys, time
+        from pathlib import Path
+        from hdsim.results.run_directory.lock import owner
+        print(flush=True)
+        while True:
+            owner(Path(sys.argv[1]))
+            time.sleep(0.0002)
+    """
+    with subprocess.Popen([sys.executable, "-c", looking, tmp_path / "r"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            for _ in range(300):
+                Lock(tmp_path / "r")._close()  # the file stays, as after a kill
+        finally:
+            process.kill()
+
+
 def hdsim_root() -> Path:
     return Path(hdsim.__file__).parents[1]
 

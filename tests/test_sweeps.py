@@ -382,7 +382,7 @@ def test_a_sweep_that_is_killed_and_restarted(
     _, errors = sweep.communicate()
     assert sweep.returncode == 1
     assert finished().items() >= kept.items()
-    assert len(finished()) == total - failing
+    assert len(finished()) == total - failing, errors
     assert f"{failing} of {total} runs failed" in errors
     assert errors.count("RuntimeError  journal.py:") == failing
     # A start more for each run in work when the sweep was killed, that is two for each kill.

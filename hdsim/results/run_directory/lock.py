@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import stat
+import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from hdsim.errors import ConfigError
 from hdsim.util.text import shown
 
 _LOCK = ".lock"
+#: Seconds for which a lock is tried, since `owner` takes it for an instant, and between two tries.
+_PATIENCE, _PAUSE = 1.0, 0.002
 
 
 class Lock:
@@ -40,12 +43,16 @@ class Lock:
         self._path = directory / _LOCK
         start = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.owner = {"host": socket.gethostname(), "pid": os.getpid(), "start": start}
+        deadline = time.monotonic() + _PATIENCE
         while True:
             file = _open(self._path, os.O_RDWR | os.O_CREAT)
             other = _owner(file, fcntl.LOCK_EX)
             if other is not None:
                 os.close(file)
-                raise _in_use(directory, other)
+                if time.monotonic() > deadline:
+                    raise _in_use(directory, other)
+                time.sleep(_PAUSE)
+                continue
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), self._path.stat()):
                     break
