@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from hdsim.report.colors import BLUE, ORANGE, light
 from hdsim.report.compare import Comparison, Row
@@ -45,6 +46,8 @@ _IN_PAGE = _STYLE | {"svg.fonttype": "none", "savefig.transparent": True}
 _MOST_DOTS = 5000
 #: Ratio of the ends of the intervals beyond which an axis is logarithmic.
 _WIDE = 20.0
+#: Shade of the ends of the map of colours of a heat map: numbers are read on a shade of 1.
+_DEPTH = 1.4
 #: Panels beside each other.
 _COLUMNS = 3
 _BETTER, _WORSE = light(BLUE), light(ORANGE)
@@ -269,7 +272,7 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         colors = LinearSegmentedColormap.from_list("worse", [_BETTER, "#ffffff", _WORSE])
-        axes.imshow(relative.shades, cmap=colors, vmin=-1.4, vmax=1.4, aspect="auto")
+        axes.imshow(relative.shades, cmap=colors, vmin=-_DEPTH, vmax=_DEPTH, aspect="auto")
         for (row, column), text in np.ndenumerate(relative.texts):
             axes.text(column, row, text, ha="center", va="center", fontsize=7)
         axes.set_yticks(range(len(names)), names)
@@ -278,7 +281,14 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        figure.supxlabel(relative.note, fontsize=8)
+        marks = [
+            Patch(facecolor=colors(0.5 + shade / 2 / _DEPTH), edgecolor="tab:gray", linewidth=0.3, label=text)
+            for text, shade in relative.legend
+        ]
+        figure.legend(
+            handles=marks, title=relative.note, loc="outside lower center", ncols=len(marks), frameon=False,
+            handlelength=1.4, columnspacing=1.2,
+        )  # fmt: skip
         save(figure, path)
 
 
