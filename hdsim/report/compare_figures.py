@@ -200,7 +200,9 @@ def _svg(figure: Figure) -> str:
     figure.savefig(text, format="svg", metadata={"Date": None})
     _, tag, rest = text.getvalue().partition("<svg ")
     colors = {_BETTER: BLUE, _WORSE: ORANGE, "#000000": "currentColor"}
-    return re.sub("|".join(colors), lambda found: colors[found[0]], f"{tag}class='figure' {rest}")
+    return re.sub(
+        "|".join(colors), lambda found: colors[found[0]], f"<div class='scroll'>{tag}class='figure' {rest}</div>"
+    )
 
 
 def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:

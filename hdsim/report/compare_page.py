@@ -83,7 +83,8 @@ def render(
     parts = [_means(comparison, short, directory)]
     parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
     if drawn := windows_svg(comparison):
-        parts.append(_section("Single runs", "The difference of each run to that of the baseline.", drawn))
+        told = "A dot is the difference of a run to that of the baseline: blue is better, orange is worse."
+        parts.append(_section("Single runs", told, drawn))
     if len(configurations) > 2:
         parts.append(_heat(comparison, short, to))
     if ratios:
