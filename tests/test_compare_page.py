@@ -87,6 +87,10 @@ def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[...
     assert name in page.text() and not page.page.xpath("//main//script[contains(., 'alert')]")
     links = page.page.xpath("//main//a/@href")
     assert links == ["runs/sjf%201/report.html"]
+    # The scale of the heat map: equal to the best, and worse.
+    (key,) = page.page.xpath("//section[h2='Configurations by metrics']/p[@class='key']")
+    marks = {mark.text_content(): mark.find("i").get("style") for mark in key}
+    assert [*marks][:2] == ["0 %", "+10 %"] and len(set(marks.values())) == len(marks) >= 4
     assert page.page.xpath("//table[@aria-label='ranking']") and len(page.page.find_class("figure")) == 2
     # A mark for each of two configurations, five seeds and five metrics, and for the means.
     assert len(page.page.xpath("//section[h2='Single runs']//g[starts-with(@id, 'line2d')]//use")) >= 2 * 5 * 5 + 10

@@ -26,12 +26,14 @@ from hdsim.report.charts import POINTS, STRETCHES, WINDOW, Blocks, Heat, Line, L
 from hdsim.report.colors import COLORS
 from hdsim.report.html import agent_name, render
 from hdsim.report.lanes import strip_of
+from hdsim.report.page import words as page_words
 from hdsim.results import metrics, series
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import Run, read
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.resources import resolve
+from hdsim.util.text import format_number
 
 OVER_TIME = {"utilization", "queue", "running", "power", "oversubscribed_processors", "progress"}
 DISTRIBUTIONS = {"waiting_time", "bounded_slowdown", "slowdown_factor"}
@@ -703,11 +705,21 @@ def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
     rows = {row.find("th").text: row.findall("td") for row in page.iterfind(".//tbody/tr")}
     for family in ("waiting time", "turnaround time", "slowdown", "bounded slowdown"):
         assert len(rows[family]) == 6
-        assert rows[family][-1].text_content() == metrics.unit(f"mean_{family.replace(' ', '_')}")
+    # Times have their own units; under the pointer are the seconds.
+    (wait,) = rows["waiting time"][0]
+    assert wait.text == duration(run.metrics["mean_waiting_time"])
+    assert wait.get("title") == f"{format_number(run.metrics['mean_waiting_time'])} s"
     # A mean without its median stands alone.
     families = {name.removeprefix("median_") for name in run.metrics if name.startswith("median_")}
-    alone = [name for name in run.metrics if name.partition("_")[2] not in families]
-    assert len(page.xpath("//dl[@class='numbers']//dt")) == len(alone)
+    alone = {name for name in run.metrics if name.partition("_")[2] not in families}
+    listed = {element.text for element in page.xpath("//dl[@class='numbers']//dt")}
+    tiles = {element.text for element in page.xpath("//div[@class='tile']/span")}
+    assert listed | (tiles & {page_words(name) for name in alone}) == {
+        page_words(name) for name in alone - set(metrics.FAIRNESS)
+    }
+    assert not listed & tiles and "All jobs are of one user" in page.text_content()
+    of_several = dom.fromstring(render(of_users(tmp_path / "users")))
+    assert "Jain's fairness index" in {element.text for element in of_several.xpath("//dl[@class='numbers']//dt")}
 
 
 def test_same_run_same_bytes(tmp_path: Path) -> None:
@@ -749,10 +761,10 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize("kind", ["png", "svg"])
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     on_gaia(tmp_path / "run", 300)
-    done = hdsim("report", tmp_path / "run", "--figures", "figures", "--format", kind)
+    done = hdsim("report", tmp_path / "run", "--figures", "figures", "--figure-format", kind)
     assert (done.returncode, done.stderr) == (0, "")
     files = {path.stem: path for path in (tmp_path / "figures").iterdir()}
     assert {str(path.relative_to(tmp_path)) for path in files.values()} == set(done.stdout.split())
@@ -763,6 +775,8 @@ def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     for path in files.values():
         if kind == "png":
             assert colors(matplotlib.image.imread(path)) > 10, path.name
+        elif kind == "pdf":
+            assert path.read_bytes().startswith(b"%PDF"), path.name
         else:
             no_time = path.stem.removesuffix("_by_size") in DISTRIBUTIONS or path.stem.startswith("queue_")
             assert b"Time" in path.read_bytes() or no_time
@@ -806,7 +820,7 @@ def test_command_writes_the_page(tmp_path: Path, hdsim: Callable[..., Any]) -> N
         (["nowhere"], "nowhere: expected a run directory, got nothing"),
         (["run", "-o", "no/folder/page.html"], "no/folder/page.html: expected a file that can be written"),
         (["run", "--figures", "file"], "file: expected a directory that can be written"),
-        (["run", "--format", "gif"], "'gif' is not one of"),
+        (["run", "--figure-format", "gif"], "'gif' is not one of"),
         (["failed"], "failed: expected a finished run, got one that is failed"),
     ],
 )
@@ -821,3 +835,18 @@ def test_mistakes(arguments: list[str], message: str, tmp_path: Path, hdsim: Cal
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("values", "largest", "texts"),
+    [
+        ([13.684, 5.7326, 3.5944], False, ["13.684", "5.733", "3.594"]),
+        ([3672.75, 1.0, 411.94], False, ["3,672.75", "1.00", "411.94"]),
+        ([0.4734, np.nan], False, ["0.4734", "nan"]),
+        ([-9.958, 0.0043, 0.0], True, ["-9.958", "0.004", "0.000"]),
+        ([500.0, 12.0], False, ["500", "12"]),
+        ([3.9854e15], False, ["3.9854e+15"]),
+    ],
+)
+def test_columns_of_numbers_have_equally_many_decimals(values: list[float], largest: bool, texts: list[str]) -> None:
+    assert [*map(page.decimals(values, largest=largest), values)] == texts

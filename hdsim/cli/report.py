@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     "--figures", metavar="DIR", type=click.Path(path_type=Path), help="Write static figures here instead of a page."
 )
 @click.option(
-    "--format", "kind", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Of the figures."
+    "--figure-format",
+    "--format",
+    "kind",
+    type=click.Choice(["png", "pdf", "svg"]),
+    default="png",
+    show_default=True,
+    help="Format of the figures; fonts are part of the files.",
 )
 def report(directory: Path, output: Path | None, figures: Path | None, kind: str) -> None:
     """Writes the report of a run: RUN/report.html, one page that any browser opens without a network.
@@ -33,7 +39,7 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     \b
     hdsim report runs/gaia
     hdsim report runs/gaia -o gaia.html
-    hdsim report runs/gaia --figures figures --format svg
+    hdsim report runs/gaia --figures figures --figure-format pdf
 
     RUN may also be a sweep of hdsim bsp.
     """  # noqa: D301 - click reads the backspace character

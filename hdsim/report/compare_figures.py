@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from hdsim.report.charts import WIDE
 from hdsim.report.colors import BLUE, ORANGE, light
@@ -44,6 +45,8 @@ _STYLE: Any = {
 _IN_PAGE = _STYLE | {"svg.fonttype": "none", "savefig.transparent": True}
 #: Most differences of single runs that a page draws.
 _MOST_DOTS = 5000
+#: Shade of the ends of the map of colours of a heat map: numbers are read on a shade of 1.
+_DEPTH = 1.4
 #: Panels beside each other.
 _COLUMNS = 3
 _BETTER, _WORSE = light(BLUE), light(ORANGE)
@@ -196,7 +199,9 @@ def _svg(figure: Figure) -> str:
     figure.savefig(text, format="svg", metadata={"Date": None})
     _, tag, rest = text.getvalue().partition("<svg ")
     colors = {_BETTER: BLUE, _WORSE: ORANGE, "#000000": "currentColor"}
-    return re.sub("|".join(colors), lambda found: colors[found[0]], f"{tag}class='figure' {rest}")
+    return re.sub(
+        "|".join(colors), lambda found: colors[found[0]], f"<div class='scroll'>{tag}class='figure' {rest}</div>"
+    )
 
 
 def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
@@ -268,7 +273,7 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         colors = LinearSegmentedColormap.from_list("worse", [_BETTER, "#ffffff", _WORSE])
-        axes.imshow(relative.shades, cmap=colors, vmin=-1.4, vmax=1.4, aspect="auto")
+        axes.imshow(relative.shades, cmap=colors, vmin=-_DEPTH, vmax=_DEPTH, aspect="auto")
         for (row, column), text in np.ndenumerate(relative.texts):
             axes.text(column, row, text, ha="center", va="center", fontsize=7)
         axes.set_yticks(range(len(names)), names)
@@ -277,7 +282,14 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        figure.supxlabel(relative.note, fontsize=8)
+        marks = [
+            Patch(facecolor=colors(0.5 + shade / 2 / _DEPTH), edgecolor="tab:gray", linewidth=0.3, label=text)
+            for text, shade in relative.legend
+        ]
+        figure.legend(
+            handles=marks, title=relative.note, loc="outside lower center", ncols=len(marks), frameon=False,
+            handlelength=1.4, columnspacing=1.2,
+        )  # fmt: skip
         save(figure, path)
 
 

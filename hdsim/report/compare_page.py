@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
 from hdsim.report import labels, tables
+from hdsim.report.charts import duration
 from hdsim.report.compare import JOBS, Comparison, Row
 from hdsim.report.compare_figures import ranks_svg, windows_svg
 from hdsim.report.compare_output import short_labels, told_windows
 from hdsim.report.compare_panels import panels
 from hdsim.report.labels import text
-from hdsim.report.page import Scale, page, scale, words
+from hdsim.report.page import Scale, decimals, page, scale, words
 from hdsim.report.ranking import Standing
 from hdsim.report.ratios import Ratio
 from hdsim.report.recorded import HEADS, NOTE, by_configuration
@@ -81,7 +83,8 @@ def render(
     parts = [_means(comparison, short, directory)]
     parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
     if drawn := windows_svg(comparison):
-        parts.append(_section("Single runs", "The difference of each run to that of the baseline.", drawn))
+        told = "A dot is the difference of a run to that of the baseline: blue is better, orange is worse."
+        parts.append(_section("Single runs", told, drawn))
     if len(configurations) > 2:
         parts.append(_heat(comparison, short, to))
     if ratios:
@@ -172,9 +175,11 @@ def _with_unit(name: str, found: Scale) -> str:
 
 def _details(rows: Sequence[Row], short: Mapping[str, str]) -> str:
     found = scale(rows[0].metric, (row.mean for row in rows))
+    differences = [v for row in rows for v in (row.difference, row.difference_low, row.difference_high)]
+    by = replace(found, form=decimals((v / found.size for v in differences), largest=True))
     notes = ", ".join(filter(None, (found.unit, str(direction(rows[0].metric)))))
     ends = tables.limits(value for row in rows for value in (row.mean, row.low, row.high))
-    apart = tables.limits((v for row in rows for v in (row.difference, row.difference_low, row.difference_high)), 0.0)
+    apart = tables.limits(differences, 0.0)
     known = {
         name: any(not math.isnan(getattr(row, name)) for row in rows)
         for name in ("low", "iqm", "difference", "difference_low")
@@ -182,33 +187,26 @@ def _details(rows: Sequence[Row], short: Mapping[str, str]) -> str:
     lines = []
     for row in rows:
         low, high = row.difference_low, row.difference_high
-        told = "baseline" if row.baseline else found.html(row.difference, lambda number: _compact(number, "+"))
+        told = "baseline" if row.baseline else by.html(row.difference, signed=True) if row.pairs else ""
         pairs = f"{row.pairs:,} {row.paired_by}{'s' * (row.pairs > 1)}" if row.pairs else ""
         columns = [
             ("mean", True, Cell(found.html(row.mean), row.mean, row.best)),
-            ("interval", known["low"], Cell(_bounds(row.low, row.high, found.size), row.low)),
+            ("interval", known["low"], Cell(_bounds(row.low, row.high, found.text), row.low)),
             ("difference", known["difference"], Cell(told, row.difference)),
-            ("interval", known["difference_low"], Cell(_bounds(low, high, found.size), low)),
+            ("interval", known["difference_low"], Cell(_bounds(low, high, by.text), low)),
             ("", True, Cell(tables.drawn(row.mean, row.low, row.high, ends), row.mean)),
             ("", known["difference"], Cell(tables.drawn(row.difference, low, high, apart, 0.0), row.difference)),
             ("runs", True, Cell(f"{row.runs:,}", row.runs)),
             ("pairs", known["difference"], Cell(pairs, row.pairs)),
-            ("interquartile mean", known["iqm"], Cell(found.html(row.iqm, _compact), row.iqm)),
+            ("interquartile mean", known["iqm"], Cell(found.html(row.iqm), row.iqm)),
         ]
         lines.append([*_names(row, short), *(cell for _, shown, cell in columns if shown)])
     heads = [*_heads(rows), *(head for head, shown, _ in columns if shown)]
     return _section(words(rows[0].metric).capitalize(), notes, sortable(rows[0].metric, heads, lines))
 
 
-def _bounds(low: float, high: float, size: float = 1.0) -> str:
-    return "" if math.isnan(low) else f"[{_compact(low / size)}, {_compact(high / size)}]"
-
-
-def _compact(number: float, sign: str = "") -> str:
-    """A number of four digits."""
-    if math.isnan(number):
-        return ""
-    return f"{number:{sign},.0f}" if 1e3 <= abs(number) < 1e7 else f"{number:{sign}.4g}"
+def _bounds(low: float, high: float, form: Callable[[float], str]) -> str:
+    return "" if math.isnan(low) else f"[{form(low)}, {form(high)}]"
 
 
 def _heat(comparison: Comparison, short: Mapping[str, str], to: str) -> str:
@@ -222,7 +220,9 @@ def _heat(comparison: Comparison, short: Mapping[str, str], to: str) -> str:
         lines.append([*_names(row, short), *cells])
     heads = [*_heads(comparison.rows), *(words(name) for name in found.metrics)]
     note = f"{found.note[0].upper()}{found.note[1:]}."
-    return _section("Configurations by metrics", note, sortable("heat map", heads, lines))
+    marks = "".join(f"<span><i style='{_shade(shade)}'></i>{escape(text)}</span>" for text, shade in found.legend)
+    key = f"<p class='key' aria-label='Scale'>{marks}</p>"
+    return _section("Configurations by metrics", note, key + sortable("heat map", heads, lines))
 
 
 def _shade(shade: float) -> str:
@@ -238,7 +238,7 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
         cells.append(Cell(told_windows(one), one.windows))
         for name in ("ratio", "geometric", "middle", "improvement"):
             value, low, high = (getattr(one, name + end) for end in ("", "_low", "_high"))
-            cells.append(Cell(f"{_compact(value)} {_bounds(low, high)}", value))
+            cells.append(Cell(f"{value:,.3f} {_bounds(low, high, '{:,.3f}'.format)}", value))
         rows.append(cells)
     heads = ["configuration", "metric", "windows", "ratio of means", "geometric mean", "interquartile mean"]
     note = f"Ratios to {ratios[0].baseline} on the same windows; intervals of resampled seeds, traces and windows."
@@ -251,13 +251,13 @@ def _recorded(comparison: Comparison, short: Mapping[str, str]) -> str:
     """Waiting times beside those that the traces recorded, empty where none did."""
     rows = [
         [Cell(_label(configuration, short), configuration), Cell(_label(scenario, short), scenario)]
-        + [Cell(told, value) for told, value in found.cells()]
+        + [Cell(told, value) for told, value in found.cells(duration)]
         for (scenario, configuration), found in by_configuration(comparison.entries).items()
     ]
     if not rows:
         return ""
     heads = ["configuration", "scenario", *HEADS]
-    note = f"Times in seconds; {NOTE}."
+    note = f"{NOTE[0].upper()}{NOTE[1:]}."
     return _section("Waiting time beside the recorded one", note, sortable("recorded waiting times", heads, rows))
 
 
@@ -269,7 +269,7 @@ def _ranking(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
             Cell(words(one.metric), words(one.metric)),
             Cell(f"{one.average_rank:.2f}", one.average_rank),
             Cell("baseline" if one.baseline else f"{one.improvement:.2f}", one.improvement),
-            Cell(_bounds(one.improvement_low, one.improvement_high), one.improvement_low),
+            Cell(_bounds(one.improvement_low, one.improvement_high, "{:.2f}".format), one.improvement_low),
             Cell(
                 tables.drawn(one.improvement, one.improvement_low, one.improvement_high, (0.0, 1.0), 0.5),
                 one.improvement,

@@ -139,7 +139,7 @@ def _by_size(sizes: NDArray[np.int64], values: Floats, y: Axis) -> Lines:
     bounds = np.append(2.0 ** (classes - 1), 2.0 ** classes[-1])
     lines = tuple(
         Line(label, bounds, np.append(column, column[-1]), color)
-        for label, column, color in (("95 %", quantiles[:, 1], ORANGE), ("median", quantiles[:, 0], BLUE))
+        for label, column, color in (("p95", quantiles[:, 1], ORANGE), ("median", quantiles[:, 0], BLUE))
     )
     kind: Literal["log", "count"] = "log" if bounds[-1] > WIDE * bounds[0] else "count"
     return Lines(Axis("Cores of a job", kind, float(bounds[0]), float(bounds[-1])), y, lines)

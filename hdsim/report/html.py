@@ -8,8 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hdsim.report.charts import duration
-from hdsim.report.page import component, heading, listed, page, scale, scaled, tiles, versions, words
+from hdsim.report.page import component, heading, listed, lone, page, scaled, tiles, versions, words
 from hdsim.report.panels import panels
 from hdsim.report.recorded import waits
 from hdsim.results import metrics
@@ -31,7 +33,7 @@ _TILES = {
 
 def render(run: Run) -> str:
     """Returns the page of a run."""
-    return page(title(run), run.manifest, _header(run), _metrics(run.metrics) + _recorded(run), panels(run))
+    return page(title(run), run.manifest, _header(run), _metrics(run) + _recorded(run), panels(run))
 
 
 def title(run: Run) -> str:
@@ -151,10 +153,24 @@ def _slice(workload: Mapping[str, Any]) -> str:
     return "".join(f", {part}" for part in parts)
 
 
-def _metrics(values: Mapping[str, float]) -> str:
+def _metrics(run: Run) -> str:
+    values = run.metrics
     quantities, others = metrics.families(values)
     statistics = f"<div class='scroll'>{_statistics(quantities, values)}</div>"
-    return tiles(main_metrics(values)) + statistics + listed(others, values)
+    shown = main_metrics(values)
+    exact = {label: lone(name, []).exact(values[name]) for name, label in _TILES.items() if label in shown}
+    rest = [name for name in others if _TILES.get(name) not in shown]
+    note = ""
+    if not _has_users(run):
+        rest = [name for name in rest if name not in metrics.FAIRNESS]
+        note = "<p class='note'>All jobs are of one user, so that there is no fairness among users to measure.</p>"
+    return tiles(shown, exact) + statistics + listed(rest, values) + note
+
+
+def _has_users(run: Run) -> bool:
+    """Jobs are of several users, as far as the trace knows them."""
+    users = run.jobs.get("user")
+    return users is not None and len(np.unique(users[run.counted])) > 1
 
 
 def _recorded(run: Run) -> str:
@@ -163,8 +179,8 @@ def _recorded(run: Run) -> str:
     if found is None:
         return ""
     rows = found.statistics()
-    unit = scale("waiting_time", (value for values in rows.values() for value in values))
-    table = scaled(("waiting time", *metrics.STATISTICS, "unit"), ((name, unit, rows[name]) for name in rows))
+    unit = lone("waiting_time", [])
+    table = scaled(("waiting time", *metrics.STATISTICS, ""), ((name, unit, rows[name]) for name in rows))
     return f"<div class='scroll'>{table}</div><p class='note'>{escape(str(found))}</p>"
 
 
@@ -179,18 +195,16 @@ def _tile(name: str, value: float) -> str:
     if not math.isfinite(value):
         return "–"
     unit = metrics.unit(name)
-    if unit == "s":
-        return duration(value)
-    if unit == "J":
-        found = scale(name, [value])
-        return f"{value / found.size:,.4g} {found.unit}"
+    if unit in ("s", "J"):
+        found = lone(name, [value])
+        return f"{found.text(value)} {found.unit}".strip()
     return f"{100 * value:.1f} %" if name == "utilization" else format_number(value)
 
 
 def _statistics(quantities: Sequence[str], values: Mapping[str, float]) -> str:
-    heads = ("", *metrics.STATISTICS, "unit")
+    heads = ("", *metrics.STATISTICS, "")
     rows = []
     for quantity in quantities:
         found = [values[f"{kind}_{quantity}"] for kind in metrics.STATISTICS]
-        rows.append((words(quantity), scale(quantity, found), found))
+        rows.append((words(quantity), lone(quantity, found), found))
     return scaled(heads, rows) if rows else ""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.report.charts import Heat, Panel, time_unit
+from hdsim.report.charts import Heat, Panel, duration, time_unit
 from hdsim.report.colors import HEAT, sheet
 from hdsim.report.tables import table
 from hdsim.results import metrics
@@ -105,10 +105,17 @@ def heading(title: str, source: str, warning: str, facts: Mapping[str, str], man
     )
 
 
-def tiles(values: Mapping[str, str]) -> str:
-    """Returns the HTML of large values by label."""
+def tiles(values: Mapping[str, str], exact: Mapping[str, str] | None = None) -> str:
+    """Returns the HTML of large values by label.
+
+    Args:
+        values: The values as text.
+        exact: Texts under the pointer, by label.
+    """
+    under = {label: f" title='{escape(text)}'" for label, text in (exact or {}).items()}
     shown = "".join(
-        f"<div class='tile'><b>{escape(text)}</b><span>{escape(label)}</span></div>" for label, text in values.items()
+        f"<div class='tile'{under.get(label, '')}><b>{escape(text)}</b><span>{escape(label)}</span></div>"
+        for label, text in values.items()
     )
     return f"<div class='tiles'>{shown}</div>"
 
@@ -134,7 +141,7 @@ def versions(manifest: Mapping[str, Any]) -> str:
 
 def listed(names: Iterable[str], values: Mapping[str, float]) -> str:
     """Returns the HTML of metrics with their units, in columns."""
-    scales = {name: scale(name, [values[name]]) for name in names}
+    scales = {name: lone(name, [values[name]]) for name in names}
     items = "".join(
         f"<div><dt>{escape(words(name))}</dt>"
         f"<dd>{found.html(values[name])} <span>{_powers(escape(found.unit))}</span></dd></div>"
@@ -145,36 +152,77 @@ def listed(names: Iterable[str], values: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """A unit that suits some values of a metric.
+    """A way to write some values of a metric.
 
     Attributes:
-        unit: Its name, empty for a pure number.
+        unit: The unit, empty for pure numbers and where the texts have it.
         size: Its size in the unit of the metric.
         metric: The unit of the metric.
+        form: Text of a number in this unit.
     """
 
     unit: str
     size: float
     metric: str
+    form: Callable[[float], str]
 
-    def html(self, value: float, form: Callable[[float], str] = format_number) -> str:
-        """Returns a value in this unit; under the pointer it is that of the metric."""
-        told = _powers(escape(form(value / self.size)))
-        exact = f"{format_number(value)} {self.metric}"
-        return told if self.size == 1 else f"<span title='{escape(exact)}'>{told}</span>"
+    def text(self, value: float, *, signed: bool = False) -> str:
+        """Returns a value in this unit, "-" for none."""
+        told = self.form(value / self.size) if math.isfinite(value) else "-"
+        return f"+{told}" if signed and value > 0 else told
+
+    def exact(self, value: float) -> str:
+        """Returns a value in the unit of the metric."""
+        return f"{format_number(value)} {self.metric}".strip()
+
+    def html(self, value: float, *, signed: bool = False) -> str:
+        """Returns a value in this unit; under the pointer is the exact one, where that reads otherwise."""
+        told, exact = self.text(value, signed=signed), self.exact(value)
+        shown = _powers(escape(told))
+        return shown if told in ("-", exact) else f"<span title='{escape(exact)}'>{shown}</span>"
 
 
 def scale(name: str, values: Iterable[float]) -> Scale:
-    """Returns the unit for values of a metric: minutes, hours or days for seconds, and multiples of J and W."""
-    unit = metrics.unit(name)
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    """Returns how a column of values of a metric is written: in one unit, with equally many decimals.
+
+    Seconds become minutes, hours or days, and J and W become multiples.
+
+    Args:
+        name: The metric.
+        values: Its values, of which the smallest has four significant digits.
+    """
+    sizes = [abs(value) for value in values if math.isfinite(value)]
+    unit, largest = metrics.unit(name), max(sizes, default=0.0)
+    shown, size = unit, 1.0
     if unit == "s":
         found = time_unit(largest)
-        return Scale(found.name, found.seconds, unit)
-    if unit in ("J", "W"):
+        shown, size = found.name, found.seconds
+    elif unit in ("J", "W"):
         size, prefix = next((one for one in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= one[0]), (1.0, ""))
-        return Scale(prefix + unit, size, unit)
-    return Scale(unit, 1.0, unit)
+        shown = prefix + unit
+    return Scale(shown, size, unit, decimals([value / size for value in sizes]))
+
+
+def decimals(values: Iterable[float], *, largest: bool = False) -> Callable[[float], str]:
+    """Returns the form of a column of numbers, with equally many decimals: four, six digits in all, none for integers.
+
+    Args:
+        values: The numbers; zeros and those that are not finite do not count.
+        largest: The largest has four significant digits, as suits differences; otherwise the smallest has.
+    """
+    found = [abs(value) for value in values if value and math.isfinite(value)]
+    if not found or max(found) >= 1e9:
+        return format_number
+    if all(size == int(size) for size in found):
+        return "{:,.0f}".format
+    low, high = (math.floor(math.log10(one)) for one in (min(found), max(found)))
+    return f"{{:,.{max(min(3 - (high if largest else low), 5 - high, 4), 0)}f}}".format
+
+
+def lone(name: str, values: Iterable[float]) -> Scale:
+    """Returns how values of a metric that are not compared are written: times in their two largest units."""
+    unit = metrics.unit(name)
+    return Scale("", 1.0, unit, duration) if unit == "s" else scale(name, values)
 
 
 def words(name: str) -> str:

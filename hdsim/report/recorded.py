@@ -7,7 +7,7 @@ difference shows how far platform and agent of the replay stand for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -70,11 +70,15 @@ class Waits:
         kinds = {"simulated": self.simulated, "recorded": self.recorded}
         return {name: [*statistics("", values).values()] for name, values in kinds.items()}
 
-    def cells(self) -> list[tuple[str, float]]:
-        """Returns the text and the value of each of `HEADS`, times in seconds."""
+    def cells(self, form: Callable[[float], str] = format_number) -> list[tuple[str, float]]:
+        """Returns the text and the value of each of `HEADS`.
+
+        Args:
+            form: Text of a time in seconds.
+        """
         kinds = [statistics("time", values) for values in (self.simulated, self.recorded)]
         times = [found[name] for name in ("mean_time", "p95_time") for found in kinds]
-        texts = [f"{len(self.recorded):,}", *map(format_number, times), f"{self.near:.0%}"]
+        texts = [f"{len(self.recorded):,}", *map(form, times), f"{self.near:.0%}"]
         return list(zip(texts, [len(self.recorded), *times, self.near], strict=True))
 
     def __str__(self) -> str:

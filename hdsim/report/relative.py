@@ -14,6 +14,8 @@ from hdsim.results.metrics import Direction, direction
 
 #: Least factor of the full colour.
 _FULL = 4.0
+#: Factors that a legend shows, as far as they are below that of the full colour.
+_SHOWN = (1.1, 2.0, 10.0, 100.0)
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,20 @@ class Relative:
     def note(self) -> str:
         """Meaning of the cells."""
         told = f"by how much each mean is worse than the {self.to} (orange)"
-        told += "" if self.to == "best" else " or better (blue)"
-        return f"{told}; the full colour is a factor of {self._full:.3g}"
+        return told if self.to == "best" else f"{told} or better (blue)"
 
     @property
-    def _logarithms(self) -> Floats:
-        with np.errstate(divide="ignore"):
-            return np.log(self.factors)
+    def legend(self) -> list[tuple[str, float]]:
+        """Texts and shades of some factors, from the best to the worst."""
+        worse = [*(factor for factor in _SHOWN if factor < 0.9 * self._full), self._full]
+        better = [] if self.to == "best" else [1 / factor for factor in reversed(worse)]
+        factors = np.array([*better, 1.0, *worse])
+        return list(zip(map(_text, factors.tolist()), self._shades(factors).tolist(), strict=True))
 
     @property
     def _full(self) -> float:
         """Factor of the full colour, the largest of the table."""
-        sizes = np.abs(self._logarithms)
+        sizes = np.abs(_logarithms(self.factors))
         return float(np.exp(max(np.log(_FULL), sizes[np.isfinite(sizes)].max(initial=0.0))))
 
     @property
@@ -57,13 +61,22 @@ class Relative:
 
         The root of the logarithm of the factor, by which factors just above 1 and large ones are both told apart.
         """
-        ratio = np.nan_to_num(self._logarithms, posinf=np.inf, neginf=-np.inf) / np.log(self._full)
+        return self._shades(self.factors)
+
+    def _shades(self, factors: Floats) -> Floats:
+        ratio = np.nan_to_num(_logarithms(factors), posinf=np.inf, neginf=-np.inf) / np.log(self._full)
         return np.sign(ratio) * np.sqrt(np.minimum(np.abs(ratio), 1.0))
 
     @property
     def texts(self) -> NDArray[np.str_]:
         """(C, M) such as ``+12 %`` and ``38x``."""
         return np.array([[_text(factor) for factor in row] for row in self.factors.tolist()])
+
+
+def _logarithms(factors: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        found: Floats = np.log(factors)
+    return found
 
 
 def relative(comparison: Comparison, to: str = "best") -> Relative:

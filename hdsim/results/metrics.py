@@ -445,6 +445,10 @@ def loss_of_capacity(result: FullReplay) -> float:
     return float(lost.integral() / capacity) if capacity > 0 else 0.0
 
 
+#: Metrics of :func:`fairness`.
+FAIRNESS = ("jain_fairness", "worst_user_ratio", "gini")
+
+
 def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
     """Evenness of a cost over users: Jain's index, the worst user's share, Gini's coefficient.
 
@@ -453,13 +457,11 @@ def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
         values: (J,) cost of each job, such as its bounded slowdown; users are compared by their means.
     """
     if not len(values):
-        return {"jain_fairness": 1.0, "worst_user_ratio": 1.0, "gini": 0.0}
+        return dict(zip(FAIRNESS, (1.0, 1.0, 0.0), strict=True))
     _, owner = np.unique(user, return_inverse=True)
     means = np.sort(np.bincount(owner, values) / np.bincount(owner))
     n, total = len(means), float(means.sum())
     ranks = np.arange(1, n + 1)
-    return {
-        "jain_fairness": total**2 / (n * float((means**2).sum())),
-        "worst_user_ratio": float(means[-1]) * n / total,
-        "gini": float(2 * (ranks @ means) / (n * total) - (n + 1) / n),
-    }
+    jain = total**2 / (n * float((means**2).sum()))
+    gini = float(2 * (ranks @ means) / (n * total) - (n + 1) / n)
+    return dict(zip(FAIRNESS, (jain, float(means[-1]) * n / total, gini), strict=True))
