@@ -52,6 +52,7 @@ def test_host_ports_of_sidecars_are_host_ports() -> None:
     "metadata",
     [
         {"annotations": {"scheduling.k8s.io/group-name": "gang"}},
+        {"labels": {"kueue.x-k8s.io/pod-group-name": "gang"}},
         {"labels": {"pod-group.scheduling.sigs.k8s.io": "gang"}},
     ],
 )

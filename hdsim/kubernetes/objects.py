@@ -36,8 +36,12 @@ ENDED = ("Succeeded", "Failed")
 _RESOURCES = ("cpu", "memory", GPU, "ephemeral-storage")
 #: Most bytes that a pod may request; no node has as many.
 _LARGEST = 1e18
-#: Gangs of other schedulers, whose pods must not be bound one by one: annotation of Volcano, and a label of old.
-_FOREIGN_GANGS = ("scheduling.k8s.io/group-name", "pod-group.scheduling.sigs.k8s.io")
+#: Gangs of others, whose pods must not be bound one by one: annotation of Volcano, label of Kueue, label of old.
+_FOREIGN_GANGS = (
+    "scheduling.k8s.io/group-name",
+    "kueue.x-k8s.io/pod-group-name",
+    "pod-group.scheduling.sigs.k8s.io",
+)
 #: Bytes that stand for an unlimited amount: 1Ei.
 UNLIMITED = 2.0**60
 #: Longest duration of Go, in seconds.
