@@ -238,7 +238,7 @@ def test_each_taint_that_excludes_nodes_is_named() -> None:
         "5 nodes have room for 0 of 1 pods: 1 excluded by the taint drain:NoExecute, "
         "2 excluded by node selector or affinity, 2 without enough cpu"
     )
-    store.relabel(3, {}, [Taint(f"own-{n}", "", "NoSchedule") for n in range(2)])
+    store.relabel(3, "n3", {}, [Taint(f"own-{n}", "", "NoSchedule") for n in range(2)])
     assert "1 excluded by the taint own-0:NoSchedule, 1 excluded by node selector" in store.explain(1)
 
 
@@ -279,7 +279,7 @@ def test_pods_of_others_and_nodes_that_are_down() -> None:
     store.check(list(cluster.running.values()))
     cluster.end(1, FinalState.COMPLETED_SUCCESSFULLY)
     assert cluster.n_idle == 4.0
-    cluster.requests.places.change(0, {"zone": "a"}, [])
+    cluster.requests.places.change(0, platform.node_names[0], {"zone": "a"}, [])
     cluster.requests.places.change(1, {}, [Taint("down", "", "NoExecute")])
     assert store.pick(2).nodes.tolist() == [0]
     assert cluster.requests.allowed(0).tolist() == [True, False]

@@ -25,8 +25,11 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache
 from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import PodView
+from hdsim.kubernetes.nodes import platform_of
+from hdsim.kubernetes.objects import NodeView, PodView
 from hdsim.results.result import Result
+from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory.reader import read
 from hdsim.scheduling.agent import make_agent
 from hdsim.workload.constraints import Constraints
 
@@ -323,9 +326,8 @@ def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: p
         assert {where for name, where in check(cluster).items() if name.startswith("second")} == {"c"}
         create(cluster, pod("large", "3"))
         cluster.api("PATCH", a, {"spec": {"unschedulable": False}}, "merge-patch+json")
-        create(cluster, node("b"), node("new"))
+        create(cluster, node("b"))
         wait_for(lambda: "large" in check(cluster), "a pod on a node that is back")
-        wait_for(lambda: "node new is new" in caplog.text, "the log")
         # A taint that comes later keeps pods away as well.
         taint = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
         for name in (a, b, c):
@@ -368,7 +370,7 @@ def test_pods_that_wait_have_a_condition(cluster: Cluster, tmp_path: Path) -> No
 def test_a_node_whose_amounts_change_stays_in_service(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    create(cluster, node("a", {"cpu": "8"}))
+    create(cluster, node("a", {"cpu": "8", "memory": str(2**60)}))
 
     def change(**amounts: str) -> None:
         body = {"status": {"allocatable": amounts, "capacity": amounts}}
@@ -378,8 +380,7 @@ def test_a_node_whose_amounts_change_stays_in_service(
         create(cluster, pod("first", "6"))
         wait_for(lambda: "first" in check(cluster), "a pod on the node as it was")
         change(cpu="7900m", pods="20")
-        wait_for(lambda: "node a has 7.9 cpu instead of 8, 20 pods instead of 10; what it has more" in caplog.text,
-                 "the log")  # fmt: skip
+        wait_for(lambda: "node a has 7.9 cpu instead of 8 cpu, 20 pods instead of 10 pods" in caplog.text, "the log")
         create(cluster, pod("large", "2"), pod("small", "1900m"))
         wait_for(lambda: "small" in check(cluster), "the pod that fits on what is left")
         wait_for(lambda: "large" in events(cluster, "FailedScheduling"), "the word of the one that does not")
@@ -387,9 +388,66 @@ def test_a_node_whose_amounts_change_stays_in_service(
         cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/small?gracePeriodSeconds=0")
         change(cpu="8")
         wait_for(lambda: "large" in check(cluster), "the pod that fits now")
+        # More than at the start counts as well, for pods that fitted nowhere too.
+        create(cluster, pod("larger", "11"))
+        wait_for(lambda: "larger" in events(cluster, "FailedScheduling"), "the word of a pod larger than the node")
+        change(cpu="19")
+        wait_for(lambda: "larger" in check(cluster), "the pod that fits on the larger node")
+        # A node without a limit of memory gets one.
+        change(memory="3Gi")
+        wait_for(lambda: "node a has 3 GiB memory instead of unlimited memory" in caplog.text, "the log")
+        for name, size in (("much", "2Gi"), ("little", "1Gi")):
+            create(cluster, pod(name, "0", more={"requests": {"memory": size}}))
+        wait_for(lambda: "little" in check(cluster) and "much" in events(cluster, "FailedScheduling"), "both pods")
     (note,) = events(cluster, "FailedScheduling")["large"]
     assert note == "1 nodes have room for 0 of 1 pods: 1 without enough cpu"
-    assert outcome[0][1]["pods_bound"] == 3
+    assert outcome[0][1]["pods_bound"] == 5
+    assert outcome[0][1]["overfilled_nodes"] == 0
+
+
+def test_nodes_that_come_in_mid_run_get_pods(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(cluster, node("a", {"cpu": "2"}))
+    with running(cluster, tmp_path, stop_when_idle=6.0, spare_nodes=2) as outcome:
+        create(cluster, *(pod(name, "2") for name in ("first", "second")), pod("large", "9", duration=1.0))
+        create(cluster, pod("picky", "1", duration=1.0, nodeSelector={"zone": "z"}))
+        wait_for(lambda: "large" in events(cluster, "FailedScheduling"), "the word of a pod that fits nowhere")
+        create(cluster, node("b", {"cpu": "2"}))
+        wait_for(lambda: {"first", "second"} <= check(cluster).keys(), "a pod on the new node")
+        create(cluster, node("c", {"cpu": "10", "memory": "3Gi"}, labels={"zone": "z"}))
+        wait_for(lambda: check(cluster).get("large") == "c" == check(cluster).get("picky"), "pods on the larger node")
+        create(cluster, node("d"))
+        wait_for(lambda: "node d is new; it is used after a restart" in caplog.text, "the log")
+    result, facts = outcome[0]
+    assert facts["new_nodes"] == 2 and facts["pods_bound"] == 4 and not facts["overfilled_nodes"]
+    # The results know the nodes that came, without the spare ones.
+    assert result.platform.node_names == ("a", "b", "c")
+    assert result.platform.node_cpu.tolist() == [2, 2, 10]
+    written = RunDirectory(tmp_path / "run")
+    written.start({"seed": 1}, platform_of([NodeView.of(node("a", {"cpu": "2"}))]), result.workload)
+    written.finish(result)
+    again = read(written.path)
+    assert again.platform.node_names == ("a", "b", "c") and again.manifest["platform"]["nodes"] == 3
+    rows_of_jobs = csv.DictReader((written.path / "jobs.csv").open())
+    assert {"c:9", "c:1"} <= {row["allocated_resources"] for row in rows_of_jobs}
+    assert 0 < again.metrics["utilization"] <= 1
+
+
+def test_nodes_that_another_scheduler_overfills_are_counted(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(cluster, node("a", {"cpu": "2"}), node("b", {"cpu": "2"}))
+    with running(cluster, tmp_path, stop_when_idle=4.0) as outcome:
+        create(cluster, pod("mine", "1500m"))
+        wait_for(lambda: "mine" in check(cluster), "a pod of this scheduler")
+        where = check(cluster)["mine"]
+        # Another scheduler that has not seen it yet.
+        create(cluster, pod("other", "1", scheduler="another"))
+        body = {"metadata": {"name": "other"}, "target": {"kind": "Node", "name": where}}
+        cluster.api("POST", f"/api/v1/namespaces/{cluster.namespace}/pods/other/binding", body)
+        wait_for(lambda: f"node {where} is overfilled: its pods request 2.5 cpu of 2 cpu" in caplog.text, "the log")
+    assert outcome[0][1]["overfilled_nodes"] == 1
 
 
 def test_a_cordoned_node_takes_pods_that_tolerate_it(

@@ -54,10 +54,12 @@ class Requests(NamedTuple):
     @classmethod
     def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False, has_core_ids: bool = True) -> Requests:
         """Returns the requests of the jobs of a workload for resources that are limited on a platform."""
-        limited = bool(np.isfinite(platform.memory).any())
+        # Nodes of an API server may get limits in mid-run.
+        changing = open_ended and not has_core_ids
+        limited = changing or bool(np.isfinite(platform.memory).any())
         memory_matters = limited and (open_ended or bool(np.any(jobs.memory > 0)))
         asks_for_gpus = jobs.asks_for_gpus or (open_ended and platform.n_gpus > 0)
-        stores = not has_core_ids and bool(np.isfinite(platform.node_storage).any())
+        stores = not has_core_ids and (changing or bool(np.isfinite(platform.node_storage).any()))
         requests = cls(
             [],
             [],
@@ -188,9 +190,8 @@ class AllowedNodes:
         """Appends jobs."""
         self.of_job += [0 if each is None else self._place(each) for each in constraints]
 
-    def change(self, node: int, labels: Mapping[str, str], taints: Iterable[Taint]) -> None:
-        """Changes the labels and taints of a node."""
-        name = self._nodes[node][0]
+    def change(self, node: int, name: str, labels: Mapping[str, str], taints: Iterable[Taint]) -> None:
+        """Changes the name, the labels and the taints of a node."""
         self._nodes[node] = name, labels, tuple(taints)
         for place, constraints in enumerate(self._known):
             mask = self.masks[place]
@@ -323,6 +324,11 @@ class FreeNodes:
         """Returns whether any of the nodes lacks a resource that a chunk takes; for stores without core ids."""
         resources = self.resources(chunk).values()
         return any(takes and free is not None and bool((free[nodes] < 0).any()) for takes, free in resources)
+
+    def put(self, node: int, amounts: Amounts) -> None:
+        """Gives a node amounts in place of those that it has."""
+        self._amounts[:, node] = 0.0
+        self.change(node, amounts, 1)
 
     def change(self, node: int, amounts: Amounts, sign: int) -> None:
         """Adds amounts to a node, or subtracts them with a negative `sign`."""

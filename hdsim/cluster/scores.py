@@ -7,6 +7,7 @@ in floating point: kube-scheduler truncates its scores to integers and draws amo
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,10 @@ class NodeScores:
         # Unlimited memory has no weight.
         self._capacity = np.where(np.isfinite(capacity), capacity, 0.0)
         self.without: Ints | Floats = np.zeros(self._capacity.shape)
+
+    def replace_capacity(self, node: int, cpu: float, memory: float) -> None:
+        """Changes the CPU of a node in cores, and its memory in bytes, inf = unlimited."""
+        self._capacity[:, node] = cpu, memory if math.isfinite(memory) else 0.0
 
     def count(self, nodes: Ints | int, number: Ints | float, cpu: float, memory: float) -> None:
         """Updates `without`.

@@ -6,7 +6,9 @@ import asyncio
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +145,7 @@ def platform_of(nodes: Iterable[NodeView], name: str = "kubernetes", source: str
     Raises:
         PlatformError: There are none, or their names are not distinct.
     """
-    usable = [node for node in nodes if min(node.allocatable[:3]) > 0]
+    usable = [node for node in nodes if has_room(node)]
     if not usable:
         raise PlatformError("expected a node with allocatable CPU, memory and pods, got none", where=source)
     speeds = [_speed(node) for node in usable]
@@ -176,6 +178,51 @@ def platform_of(nodes: Iterable[NodeView], name: str = "kubernetes", source: str
         "types": {"node": types, "processor": processors},
     }
     return Platform.from_dict(document, source)
+
+
+def has_room(node: NodeView) -> bool:
+    """Returns whether a node has any CPU, memory and pods."""
+    return min(node.allocatable[:3]) > 0
+
+
+def with_nodes(platform: Platform, nodes: Sequence[NodeView]) -> Platform:
+    """Returns a platform with nodes of a cluster as its last ones.
+
+    Those without the label ``hdsim.io/gflops`` have the platform's mean speed.
+
+    Args:
+        platform: A platform of kind quantities.
+        nodes: The nodes, of other names than those of the platform.
+    """
+    if not nodes:
+        return platform
+    mean = repr(platform.reference_gflops)
+    more = platform_of([replace(node, labels={GFLOPS: mean, **node.labels}) for node in nodes]).to_dict()
+    document = platform.to_dict()
+    own: dict[tuple[str, str], str] = {}
+    for kind in ("processor", "node"):
+        types = document["types"][kind]
+        for name, found in more["types"][kind].items():
+            parts = [{**part, "type": own["processor", part["type"]]} for part in found.get("processors", ())]
+            wanted = found | ({"processors": parts} if parts else {})
+            own[kind, name] = name if types.get(name) == wanted else unused(name, types)
+            types[own[kind, name]] = wanted
+    groups = [group for cluster in more["clusters"] for group in cluster["nodes"]]
+    document["clusters"][-1]["nodes"] += [{**group, "type": own["node", group["type"]]} for group in groups]
+    return replace(
+        Platform.from_dict(document, platform.source), sha256=platform.sha256, type_files=platform.type_files
+    )
+
+
+def with_spare_nodes(platform: Platform, number: int) -> Platform:
+    """Returns a platform with further nodes like most of its own, without GPUs: ``spare-1`` and so on."""
+    if not number:
+        return platform
+    (amounts, _), *_ = Counter(amounts_of(platform)).most_common(1)
+    taken, amounts = set(platform.node_names), amounts._replace(gpus=0)
+    names = (name for each in itertools.count(1) if (name := f"spare-{each}") not in taken)
+    manifests = [node_manifest(name, amounts, {}) for name in itertools.islice(names, number)]
+    return with_nodes(platform, [NodeView.of(manifest) for manifest in manifests])
 
 
 def _speed(node: NodeView) -> float | None:

@@ -25,6 +25,7 @@ from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
 from hdsim.errors import BackendError
 from hdsim.kubernetes.connection import Call, Connection
+from hdsim.kubernetes.nodes import platform_of, with_nodes, with_spare_nodes
 from hdsim.kubernetes.objects import NodeView
 from hdsim.kubernetes.permissions import Permission, require
 from hdsim.workload.model import Workload
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks for a signal while the lease is waited for.
 _WAIT = 0.1
+#: Spare nodes of a run whose pods come from the API server.
+_SPARE_NODES = 32
 #: Seconds for the events that are not sent yet at the end.
 _DRAIN = 30.0
 _CLOCKS: dict[str, type[Wall | Virtual]] = {"wall": Wall, "virtual": Virtual}
@@ -58,6 +61,7 @@ class Kwok(Backend):
 
     capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)
     connection: Connection
+    _platform: Platform
 
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings.of(settings)
@@ -68,6 +72,7 @@ class Kwok(Backend):
         self._lease: Lease | None = None
         self._monitoring: Monitoring | None = None
         self._directory: Path | None = None
+        self._spare = 0
         self._warned: set[str] = {""}
         if self.settings.clock == "virtual":
             self.episodes = {"kill_at_walltime": False, "batch_events": True}
@@ -77,12 +82,13 @@ class Kwok(Backend):
     def run(self, platform: Platform, workload: Workload, *arguments: Any, **options: Any) -> tuple[Result, Any]:
         """See :meth:`Backend.run`; all jobs of a trace are known, pods of the API server are not."""
         self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
-        return super().run(platform.of_kind("quantities"), workload, *arguments, **options)
+        self._platform = platform.of_kind("quantities")
+        spare = self.settings.spare_nodes
+        self._spare = (0 if len(workload) else _SPARE_NODES) if spare is None else spare
+        return super().run(with_spare_nodes(self._platform, self._spare), workload, *arguments, **options)
 
     def read_platform(self) -> Platform:
         """Reads the nodes of the API server."""
-        from hdsim.kubernetes.nodes import platform_of
-
         self._connect()
         return platform_of([NodeView.of(item) for item in self.connection.get("/api/v1/nodes")["items"]])
 
@@ -169,6 +175,7 @@ class Kwok(Backend):
         session = clock(self.connection, self.settings, setup, stop, self._identity, observe)
         if self._lease is not None:
             session.sender.may_bind = self._lease.is_valid
+        session.spare = self._spare
         session.start()
         for warning in session.warnings:
             if warning not in self._warned:
@@ -197,6 +204,9 @@ class Kwok(Backend):
         try:
             if session is not None:
                 session.end()
+                if self._spare:
+                    # The results are those of the nodes that there were.
+                    session.cluster.platform = with_nodes(self._platform, session.nodes.joined)
                 self.connection.call(session.sender.drain(_DRAIN))
                 if self._directory is not None:
                     write_pods(self._directory / "pods.csv", session.members)
@@ -237,6 +247,12 @@ class Kwok(Backend):
             yield "decisions", "Pods that were decided on", session.decisions
             yield "bindings", "Pods that were bound", session.bindings
             yield "failed_starts", "Starts of jobs that failed", len(session.cluster.failed_starts)
+            yield "new_nodes", "Nodes that have come in mid-run", len(session.nodes.joined)
+            yield (
+                "overfilled_nodes",
+                "Nodes whose pods have requested more than they have",
+                len(session.nodes.overfilled),
+            )
             yield "relists", "Lists after the first", sum(cache.relists for cache in session.caches)
             yield "lost_watches", "Watches that were lost", sum(cache.reconnects for cache in session.caches)
 
@@ -301,6 +317,8 @@ class Kwok(Backend):
             "api_calls": {str(call): number for call, number in sorted(calls.items())},
             "api_calls_per_pod": round(for_pods / len(session.members), 3) if session.members else None,
             "failed_starts": len(session.cluster.failed_starts),
+            "new_nodes": len(session.nodes.joined),
+            "overfilled_nodes": len(session.nodes.overfilled),
             "relists": sum(cache.relists for cache in session.caches),
             "lost_watches": sum(cache.reconnects for cache in session.caches),
             **latencies(session.members, self.settings.time_scale),

@@ -90,6 +90,7 @@ class Jobs:
         """Takes note of changes of pods that were seen at a time."""
         self._note_repelling(changes, at)
         for old, new in changes:
+            self._nodes.count(old, new)
             if new is None:
                 assert old is not None
                 self._on_deletion(old, at)

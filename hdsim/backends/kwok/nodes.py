@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import ConfigError
-from hdsim.kubernetes.nodes import amounts_of
+from hdsim.kubernetes.nodes import amounts_of, has_room
 from hdsim.kubernetes.objects import UNLIMITED, NodeView, PodView
 
 if TYPE_CHECKING:
@@ -19,40 +19,52 @@ log = logging.getLogger(__name__)
 
 #: Bytes by which equal amounts of memory may differ: a platform counts in MB.
 _ROUNDING = 1.0
+_BYTES = ("memory", "storage")
 
 
 class Nodes:
     """Keeps the nodes of a cluster as those of the API server.
 
     A node that is deleted or not ready takes no pods until it is back, a cordoned one those that tolerate its taint.
-    A node that lists less than at the start has less; what it lists more, and nodes that are new, are used after a
-    restart only.
+    Amounts of a node may change. Nodes that are new take the places of spare nodes of the platform, which are its last
+    ones and have nothing until then.
 
     Attributes:
-        number: Number of each node by its name.
-        relabelled: Labels or taints have changed, so that jobs may fit that did not; to be cleared by the reader.
+        names: Name of each node.
+        number: Number of each node of the API server by its name.
+        joined: Nodes in the places of the first spare ones, as they were when they came.
+        overfilled: Nodes whose pods have requested more than they have at some time.
+        relabelled: Labels, taints or amounts have changed, so that jobs may fit that did not; to be cleared by the
+            reader.
         warning: Nodes that are not in the platform at the start, empty for none.
 
     Args:
         cluster: The state.
         views: The nodes of the API server by name.
+        spare: Number of spare nodes.
 
     Raises:
         ConfigError: A node of the platform is missing, or has other amounts.
     """
 
-    def __init__(self, cluster: Cluster, views: Mapping[str, NodeView]) -> None:
+    def __init__(self, cluster: Cluster, views: Mapping[str, NodeView], spare: int = 0) -> None:
         self._cluster = cluster
-        self.number = {name: node for node, name in enumerate(cluster.platform.node_names)}
-        self._amounts = amounts_of(cluster.platform)
+        platform = cluster.platform
+        self.names = list(platform.node_names)
+        first = len(self.names) - spare
+        self._spare = list(range(first, len(self.names)))
+        self.number = {name: node for node, name in enumerate(self.names[:first])}
+        self.joined: list[NodeView] = []
+        self.overfilled: set[int] = set()
+        self._amounts = amounts_of(platform)
+        # Requests of all pods on each node.
+        self._requested = [Amounts()] * len(self.names)
         self._cordoned: set[int] = set()
         self.relabelled = False
         self.warning = ""
         # Node of each pod that is no job, its amounts, and those that its job holds instead.
         self._others: dict[str, tuple[int, Amounts, Amounts | None]] = {}
-        # Amounts of which nodes have less than at the start.
-        self._lost: dict[int, Amounts] = {}
-        self._labels = list(zip(cluster.platform.node_labels, cluster.platform.node_taints, strict=True))
+        self._labels = list(zip(platform.node_labels, platform.node_taints, strict=True))
         faults = [
             f"{name} {fault}"
             for name, node in self.number.items()
@@ -61,13 +73,14 @@ class Nodes:
         if faults:
             more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
             raise ConfigError(
-                f"expected the nodes of platform {cluster.platform.name}: {'; '.join(faults[:5])}{more}",
-                where="platform",
+                f"expected the nodes of platform {platform.name}: {'; '.join(faults[:5])}{more}", where="platform"
             )
-        self._unknown = {name for name in views if name not in self.number}
+        self._unknown = {name for name, view in views.items() if name not in self.number and has_room(view)}
         if self._unknown:
             number, one = len(self._unknown), min(self._unknown)
             self.warning = f"{number} nodes are not in the platform and get no pods, such as {one}"
+        for node in self._spare:
+            self._replace_amounts(node, Amounts())
         for name in self.number:
             self._update(views[name])
 
@@ -80,19 +93,53 @@ class Nodes:
             log.warning("node %s is deleted", view.name)
             if node is not None:
                 self._take_down(node)
-        elif node is None:
-            if new.name not in self._unknown:
-                log.warning("node %s is new; it is used after a restart", new.name)
-                self._unknown.add(new.name)
-        else:
-            lost = _lost(new, self._amounts[node])
-            if old is None or old.allocatable != new.allocatable:
-                self._tell_amounts(node, new, lost)
-            if math.inf in lost:
-                self._take_down(node)
-            else:
-                self._lose(node, lost)
-                self._update(new)
+        elif node is not None:
+            if fault := _fault(new, self._amounts[node]):
+                log.warning("node %s %s", new.name, fault)
+                self._replace_amounts(node, new.allocatable)
+            self._update(new)
+        elif new.name not in self._unknown:
+            self._join(new)
+
+    def _join(self, view: NodeView) -> None:
+        """Takes a node that is new in the place of a spare one."""
+        if not has_room(view):
+            return  # Its kubelet has not yet told what it has.
+        if not self._spare:
+            log.warning("node %s is new; it is used after a restart, as backend.spare_nodes are used up", view.name)
+            self._unknown.add(view.name)
+            return
+        log.warning("node %s is new", view.name)
+        node = self._spare.pop(0)
+        self.names[node] = view.name
+        self.number[view.name] = node
+        self.joined.append(view)
+        self._replace_amounts(node, view.allocatable)
+        self._update(view)
+
+    def count(self, old: PodView | None, new: PodView | None) -> None:
+        """Takes note of what the pods of a node request, whoever has bound them."""
+        if old is not None and new is not None and (old.holds, old.node, old.requests) == (
+            new.holds, new.node, new.requests
+        ):  # fmt: skip
+            return
+        for pod, sign in ((old, -1), (new, 1)):
+            node = None if pod is None or not pod.holds else self.number.get(pod.node)
+            if pod is not None and node is not None:
+                pairs = zip(self._requested[node], pod.requests, strict=True)
+                self._requested[node] = Amounts(*(round(sum_ + sign * each, 3) for sum_, each in pairs))
+                if sign > 0:
+                    self._note_overfilled(node)
+
+    def _note_overfilled(self, node: int) -> None:
+        """Tells if a node has less than its pods request, as after bindings by two schedulers at once."""
+        if node in self.overfilled:
+            return
+        columns = zip(Amounts._fields, self._requested[node], self._amounts[node], strict=True)
+        over = [f"{_shown(wanted, name)} of {_shown(has, name)}" for name, wanted, has in columns if wanted > has]
+        if over:
+            self.overfilled.add(node)
+            log.warning("node %s is overfilled: its pods request %s", self.names[node], ", ".join(over))
 
     def occupy(self, pod: PodView, held: Amounts | None = None) -> None:
         """Takes note of what a pod takes, or takes no more, of its node.
@@ -125,24 +172,13 @@ class Nodes:
             self._cluster.node_changes.append(node)
         return known is not None
 
-    def _tell_amounts(self, node: int, view: NodeView, lost: Amounts) -> None:
-        """Tells in what a node differs from the platform, and what becomes of it."""
-        expected = self._amounts[node]
-        more = any(found > amount for found, amount in _differing(view, expected).values())
-        then = "; what it has more is used after a restart" if more else ""
-        if math.inf in lost:
-            then = "; it is used again after a restart"
-        if fault := _fault(view, expected):
-            log.warning("node %s %s%s", view.name, fault, then)
-
-    def _lose(self, node: int, lost: Amounts) -> None:
-        """Takes from a node what it has less than at the start, instead of what it had less before."""
-        before = self._lost.get(node, Amounts())
-        if lost != before:
-            self._lost[node] = lost
-            self._cluster.cores.occupy(node, lost)
-            self._cluster.cores.vacate(node, before)
-            self._cluster.node_changes.append(node)
+    def _replace_amounts(self, node: int, amounts: Amounts) -> None:
+        """Changes what a node has."""
+        self._amounts[node] = amounts
+        self._cluster.cores.replace_total(node, amounts)
+        self._cluster.node_changes.append(node)
+        self.relabelled = True
+        self._note_overfilled(node)
 
     def _update(self, view: NodeView) -> None:
         """Brings a node of the platform up to date."""
@@ -150,7 +186,7 @@ class Nodes:
         seen = (view.labels, view.taints)
         if seen != self._labels[node]:
             self._labels[node] = seen
-            self._cluster.cores.relabel(node, *seen)
+            self._cluster.cores.relabel(node, view.name, *seen)
             self.relabelled = True
             self._cluster.node_changes.append(node)
         if view.unschedulable != (node in self._cordoned):
@@ -169,31 +205,19 @@ class Nodes:
             self._cluster.fail(node, math.inf)
 
 
-def _shown(amount: float) -> str:
-    return "unlimited" if math.isinf(amount) else f"{amount:g}"
-
-
-def _differing(view: NodeView, expected: Amounts) -> dict[str, tuple[float, float]]:
-    """Returns the amounts in which a node differs from the platform: found and expected ones by their names."""
-    return {
-        name: (found, amount)
-        for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
-        if abs(min(found, UNLIMITED) - min(amount, UNLIMITED)) > _ROUNDING * (name in ("memory", "storage"))
-    }
-
-
-def _lost(view: NodeView, expected: Amounts) -> Amounts:
-    """Returns what a node has less than expected; infinite where it was unlimited and is no more."""
-    pairs = _differing(view, expected).items()
-    return Amounts(**{name: round(amount - found, 3) for name, (found, amount) in pairs if found < amount})
+def _shown(amount: float, name: str) -> str:
+    if math.isinf(amount):
+        return f"unlimited {name}"
+    return f"{amount / 2**30:.4g} GiB {name}" if name in _BYTES else f"{amount:g} {name}"
 
 
 def _fault(view: NodeView | None, expected: Amounts) -> str:
-    """Returns in what a node differs from the platform, empty if in nothing."""
+    """Returns in what a node differs from what is expected, empty if in nothing."""
     if view is None:
         return "is missing on the API server"
     differing = [
-        f"{_shown(found)} {name} instead of {_shown(amount)}"
-        for name, (found, amount) in _differing(view, expected).items()
+        f"{_shown(found, name)} instead of {_shown(amount, name)}"
+        for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
+        if abs(min(found, UNLIMITED) - min(amount, UNLIMITED)) > _ROUNDING * (name in _BYTES)
     ]
     return f"has {', '.join(differing)}" if differing else ""

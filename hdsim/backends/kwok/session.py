@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.members import Member
+    from hdsim.backends.kwok.nodes import Nodes
     from hdsim.backends.kwok.sender import Sender
     from hdsim.cluster.state import Cluster
     from hdsim.errors import BackendError
@@ -23,6 +24,8 @@ class Session(ABC):
         caches: Copies of objects of the API server.
         heard: Monotonic time of the last sign of progress in seconds.
         decisions: Number of pods that were decided on.
+        nodes: The nodes, from `start` on.
+        spare: Number of spare nodes at the end of the platform; to be set before `start`.
         warnings: Findings of the start, such as pods of others on the nodes; empty texts are none.
     """
 
@@ -31,6 +34,8 @@ class Session(ABC):
     caches: Sequence[Cache[Any]] = ()
     heard: float
     decisions: int = 0
+    nodes: Nodes
+    spare: int = 0
     warnings: Sequence[str] = ()
 
     @property

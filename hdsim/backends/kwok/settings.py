@@ -23,6 +23,7 @@ _RULES = {
     "gang_timeout": POSITIVE,
     "timeout": POSITIVE,
     "submit": FLAG,
+    "spare_nodes": integers_from(0) | NULL,
     "metrics_host": TEXT,
     "metrics_port": Rule("a port", lambda value: integers_from(0).accepts(value) and value < 65536) | NULL,
 }
@@ -45,6 +46,7 @@ class Settings:
         gang_timeout: Seconds after which the pods of an incomplete gang get an event.
         timeout: Seconds that the API server may be silent.
         submit: Create the pods of a trace; otherwise they are created elsewhere.
+        spare_nodes: Number of nodes that may come in mid-run, None: 32 for the pods of an API server, 0 for a trace.
         metrics_host: Address of the metrics.
         metrics_port: Port of the metrics, None for none.
         leader_election: Keys `enabled`, `namespace` of the Lease, and `lease`, `renew` and `retry`; see
@@ -65,6 +67,7 @@ class Settings:
     gang_timeout: float = 300.0
     timeout: float = 60.0
     submit: bool = True
+    spare_nodes: int | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     leader_election: Mapping[str, Any] = field(default_factory=dict)
@@ -75,6 +78,11 @@ class Settings:
             raise ConfigError(
                 f"expected 1 with backend.clock=virtual, whose seconds are simulated, got {self.time_scale:g}",
                 where="backend.time_scale",
+            )
+        if self.clock == "virtual" and self.spare_nodes:
+            raise ConfigError(
+                f"expected 0 with backend.clock=virtual, in which no nodes come, got {self.spare_nodes}",
+                where="backend.spare_nodes",
             )
         election = {"enabled": True, "namespace": "kube-system", **asdict(Timing()), **self.leader_election}
         require("backend.leader_election", _ELECTION_RULES, election)

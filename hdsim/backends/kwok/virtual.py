@@ -107,7 +107,7 @@ class Virtual(Session):
                 where="backend.clock",
             )
         views = {view.name: view for view in map(NodeView.of, found)}
-        nodes = Nodes(self.cluster, views)
+        self.nodes = nodes = Nodes(self.cluster, views)
         for name, taints in zip(self._names, self.cluster.platform.node_taints, strict=True):
             view = views[name]
             if not view.ready or view.unschedulable or set(view.taints) != set(taints):

@@ -94,11 +94,11 @@ class Wall(Session):
             self._trace.prepare(self._connection)
         self._connection.call(self.sender.start())
         self._connection.call(nodes.start())
-        self._nodes = Nodes(self.cluster, dict(nodes.objects))
-        self.warnings = (self._nodes.warning,)
+        self.nodes = Nodes(self.cluster, dict(nodes.objects), self.spare)
+        self.warnings = (self.nodes.warning,)
         self.jobs = Jobs(
             self.cluster,
-            self._nodes,
+            self.nodes,
             self.sender,
             self._notices,
             self._settings,
@@ -156,7 +156,7 @@ class Wall(Session):
         """Sends the decisions."""
         cluster, now = self.cluster, self.clock()
         at_once: list[Binding] = []
-        names = cluster.platform.node_names
+        names = self.nodes.names
         for job in cluster.started:
             placement = cluster.running[job]
             nodes = [
@@ -213,7 +213,7 @@ class Wall(Session):
 
     def _on_nodes(self, changes: Sequence[Change[NodeView]], at: float) -> None:
         for change in changes:
-            self._nodes.change(*change)
+            self.nodes.change(*change)
 
     def _on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         self.jobs.on_pods(changes, at)

@@ -212,10 +212,23 @@ class NodeQuantities:
             self._feasible[kind] = bool(self.total.capacity(chunk).sum() >= chunk.number)
         return self._feasible[kind]
 
-    def relabel(self, node: int, labels: Mapping[str, str], taints: Iterable[Taint]) -> None:
-        """Changes the labels and taints of a node."""
+    def relabel(self, node: int, name: str, labels: Mapping[str, str], taints: Iterable[Taint]) -> None:
+        """Changes the name, the labels and the taints of a node."""
         assert self._requests.places is not None
-        self._requests.places.change(node, labels, taints)
+        self._requests.places.change(node, name, labels, taints)
+        self._feasible.clear()
+
+    def replace_total(self, node: int, amounts: Amounts) -> None:
+        """Changes the amounts of a node; jobs and pods of others keep what they hold, which may be more than that."""
+        self.total.put(node, amounts)
+        self._free.put(node, amounts)
+        others = self._others.setdefault(node, Amounts())
+        self._free.change(node, others, -1)
+        for held in self._held.values():
+            for place in np.flatnonzero(held.nodes == node).tolist():
+                columns = (held.cpu, held.memory, held.pods, held.gpus, held.storage)
+                self._free.change(node, Amounts(*(float(column[place]) for column in columns)), -1)
+        self._node_scores.replace_capacity(node, amounts.cpu, amounts.memory)
         self._feasible.clear()
 
     def explain(self, job: int, *, empty: bool = False) -> str:
@@ -223,8 +236,10 @@ class NodeQuantities:
         chunk, free = self._requests.chunk(job), self.total if empty else self._free
         room = int(np.minimum(free.capacity(chunk), chunk.number).sum())
         mask, up = free.masks[chunk.place], free.up
-        left = np.ones(len(free.idle), np.bool_) if up is None else up
-        reasons = [(len(left) - int(np.count_nonzero(left)), "down")]
+        # A node that has nothing is none.
+        nodes = (self.total.idle > 0) | (self.total.memory > 0)
+        left = nodes if up is None else nodes & up
+        reasons = [(int(np.count_nonzero(nodes & ~left)), "down")]
         if mask is not None:
             assert self._requests.places is not None
             reasons += self._requests.places.exclusions(chunk.place, left)
@@ -232,8 +247,8 @@ class NodeQuantities:
         for name, (taken, amounts) in free.resources(chunk).items():
             if amounts is not None:
                 reasons.append((int(np.count_nonzero(left & (amounts < taken))), f"without enough {name}"))
-        listed = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
-        return f"{len(left)} nodes have room for {room} of {chunk.number} pods: {listed or 'all others are full'}"
+        listed = ", ".join(f"{count} {reason}" for count, reason in reasons if count) or "all others are full"
+        return f"{np.count_nonzero(nodes)} nodes have room for {room} of {chunk.number} pods: {listed}"
 
     def free_nodes(self) -> FreeNodes:
         """Returns a copy of the free resources of all nodes."""

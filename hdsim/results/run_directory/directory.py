@@ -127,8 +127,6 @@ class RunDirectory:
         self._lock = Lock.of(self.path)
         for name in OUTPUTS:
             (self.path / name).unlink(missing_ok=True)
-        if platform:
-            write_json(self.path / "platform.json", platform.to_dict())
         self._begin = datetime.now(UTC)
         self._manifest = {
             "status": "running",
@@ -137,7 +135,7 @@ class RunDirectory:
             "seeds": {"seed": config.get("seed") if seed is None else seed},
             "config": plain(config),
             "inputs": list(inputs(config, platform, workload)),
-            "platform": platform and {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes},
+            "platform": platform and self._write_platform(platform),
             # A workload without jobs is none that is missing.
             "workload": None
             if workload is None
@@ -225,6 +223,10 @@ class RunDirectory:
 
     def _results(self, result: Any) -> list[PluginError]:
         """Writes results and the metrics of the user; returns the failures of the latter."""
+        platform: Platform | None = getattr(result, "platform", None)
+        if platform is not None and platform.n_nodes != (self._manifest["platform"] or {}).get("nodes"):
+            # Nodes have come in mid-run.
+            self._manifest["platform"] = self._write_platform(platform)
         self._manifest |= self._write(self.path, result)
         faults: list[PluginError] = []
         if self._own:  # a function of a user is called when all else is on the disk
@@ -235,6 +237,11 @@ class RunDirectory:
         synchronize(kept)
         self._manifest["results"] = {path.name: file_digest(path) for path in kept}
         return faults
+
+    def _write_platform(self, platform: Platform) -> dict[str, Any]:
+        """Writes the platform, and returns its entry in the manifest."""
+        write_json(self.path / "platform.json", platform.to_dict())
+        return {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes}
 
     def _end(self, status: str, faults: Sequence[PluginError] = (), **more: Any) -> None:
         for fault in faults:
