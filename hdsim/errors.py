@@ -70,6 +70,10 @@ class DecisionError(HdsimError):
     """An agent's decision cannot be carried out."""
 
 
+class NoMoreJobs(HdsimError):
+    """No jobs come any more from the system whose jobs a training learns from."""
+
+
 class BackendError(HdsimError):
     """An external system (Batsim, Kubernetes, Ray) failed or does not answer.
 

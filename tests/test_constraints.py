@@ -280,7 +280,7 @@ def test_pods_of_others_and_nodes_that_are_down() -> None:
     cluster.end(1, FinalState.COMPLETED_SUCCESSFULLY)
     assert cluster.n_idle == 4.0
     cluster.requests.places.change(0, platform.node_names[0], {"zone": "a"}, [])
-    cluster.requests.places.change(1, {}, [Taint("down", "", "NoExecute")])
+    cluster.requests.places.change(1, platform.node_names[1], {}, [Taint("down", "", "NoExecute")])
     assert store.pick(2).nodes.tolist() == [0]
     assert cluster.requests.allowed(0).tolist() == [True, False]
 

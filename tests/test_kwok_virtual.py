@@ -304,8 +304,6 @@ def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tm
     assert len(records[0]) > 3 and records[0] == records[1]
     refused = hdsim("train", *settings, *real, "agent.num_envs=2", "hydra.run.dir=two")
     assert refused.returncode == 2 and "agent.num_envs: expected 1" in refused.stderr
-    refused = hdsim("train", *settings, *real, "backend.clock=wall", "hydra.run.dir=wall")
-    assert refused.returncode == 2 and "kwok with backend.clock=virtual, for training" in refused.stderr
 
 
 def columns(path: Path) -> list[dict[str, str]]:

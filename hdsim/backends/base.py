@@ -78,12 +78,16 @@ class Backend:
         capabilities: Capabilities of the backend.
         episodes: Settings of the replays of a training, None for a backend that cannot train.
         kill_at_walltime: Whether jobs are killed at their walltimes, which forks then assume.
+        brings_jobs: Whether the jobs of an episode of a training are those that come to the backend, not the trace's.
+        repeats: Whether the same actions lead to the same episode of a training.
     """
 
     name: ClassVar[str]
     capabilities: Capabilities = Capabilities()
     episodes: Mapping[str, Any] | None = None
     kill_at_walltime: bool = False
+    brings_jobs: bool = False
+    repeats: bool = True
 
     def __init_subclass__(cls) -> None:
         """Sets the default name."""

@@ -32,11 +32,13 @@ class Objective:
     Attributes:
         needs_core_ids: The objective depends on the busy cores of processors.
         needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
+        needs_known_jobs: All jobs of an episode must be known at its start.
         dates: The date of each running job in seconds.
     """
 
     needs_core_ids: ClassVar[bool] = False
     needs_dates: ClassVar[bool] = False
+    needs_known_jobs: ClassVar[bool] = False
     dates: Mapping[int, float]
 
     def __init__(self, integrated: bool) -> None:
@@ -118,6 +120,7 @@ class Rate(Objective):
 class AverageJobSlowdown(Rate):
     """Minus the sum over the jobs in the system of 1 / requested time, 1/s; times below 1 s count as 1 s."""
 
+    needs_known_jobs = True
     shortest: ClassVar[float] = 1.0
 
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
@@ -289,6 +292,8 @@ class BoundedSlowdown(Objective):
     Integrated, the share of every job is paid when the job ends. Jobs that are rejected do not count, as in the metric.
     An episode that is truncated pays the shares of the jobs that have ended.
     """
+
+    needs_known_jobs = True
 
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""

@@ -75,7 +75,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         failures: See there.
         kill_at_walltime: See there.
         batch_events: See there.
-        backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before.
+        backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before. With a backend
+            that brings the jobs itself an episode has those that come within `max_steps` decisions.
         render_mode: None, the only mode; ``hdsim report`` draws replays, `render` refers to it.
         **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. With
             ``scale=workload`` the scales are the 99th percentiles over all traces.
@@ -144,6 +145,18 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             )
         if self.objective.needs_dates and backend is not None:
             raise ConfigError(f"expected another objective than {objective} on this backend", where="env.objective")
+        self._brings_jobs = backend is not None and backend.brings_jobs
+        #: Whether the same actions lead to the same episode.
+        self.repeats = backend is None or backend.repeats
+        if self._brings_jobs and self.objective.needs_known_jobs:
+            usable = ", ".join(
+                name for name, each in OBJECTIVES.items() if not (each.needs_known_jobs or each.needs_dates)
+            )
+            raise ConfigError(
+                f"expected one of {usable}, as the jobs come during the episode, got {objective}", where="env.objective"
+            )
+        if self._brings_jobs and max_steps is None:
+            raise ConfigError("expected a number, as jobs come without end, got null", where="env.max_steps")
         if isinstance(self.objective, ClusterBalance):
             self.objective.per_deployment = per_deployment
         self.n_actions = self.problem.n_actions(platform)
@@ -183,10 +196,14 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
                 raise ConfigError(f"expected the key workload, got '{key}'", where="options")
         super().reset(seed=int(seed) if isinstance(seed, Integral) else seed)
         workload = (options or {}).get("workload")
+        if workload is not None and self._brings_jobs:
+            raise ConfigError("expected none, as the backend brings the jobs", where="options.workload")
         self._before = self.episodes.drawn, self.np_random.bit_generator.state, options
         self._actions, self._over = [], False
         if workload is None:
             workload = self.episodes.draw(self.np_random)
+        if self._brings_jobs:
+            workload = Workload.empty("<cluster>")
         seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
         self._backend: Backend
         if self.runner is None:
@@ -296,7 +313,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
     def set_up(self, workload: Workload, seed: int) -> Setup:
         """Makes models and cluster of an episode."""
         confirms = self.runner is not None and self.runner.capabilities.confirms_starts
-        options = {**self._models, "confirms_starts": confirms}
+        options = {**self._models, "confirms_starts": confirms, "open_ended": not len(workload)}
         return set_up(self.platform, workload, self._placeholder, seed=seed, **options)
 
 

@@ -81,6 +81,8 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         self.num_envs = num_envs
+        #: Whether the same actions lead to the same episodes.
+        self.repeats: bool = getattr(environment.unwrapped, "repeats", True)
         self._n_actions = int(environment.action_space.n)
         self._mask: NDArray[np.bool_] | None = None
         self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}

@@ -91,6 +91,10 @@ class Cache(Generic[V]):
         self._deliver(await self._list())
         self._task = asyncio.create_task(self._keep())
 
+    async def stop(self) -> None:
+        """Ends the watch."""
+        self._task.cancel()
+
     async def _keep(self) -> None:
         """Watches, connects again when the watch ends, lists again when changes may have been missed."""
         loop = asyncio.get_running_loop()

@@ -46,11 +46,15 @@ class EpisodeBackend(Protocol):
 
     Attributes:
         capabilities: See :class:`hdsim.backends.base.Capabilities`.
-        kill_at_walltime: See :class:`hdsim.backends.base.Backend`.
+        kill_at_walltime: See :class:`hdsim.backends.base.Backend`, also for the next two.
+        brings_jobs: See there.
+        repeats: See there.
     """
 
     capabilities: Any
     kill_at_walltime: bool
+    brings_jobs: bool
+    repeats: bool
 
     def episode(self, setup: Setup) -> Backend:
         """Returns what runs the jobs of an episode."""

@@ -13,6 +13,8 @@ from typing import Any
 from hdsim.results.moment import Moment, Shown
 from hdsim.simulation.watch import where_it_hangs
 
+#: Signals of the contexts of `signals_received`, the innermost last.
+_RECEIVED: list[list[int]] = []
 #: Seconds between two moments that are watched, and the least ratio of this interval to the time that a moment takes.
 _INTERVAL, _RATIO = 0.25, 100
 #: Thresholds of the garbage collector during a replay; those of Python are 700 or 2000, 10 and 10.
@@ -58,10 +60,17 @@ def signals_received() -> Iterator[list[int]]:
 
     for number in before:
         signal.signal(number, receive)
+    _RECEIVED.append(received)
     try:
         yield received
     finally:
+        _RECEIVED.pop()
         restore()
+
+
+def received_signals() -> list[int]:
+    """Returns the list to which signals are appended that arrive, an empty one outside of `signals_received`."""
+    return _RECEIVED[-1] if _RECEIVED else []
 
 
 class ReplayBar:

@@ -74,8 +74,9 @@ class Kwok(Backend):
         self._directory: Path | None = None
         self._spare = 0
         self._warned: set[str] = {""}
-        if self.settings.clock == "virtual":
-            self.episodes = {"kill_at_walltime": False, "batch_events": True}
+        self.episodes = {"kill_at_walltime": False, "batch_events": True}
+        self.repeats = self.settings.clock == "virtual"
+        self.brings_jobs = not (self.repeats or self.settings.submit)
         self._facts: dict[str, Any] = {}
         self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
@@ -118,12 +119,12 @@ class Kwok(Backend):
             self._session = self._begin(setup, stop)
 
     def episode(self, setup: Setup) -> Session:
-        """Begins an episode of a training; the pods of the one before are deleted."""
-        if isinstance(self._session, Virtual):
-            self._session.discard()
-        else:
+        """Begins an episode of a training; the pods that the one before has created are deleted."""
+        if self._session is None:
             self._lead(setup, [])
-        self._session = self._begin(setup, [])
+        else:
+            self._session.discard()
+        self._session = self._begin(setup, [], trains=True)
         return self._session
 
     def _lead(self, setup: Setup, stop: Sequence[int]) -> bool:
@@ -168,14 +169,14 @@ class Kwok(Backend):
         waiting.result()
         return True
 
-    def _begin(self, setup: Setup, stop: Any) -> Session:
+    def _begin(self, setup: Setup, stop: Any, *, trains: bool = False) -> Session:
         """Reads nodes and pods."""
         observe = self._monitoring.observe if self._monitoring else lambda name, seconds: None
         clock = _CLOCKS[self.settings.clock]
         session = clock(self.connection, self.settings, setup, stop, self._identity, observe)
         if self._lease is not None:
             session.sender.may_bind = self._lease.is_valid
-        session.spare = self._spare
+        session.spare, session.trains = self._spare, trains
         session.start()
         for warning in session.warnings:
             if warning not in self._warned:

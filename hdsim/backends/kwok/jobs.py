@@ -55,6 +55,7 @@ class Jobs:
         scheduler: Name of the scheduler of the pods.
         observing: Another scheduler binds the pods.
         trace: Jobs that become pods, None where pods become jobs.
+        trains: The jobs are those of an episode of a training.
         observe: Takes the latency of each ``binding`` in seconds.
     """
 
@@ -69,10 +70,11 @@ class Jobs:
         scheduler: str,
         observing: bool,
         trace: Trace | None,
+        trains: bool,
         observe: Callable[[str, float], None],
     ) -> None:
         self.cluster, self._nodes, self._sender, self._notices = cluster, nodes, sender, notices
-        self._scheduler, self._observing, self._trace = scheduler, observing, trace
+        self._scheduler, self._observing, self._trace, self._trains = scheduler, observing, trace, trains
         self._time_scale, self._observe = settings.time_scale, observe
         self.members: dict[str, Member] = {}
         self.of_job: dict[int, list[Member]] = {}
@@ -255,7 +257,7 @@ class Jobs:
         if not arrived and not found:
             return
         first = len(cluster.state)
-        if found:
+        if found and not self._trains:
             log.warning("%d pods are bound already", sum(map(len, found)))
         cluster.add(rows_of([*arrived, *found], now, self._time_scale))
         for job, members in enumerate([*arrived, *found], first):

@@ -118,7 +118,7 @@ class Nodes:
         self._update(view)
 
     def count(self, old: PodView | None, new: PodView | None) -> None:
-        """Takes note of what the pods of a node request, whoever has bound them."""
+        """Takes note of what all pods of a node request."""
         if old is not None and new is not None and (old.holds, old.node, old.requests) == (
             new.holds, new.node, new.requests
         ):  # fmt: skip

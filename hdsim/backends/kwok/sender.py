@@ -99,6 +99,11 @@ class Sender:
         self._work = asyncio.Semaphore(0)
         self._workers = [asyncio.create_task(self._send()) for _ in range(self._width)]
 
+    async def close(self) -> None:
+        """Ends without sending what is left."""
+        for worker in self._workers:
+            worker.cancel()
+
     def bind(self, bindings: Sequence[Binding], delay: float = 0.0) -> None:
         """Sends bindings, after some seconds if told so; may be called in any thread."""
         if bindings:

@@ -25,6 +25,7 @@ class Session(ABC):
         heard: Monotonic time of the last sign of progress in seconds.
         decisions: Number of pods that were decided on.
         nodes: The nodes, from `start` on.
+        trains: The jobs are those of an episode of a training; to be set before `start`.
         spare: Number of spare nodes at the end of the platform; to be set before `start`.
         warnings: Findings of the start, such as pods of others on the nodes; empty texts are none.
     """
@@ -36,6 +37,7 @@ class Session(ABC):
     decisions: int = 0
     nodes: Nodes
     spare: int = 0
+    trains: bool = False
     warnings: Sequence[str] = ()
 
     @property
@@ -63,6 +65,10 @@ class Session(ABC):
     @abstractmethod
     def lose(self, reason: BackendError) -> None:
         """Ends the run, and stops binding at once; called in the thread of the connection."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Ends an episode of a training: deletes the pods that it has created, and forgets the others."""
 
     def end(self) -> None:  # noqa: B027 - a clock of its own has nothing to wait for
         """Waits for what the API server has not yet answered; called once after the last event, also after a signal."""

@@ -125,8 +125,9 @@ class Virtual(Session):
         self._connection.call(self.sender.start())
 
     def discard(self) -> None:
-        """Deletes the pods, which may not have ended."""
+        """See :meth:`Session.discard`."""
         self._await([self._answer("DELETE", f"{self._collection}/{member.pod.name}", 404) for member in self.members])
+        self._connection.call(self.sender.close())
 
     def lose(self, reason: BackendError) -> None:
         """See :meth:`Session.lose`."""

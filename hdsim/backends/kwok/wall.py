@@ -18,9 +18,10 @@ from hdsim.backends.kwok.nodes import Nodes
 from hdsim.backends.kwok.sender import Binding, Outcome, Request, Sender, pause_before
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import Trace
-from hdsim.errors import BackendError
+from hdsim.errors import BackendError, NoMoreJobs
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.objects import NodeView, PodView
+from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodView
+from hdsim.simulation.terminal import received_signals
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import Settings
@@ -105,6 +106,7 @@ class Wall(Session):
             scheduler=self._scheduler,
             observing=self._observing,
             trace=self._trace,
+            trains=self.trains,
             observe=self._observe,
         )
         self._begin = self._active = time.monotonic()
@@ -134,7 +136,7 @@ class Wall(Session):
         cluster = self.cluster
         while True:
             news = self._receive()
-            if self._stop:
+            if self._stop or (self.trains and received_signals()):
                 return False
             cluster.next_instant(self.clock())
             for handle, what, at in news:
@@ -149,6 +151,12 @@ class Wall(Session):
                 self._untold = False
                 self._notices.tell_waiting(self.jobs.of_job)
             if over:
+                if self.trains and not self.decisions:
+                    raise NoMoreJobs(
+                        f"expected pods of scheduler {self._scheduler} that can be placed within "
+                        f"{self._settings.stop_when_idle:g} s, got none",
+                        where="backend.stop_when_idle",
+                    )
                 cluster.open_ended = False
                 return False
 
@@ -251,14 +259,36 @@ class Wall(Session):
         if not self._stop:
             return
         self._connection.soon(self.sender.stop, "the run ends")
+        self._await_outcomes()
+        if self._trace is None and self._stop == [signal.SIGTERM]:
+            self._stop.clear()
+        self.cluster.open_ended = False
+
+    def _await_outcomes(self) -> None:
+        """Waits for the outcomes of all bindings."""
         end = time.monotonic() + self._settings.timeout
         self.cluster.next_instant(self.clock())
         while self.cluster.starting and time.monotonic() < end:
             for handle, what, at in self._receive():
                 handle(what, min(at, self.cluster.now))
-        if self._trace is None and self._stop == [signal.SIGTERM]:
-            self._stop.clear()
-        self.cluster.open_ended = False
+
+    def discard(self) -> None:
+        """See :meth:`Session.discard`."""
+        connection = self._connection
+        self.apply()  # of the last decision
+        self._await_outcomes()
+        if self._trace is not None and self._settings.submit:
+            connection.call(self.sender.drain(self._settings.timeout))
+            path = f"/api/v1/namespaces/{self._settings.namespace}/pods?labelSelector={JOB_LABEL}"
+            while pods := [PodView.of(item) for item in connection.get(path)["items"]]:
+                for pod in pods:
+                    method, own, body, *_ = _deletion(pod)
+                    status, answer = connection.call(connection.send(method, own, body))
+                    if status not in (200, 404):
+                        raise connection.refusal(method, own, status, answer)
+        for cache in self.caches:
+            connection.call(cache.stop())
+        connection.call(self.sender.close())
 
 
 def raise_it(error: BackendError, at: float) -> None:

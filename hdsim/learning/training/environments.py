@@ -16,7 +16,8 @@ class Environments:
     """Equal environments; after the end of an episode an environment begins the next one.
 
     An environment draws an episode from its generator at the start of the episode, and is deterministic from then on.
-    Its state is the generator's state before the episode and the actions since; repeating them restores it.
+    Its state is the generator's state before the episode and the actions since; repeating them restores it. By the
+    clock on the wall the same actions do not lead to the same episode: another one begins.
 
     Args:
         vector: The environments, in autoreset mode SAME_STEP.
@@ -72,6 +73,8 @@ class Environments:
 
     def state(self) -> list[dict[str, Any]]:
         """State of every environment, for a checkpoint."""
+        if not self._vector.repeats:
+            return [{**begin, "actions": np.zeros(0, np.int64), "total": 0.0} for begin in self._vector.state()]
         return [
             {**begin, "actions": np.array(actions, np.int64), "total": float(total)}
             for begin, actions, total in zip(self._vector.state(), self._actions, self._totals, strict=True)

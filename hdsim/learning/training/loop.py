@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hdsim.errors import NoMoreJobs
 from hdsim.learning import checkpoint
 from hdsim.learning.training.evaluation import Scoring
 from hdsim.learning.training.learner import Learner
@@ -19,6 +21,8 @@ from hdsim.learning.training.records import Records
 from hdsim.learning.training.reproducible import reproducible
 from hdsim.simulation.replay import Interrupted
 from hdsim.simulation.terminal import signals_received
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,12 @@ class Training:
                     next_checkpoint = self._next(self._budget.checkpoint_every)
                 if over:
                     break
-                self._step()
+                try:
+                    self._step()
+                except NoMoreJobs as end:
+                    log.warning("the training ends at step %d of %d: %s", state.step, steps, end)
+                    self._save()
+                    break
                 shown.step(state.step)
         self.records.close()
         if stop:

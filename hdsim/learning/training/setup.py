@@ -168,9 +168,7 @@ class TrainingSetup(EpisodeSetup):
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
         backend = backend or make_backend(config["backend"])
         if backend.episodes is None:
-            raise ConfigError(
-                f"expected sim, or kwok with backend.clock=virtual, for training, got {backend.name}", where="backend"
-            )
+            raise ConfigError(f"expected sim or kwok for training, got {backend.name}", where="backend")
         real = None if isinstance(backend, Sim) else backend
         if real is not None and agent.num_envs > 1:
             raise ConfigError(
@@ -190,6 +188,8 @@ class TrainingSetup(EpisodeSetup):
         settings = {
             "platform": platform, "workload": traces or workload, "held_out": windows, "backend": real, **options, **env
         }  # fmt: skip
+        if backend.brings_jobs and settings.get("max_steps") is None:
+            settings["max_steps"] = env["jobs"] or jobs
         here = real or (agent if agent.reads_environments else None)
         _check_place(train, here)
         environments = [SchedulingEnv(**settings) for _ in range(1 if here is None else agent.num_envs)]
